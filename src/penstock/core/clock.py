@@ -1,0 +1,23 @@
+"""Time as an argument: whoever needs to know what time it is takes a `Clock`."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch. May go back when somebody sets the clock."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+
+def now_ms(clock: Clock) -> int:
+    return clock.now_ns() // 1_000_000

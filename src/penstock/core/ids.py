@@ -1,0 +1,135 @@
+"""UUIDv6 message ids that always rise: in one call, between calls, across restarts, with the clock set back.
+
+An id's 60-bit timestamp (100 ns ticks since 1582-10-15) carries the order; the other 62 bits name the generator.
+The time of a message is read from its id, so time order is id order too.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequest
+
+_LOG = logging.getLogger(__name__)
+
+ID_BYTES: Final = 16
+UNIX_EPOCH_TICKS: Final = 0x01B21DD213814000
+"""Ticks from the UUID epoch, 1582-10-15, to the Unix epoch."""
+TICKS_PER_MS: Final = 10_000
+TICKS_MAX: Final = 2**60 - 1
+_TICKS_PER_SECOND: Final = 10_000_000
+_VARIANT: Final = 0x8000_0000_0000_0000
+_RANDOM_NODE: Final = 0x0000_0100_0000_0000  # RFC 9562: the multicast bit marks a node that is no network card
+_LOW_MASK: Final = 0x3FFF_FFFF_FFFF_FFFF
+
+
+def ticks_of_unix_ms(ms: int) -> int:
+    """The first tick of that millisecond."""
+    return ms * TICKS_PER_MS + UNIX_EPOCH_TICKS
+
+
+def unix_ms_of_ticks(ticks: int) -> int:
+    return (ticks - UNIX_EPOCH_TICKS) // TICKS_PER_MS
+
+
+def high_word(ticks: int) -> int:
+    """The first eight bytes of an id: timestamp and version."""
+    return (ticks >> 12) << 16 | 0x6000 | ticks & 0xFFF
+
+
+def ticks_of_high_word(word: int) -> int:
+    return (word >> 16) << 12 | word & 0xFFF
+
+
+def id_bytes(ticks: int, low: int) -> bytes:
+    return high_word(ticks).to_bytes(8, "big") + low.to_bytes(8, "big")
+
+
+def ticks_of_id(value: bytes) -> int:
+    return ticks_of_high_word(int.from_bytes(value[:8], "big"))
+
+
+def parse_id(text: str) -> bytes:
+    """A UUIDv6 as a person writes it, as sixteen bytes."""
+    try:
+        value = uuid.UUID(text)
+    except ValueError:
+        raise InvalidRequest(f"{text!r} is not a message id: expected a UUID such as {_EXAMPLE}", given=text) from None
+    if value.version != 6:
+        raise InvalidRequest(f"{text!r} is not a message id: UUID version 6 expected, not {value.version}", given=text)
+    return value.bytes
+
+
+def format_id(value: bytes) -> str:
+    return str(uuid.UUID(bytes=value))
+
+
+_EXAMPLE: Final = "1f0c2a4e-7b1d-6c00-9a3f-0123456789ab"
+
+
+@dataclass(frozen=True, slots=True)
+class IdRun:
+    """`count` ids, one tick apart, in one generator's name."""
+
+    first_ticks: int
+    count: int
+    low: int
+
+    @property
+    def last_ticks(self) -> int:
+        return self.first_ticks + self.count - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        return id_bytes(self.first_ticks + index, self.low)
+
+
+class IdGenerator:
+    """Hands out runs of ids: `max(now, last + 1)`. One per data directory, used by its one writer.
+
+    `after_ticks` is the timestamp of the newest record of the store: no id handed out is older than that.
+    """
+
+    def __init__(self, clock: Clock, *, node: int, after_ticks: int = 0) -> None:
+        self._clock = clock
+        self._low = _VARIANT | _RANDOM_NODE | node & _LOW_MASK
+        self._last = after_ticks
+        self._warned = False
+
+    @property
+    def last_ticks(self) -> int:
+        return self._last
+
+    def advance(self, ticks: int) -> None:
+        """Never hand out an id at or before `ticks`: a log with a newer record has been opened."""
+        self._last = max(self._last, ticks)
+
+    def take(self, count: int) -> IdRun:
+        """The next `count` ids, all greater than any before. They are spent even if nothing is stored under them."""
+        if count < 1:
+            raise InvalidRequest(f"a run has at least one id, not {count}")
+        now = self._clock.now_ns() // 100 + UNIX_EPOCH_TICKS
+        first = max(now, self._last + 1)
+        last = first + count - 1
+        if last > TICKS_MAX:
+            raise InvalidRequest("the id space of UUIDv6 ends in the year 5236: check the machine's clock")
+        self._last = last
+        self._watch(last - now)
+        return IdRun(first, count, self._low)
+
+    def _watch(self, ahead_ticks: int) -> None:
+        """Say once, not on every call, that ids run ahead of the clock."""
+        ahead = ahead_ticks > _TICKS_PER_SECOND
+        if ahead and not self._warned:
+            seconds = ahead_ticks / _TICKS_PER_SECOND
+            _LOG.warning(
+                "message ids run %.1f s ahead of the clock; was it set back? Order is kept, message times are not true"
+                " until the clock has caught up",
+                seconds,
+            )
+        self._warned = ahead

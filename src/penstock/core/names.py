@@ -1,0 +1,146 @@
+"""Topic names and patterns. A name from outside becomes a path only after it has been parsed here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.errors import TopicNotSupported
+from penstock.core.limits import NAMESPACE_CHARS_MAX, PARTITIONS_MAX, TOPIC_CHARS_MAX, TOPIC_LEVELS_MAX
+
+DEFAULT_NAMESPACE: Final = "default"
+SYSTEM: Final = "system"
+DEAD_LETTER_SUFFIX: Final = "-dlq"
+
+_LEVEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_ONE_LEVEL: Final = "+"
+_THE_REST: Final = "#"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    """`/{namespace}/{topic}`, lower-case. To hold one is to know that it is valid."""
+
+    namespace: str
+    topic: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "namespace", _namespace(self.namespace))
+        levels = _levels(self.topic, f"topic {self.topic!r}")
+        for level in levels:
+            _check_level(level, f"topic {self.topic!r}")
+        object.__setattr__(self, "topic", self.topic.lower())
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """`orders.created` (in the default namespace) or `/shop/orders.created`."""
+        return cls(*_split(text))
+
+    def __str__(self) -> str:
+        return f"/{self.namespace}/{self.topic}"
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return tuple(self.topic.split("."))
+
+    @property
+    def is_system(self) -> bool:
+        """`system` and everything below it is the broker's own."""
+        return self.levels[0] == SYSTEM
+
+    @property
+    def dead_letters(self) -> TopicName:
+        return TopicName(self.namespace + DEAD_LETTER_SUFFIX, self.topic)
+
+    def partition(self, index: int, partitions: int) -> str:
+        """The name of one partition, in MessageIDs and in paths: the topic itself where it is not partitioned."""
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise TopicNotSupported(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+        if not 0 <= index < partitions:
+            raise TopicNotSupported(f"{self} has partitions 0 to {partitions - 1}, not {index}")
+        if partitions == 1:
+            return self.topic
+        name = f"{self.topic}-part-{index}"
+        if len(name) > TOPIC_CHARS_MAX:
+            raise TopicNotSupported(
+                f"the name of a partitioned topic has at most {TOPIC_CHARS_MAX - len('-part-1023')} characters,"
+                f" not {len(self.topic)}"
+            )
+        return name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPattern:
+    """A topic name in which `+` stands for one level and a last `#` for the rest, at least one level of it."""
+
+    namespace: str
+    pattern: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "namespace", _namespace(self.namespace))
+        what = f"pattern {self.pattern!r}"
+        levels = _levels(self.pattern, what)
+        for place, level in enumerate(levels, 1):
+            if level == _THE_REST and place != len(levels):
+                raise TopicNotSupported(f"{what}: '#' stands only at the end")
+            if level not in (_ONE_LEVEL, _THE_REST):
+                _check_level(level, what)
+        object.__setattr__(self, "pattern", self.pattern.lower())
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPattern:
+        return cls(*_split(text))
+
+    def __str__(self) -> str:
+        return f"/{self.namespace}/{self.pattern}"
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return tuple(self.pattern.split("."))
+
+    def matches(self, name: TopicName) -> bool:
+        if self.namespace != name.namespace:
+            return False
+        mine, theirs = self.levels, name.levels
+        if mine[-1] == _THE_REST:
+            mine = mine[:-1]
+            if len(theirs) <= len(mine):
+                return False
+            theirs = theirs[: len(mine)]
+        if len(mine) != len(theirs):
+            return False
+        return all(level in (_ONE_LEVEL, there) for level, there in zip(mine, theirs, strict=True))
+
+
+def _split(text: str) -> tuple[str, str]:
+    if not text.startswith("/"):
+        return DEFAULT_NAMESPACE, text
+    namespace, slash, topic = text[1:].partition("/")
+    if not slash:
+        raise TopicNotSupported(f"{text!r} is not a full topic name: expected /namespace/topic", given=text)
+    return namespace, topic
+
+
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise TopicNotSupported(f"namespace {text!r}: letters, digits, '_' and '-' only, and at least one", given=text)
+    room = 0 if text.endswith(DEAD_LETTER_SUFFIX) else len(DEAD_LETTER_SUFFIX)
+    if len(text) > NAMESPACE_CHARS_MAX - room:
+        raise TopicNotSupported(f"a namespace has at most {NAMESPACE_CHARS_MAX - room} characters, not {len(text)}")
+    return text.lower()
+
+
+def _levels(text: str, what: str) -> list[str]:
+    if len(text) > TOPIC_CHARS_MAX:
+        raise TopicNotSupported(f"a topic has at most {TOPIC_CHARS_MAX} characters, not {len(text)}")
+    levels = text.split(".")
+    if len(levels) > TOPIC_LEVELS_MAX:
+        raise TopicNotSupported(f"{what}: at most {TOPIC_LEVELS_MAX} levels, not {len(levels)}")
+    return levels
+
+
+def _check_level(level: str, what: str) -> None:
+    if not _LEVEL.fullmatch(level):
+        raise TopicNotSupported(f"{what}: level {level!r} must be a letter followed by letters and digits")

@@ -1,0 +1,51 @@
+"""Offsets and half-open ranges of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from penstock.core.errors import InvalidRequest
+
+Offset = NewType("Offset", int)
+"""A message's place in its partition, dense from 0."""
+
+OFFSET_MAX: Final = 2**63 - 1
+"""Offsets are signed 64-bit in Arrow and in Spark; a million messages a second last 292,000 years."""
+
+
+def parse_offset(value: int) -> Offset:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= OFFSET_MAX:
+        raise InvalidRequest(f"an offset is a whole number from 0 to {OFFSET_MAX}, not {value!r}")
+    return Offset(value)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """`start` is in, `stop` is not; an empty range is no special case."""
+
+    start: Offset
+    stop: Offset
+
+    def __post_init__(self) -> None:
+        parse_offset(self.start)
+        parse_offset(self.stop)
+        if self.stop < self.start:
+            raise InvalidRequest(f"an offset range cannot end ({self.stop}) before it starts ({self.start})")
+
+    @classmethod
+    def of(cls, start: int, stop: int) -> OffsetRange:
+        return cls(Offset(start), Offset(stop))
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __contains__(self, offset: object) -> bool:
+        return isinstance(offset, int) and self.start <= offset < self.stop
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.stop})"
+
+    def intersection(self, other: OffsetRange) -> OffsetRange:
+        start = max(self.start, other.start)
+        return OffsetRange(start, max(start, min(self.stop, other.stop)))

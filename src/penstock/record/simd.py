@@ -1,0 +1,279 @@
+"""LLVM intrinsics under the kernels: HighwayHash-64 on 256-bit vectors, big-endian loads and stores, raw copies.
+
+Numba compiles plain Python arithmetic to scalar code, about a tenth of what the hash can do. These functions hand
+LLVM the four 64-bit lanes as one `<4 x i64>`; it lowers them to AVX2, SSE or NEON, whatever the machine has.
+
+Nothing here checks bounds: a kernel calls these only for ranges it has checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_LANES = ir.VectorType(_I64, 4)
+_WORDS = ir.VectorType(_I32, 8)
+_BYTES = ir.VectorType(_I8, 32)
+
+PACKET_BYTES = 32
+STATE_WORDS = 16
+"""A hash in progress is v0, v1, mul0, mul1, four words each."""
+
+_MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
+_MUL1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
+_KEY = tuple(int.from_bytes(bytes(range(at, at + 8)), "little") for at in (0, 8, 16, 24))
+_ZIPPER = (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)
+_ZIPPER_BOTH_HALVES = _ZIPPER + tuple(16 + byte for byte in _ZIPPER)
+_HASH_ROUNDS = 4  # the 64-bit variant of the hash permutes four times at the end
+
+
+def _swapped(word: int) -> int:
+    return (word >> 32) | (word << 32) & 0xFFFFFFFFFFFFFFFF
+
+
+def initial_state() -> tuple[int, ...]:
+    """The state before the first byte, under Penstock's fixed key `00 01 .. 1f`."""
+    v0 = tuple(mul ^ key for mul, key in zip(_MUL0, _KEY, strict=True))
+    v1 = tuple(mul ^ _swapped(key) for mul, key in zip(_MUL1, _KEY, strict=True))
+    return v0 + v1 + _MUL0 + _MUL1
+
+
+class _Hash:
+    """Emits the rounds of the hash; the state lives in four stack slots that LLVM turns into registers."""
+
+    def __init__(self, builder: Any, state: list[Any]) -> None:
+        self.builder = builder
+        self.slots = [cgutils.alloca_once(builder, _LANES) for _ in range(4)]
+        for slot, value in zip(self.slots, state, strict=True):
+            builder.store(value, slot)
+
+    def state(self) -> list[Any]:
+        return [self.builder.load(slot) for slot in self.slots]
+
+    def update(self, lanes: Any) -> None:
+        b = self.builder
+        v0, v1, mul0, mul1 = self.state()
+        v1 = b.add(v1, b.add(mul0, lanes))
+        mul0 = b.xor(mul0, _low_times_high(b, v1, v0))
+        v0 = b.add(v0, mul1)
+        mul1 = b.xor(mul1, _low_times_high(b, v0, v1))
+        v0 = b.add(v0, _zipper(b, v1))
+        v1 = b.add(v1, _zipper(b, v0))
+        for slot, value in zip(self.slots, (v0, v1, mul0, mul1), strict=True):
+            b.store(value, slot)
+
+    def absorb(self, pointer: Any, packets: Any) -> None:
+        b = self.builder
+        with cgutils.for_range(b, packets) as loop:
+            at = b.gep(pointer, [b.mul(loop.index, ir.Constant(_I64, PACKET_BYTES))])
+            self.update(_load(b, at, _LANES))
+
+    def absorb_rest(self, pointer: Any, size: Any) -> None:
+        """The last 1..31 bytes; nothing when `size` is 0."""
+        b = self.builder
+        with b.if_then(b.icmp_unsigned("!=", size, ir.Constant(_I64, 0))):
+            self._mix_size(b.trunc(size, _I32))
+            self.update(_last_packet(b, pointer, size))
+
+    def _mix_size(self, size: Any) -> None:
+        b = self.builder
+        v0_slot, v1_slot = self.slots[0], self.slots[1]
+        sizes = _splat(b, size, _WORDS)
+        v0 = b.add(b.load(v0_slot), b.bitcast(sizes, _LANES))
+        halves = b.bitcast(b.load(v1_slot), _WORDS)
+        rest = b.sub(_constant(_WORDS, 32), sizes)
+        rotated = b.or_(b.shl(halves, sizes), b.lshr(halves, rest))
+        b.store(v0, v0_slot)
+        b.store(b.bitcast(rotated, _LANES), v1_slot)
+
+    def finish(self) -> Any:
+        b = self.builder
+        for _ in range(_HASH_ROUNDS):
+            halves = b.bitcast(b.load(self.slots[0]), _WORDS)
+            permuted = _shuffle(b, halves, (5, 4, 7, 6, 1, 0, 3, 2))
+            self.update(b.bitcast(permuted, _LANES))
+        first = [b.extract_element(value, ir.Constant(_I32, 0)) for value in self.state()]
+        return b.add(b.add(first[0], first[1]), b.add(first[2], first[3]))
+
+
+def _constant(kind: ir.VectorType, value: int) -> Any:
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def _splat(b: Any, scalar: Any, kind: ir.VectorType) -> Any:
+    one = b.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    return _shuffle(b, one, (0,) * kind.count)
+
+
+def _shuffle(b: Any, vector: Any, order: tuple[int, ...]) -> Any:
+    mask = ir.Constant(ir.VectorType(_I32, len(order)), list(order))
+    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+
+def _low_times_high(b: Any, low: Any, high: Any) -> Any:
+    """The low 32 bits of one times the high 32 bits of the other: one `vpmuludq`."""
+    return b.mul(b.and_(low, _constant(_LANES, 0xFFFFFFFF)), b.lshr(high, _constant(_LANES, 32)))
+
+
+def _zipper(b: Any, vector: Any) -> Any:
+    return b.bitcast(_shuffle(b, b.bitcast(vector, _BYTES), _ZIPPER_BOTH_HALVES), _LANES)
+
+
+def _load(b: Any, pointer: Any, kind: Any) -> Any:
+    return b.load(b.bitcast(pointer, kind.as_pointer()), typ=kind, align=1)
+
+
+def _last_packet(b: Any, pointer: Any, size: Any) -> Any:
+    """The packet of an input's last 1..31 bytes, padded as the hash defines it; reads nothing past them."""
+    whole = b.and_(size, ir.Constant(_I64, ~3))
+    words = _masked_words(b, pointer, b.trunc(b.lshr(size, ir.Constant(_I64, 2)), _I32))
+    slot = cgutils.alloca_once(b, _WORDS)
+    b.store(words, slot)
+    large = b.icmp_unsigned(">=", size, ir.Constant(_I64, 16))
+    with b.if_else(large) as (then, otherwise):
+        with then:
+            last = _load(b, b.gep(pointer, [b.sub(size, ir.Constant(_I64, 4))]), _I32)
+            b.store(b.insert_element(words, last, ir.Constant(_I32, 7)), slot)
+        with otherwise:
+            odd = b.and_(size, ir.Constant(_I64, 3))
+            with b.if_then(b.icmp_unsigned("!=", odd, ir.Constant(_I64, 0))):
+                tail = _odd_bytes(b, b.gep(pointer, [whole]), odd)
+                b.store(b.insert_element(words, tail, ir.Constant(_I32, 4)), slot)
+    return b.bitcast(b.load(slot), _LANES)
+
+
+def _masked_words(b: Any, pointer: Any, count: Any) -> Any:
+    """The first `count` 32-bit words at `pointer`, the others zero and not read."""
+    numbers = ir.Constant(_WORDS, list(range(8)))
+    mask = b.icmp_unsigned("<", numbers, _splat(b, count, _WORDS))
+    typed = b.bitcast(pointer, _WORDS.as_pointer())
+    kind = ir.FunctionType(_WORDS, (typed.type, _I32, mask.type, _WORDS))
+    masked_load = cgutils.get_or_insert_function(b.module, kind, "llvm.masked.load.v8i32.p0")
+    return b.call(masked_load, (typed, ir.Constant(_I32, 1), mask, _constant(_WORDS, 0)))
+
+
+def _odd_bytes(b: Any, pointer: Any, odd: Any) -> Any:
+    """Three bytes that cover the last 1..3: the first, the middle, the last."""
+    middle = b.lshr(odd, ir.Constant(_I64, 1))
+    last = b.sub(odd, ir.Constant(_I64, 1))
+    word = b.zext(b.load(pointer, typ=_I8), _I32)
+    for shift, at in ((8, middle), (16, last)):
+        byte = b.zext(b.load(b.gep(pointer, [at]), typ=_I8), _I32)
+        word = b.or_(word, b.shl(byte, ir.Constant(_I32, shift)))
+    return word
+
+
+def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    return context.make_array(kind)(context, builder, value).data
+
+
+def _at(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
+    return builder.gep(_data(context, builder, kind, array), [position])
+
+
+@intrinsic
+def hash64(_context, data, start, size):  # type: ignore[no-untyped-def]
+    """HighwayHash-64 of `data[start : start + size]` under Penstock's key."""
+
+    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        words = initial_state()
+        vectors = [ir.Constant(_LANES, list(words[at : at + 4])) for at in range(0, STATE_WORDS, 4)]
+        hashing = _Hash(builder, vectors)
+        pointer = _at(context, builder, signature.args[0], args[0], args[1])
+        _absorb_all(builder, hashing, pointer, args[2])
+        return hashing.finish()
+
+    return types.uint64(data, types.int64, types.int64), emit
+
+
+def _absorb_all(builder: Any, hashing: _Hash, pointer: Any, size: Any) -> None:
+    packets = builder.lshr(size, ir.Constant(_I64, 5))
+    rest = builder.and_(size, ir.Constant(_I64, PACKET_BYTES - 1))
+    hashing.absorb(pointer, packets)
+    hashing.absorb_rest(builder.gep(pointer, [builder.sub(size, rest)]), rest)
+
+
+def _state_vectors(context: Any, builder: Any, kind: Any, array: Any) -> list[Any]:
+    base = builder.bitcast(_data(context, builder, kind, array), _LANES.as_pointer())
+    return [builder.gep(base, [ir.Constant(_I64, row)], source_etype=_LANES) for row in range(4)]
+
+
+@intrinsic
+def absorb(_context, state, data, start, packets):  # type: ignore[no-untyped-def]
+    """Take `packets` whole packets of `data` from `start` on into a hash in progress."""
+
+    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        places = _state_vectors(context, builder, signature.args[0], args[0])
+        hashing = _Hash(builder, [builder.load(place, typ=_LANES, align=8) for place in places])
+        hashing.absorb(_at(context, builder, signature.args[1], args[1], args[2]), args[3])
+        for value, place in zip(hashing.state(), places, strict=True):
+            builder.store(value, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(state, data, types.int64, types.int64), emit
+
+
+@intrinsic
+def finish(_context, state, data, start, size):  # type: ignore[no-untyped-def]
+    """The hash of everything absorbed so far and the last `size` < 32 bytes of `data` from `start` on."""
+
+    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        places = _state_vectors(context, builder, signature.args[0], args[0])
+        hashing = _Hash(builder, [builder.load(place, typ=_LANES, align=8) for place in places])
+        hashing.absorb_rest(_at(context, builder, signature.args[1], args[1], args[2]), args[3])
+        return hashing.finish()
+
+    return types.uint64(state, data, types.int64, types.int64), emit
+
+
+def _big_endian_load(kind: Any) -> Callable[..., Any]:
+    def typed(_context, data, position):  # type: ignore[no-untyped-def]
+        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            pointer = _at(context, builder, signature.args[0], args[0], args[1])
+            return builder.zext(builder.bswap(_load(builder, pointer, kind)), _I64) if kind is not _I64 else (
+                builder.bswap(_load(builder, pointer, kind))
+            )
+
+        return types.int64(data, types.int64), emit
+
+    return typed
+
+
+def _big_endian_store(kind: Any) -> Callable[..., Any]:
+    def typed(_context, data, position, value):  # type: ignore[no-untyped-def]
+        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            pointer = _at(context, builder, signature.args[0], args[0], args[1])
+            narrow = args[2] if kind is _I64 else builder.trunc(args[2], kind)
+            target = builder.bitcast(pointer, kind.as_pointer())
+            builder.store(builder.bswap(narrow), target, align=1)
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64, types.int64), emit
+
+    return typed
+
+
+load16 = intrinsic(_big_endian_load(_I16))
+load32 = intrinsic(_big_endian_load(_I32))
+load64 = intrinsic(_big_endian_load(_I64))
+store16 = intrinsic(_big_endian_store(_I16))
+store32 = intrinsic(_big_endian_store(_I32))
+store64 = intrinsic(_big_endian_store(_I64))
+
+
+@intrinsic
+def copy(_context, target, target_start, source, source_start, size):  # type: ignore[no-untyped-def]
+    """A real memcpy: numba's slice assignment costs three times as much for short ranges."""
+
+    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        to = _at(context, builder, signature.args[0], args[0], args[1])
+        source_pointer = _at(context, builder, signature.args[2], args[2], args[3])
+        cgutils.raw_memcpy(builder, to, source_pointer, args[4], itemsize=1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), emit

@@ -54,9 +54,11 @@ def ticks_of_id(value: bytes) -> int:
 
 
 def parse_id(text: str) -> bytes:
-    """A UUIDv6 as a person writes it, as sixteen bytes."""
+    """A UUIDv6 as a person writes it, with its hyphens or without any, as sixteen bytes."""
     try:
         value = uuid.UUID(text)
+        if text.lower() not in (str(value), value.hex):  # UUID() also takes `_`, `+`, spaces and other scripts' digits
+            raise ValueError(text)
     except ValueError:
         raise InvalidRequest(f"{text!r} is not a message id: expected a UUID such as {_EXAMPLE}", given=text) from None
     if value.version != 6:
@@ -119,17 +121,18 @@ class IdGenerator:
         if last > TICKS_MAX:
             raise InvalidRequest("the id space of UUIDv6 ends in the year 5236: check the machine's clock")
         self._last = last
+        if first == now:
+            self._warned = False
         self._watch(last - now)
         return IdRun(first, count, self._low)
 
     def _watch(self, ahead_ticks: int) -> None:
-        """Say once, not on every call, that ids run ahead of the clock."""
-        ahead = ahead_ticks > _TICKS_PER_SECOND
-        if ahead and not self._warned:
+        """Say once, and not again before the clock has caught up, that ids run ahead of it."""
+        if ahead_ticks > _TICKS_PER_SECOND and not self._warned:
+            self._warned = True
             seconds = ahead_ticks / _TICKS_PER_SECOND
             _LOG.warning(
                 "message ids run %.1f s ahead of the clock; was it set back? Order is kept, message times are not true"
                 " until the clock has caught up",
                 seconds,
             )
-        self._warned = ahead

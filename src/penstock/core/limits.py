@@ -77,7 +77,7 @@ class Limits:
     """Kept free for the catalog, cursors and recovery: appends are refused before the disk is really full."""
 
     quarantine_bytes_max: int = 256 * MIB
-    """Copies of damaged bytes kept per log; past this, damage is only counted, so that a dying disk is not filled too."""
+    """Copies of damaged bytes kept per log; past this, damage is only counted: a dying disk is not to be filled too."""
 
     open_logs_max: int = 1024
     """Logs whose files stay open at once; the least used are closed and opened again when needed."""

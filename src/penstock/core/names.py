@@ -17,6 +17,8 @@ _LEVEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _ONE_LEVEL: Final = "+"
 _THE_REST: Final = "#"
+# The same for every partition: a topic must not get its first ten directories and be refused the eleventh.
+_PARTITIONED_CHARS_MAX: Final = TOPIC_CHARS_MAX - len(f"-part-{PARTITIONS_MAX - 1}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,13 +64,12 @@ class TopicName:
             raise TopicNotSupported(f"{self} has partitions 0 to {partitions - 1}, not {index}")
         if partitions == 1:
             return self.topic
-        name = f"{self.topic}-part-{index}"
-        if len(name) > TOPIC_CHARS_MAX:
+        if len(self.topic) > _PARTITIONED_CHARS_MAX:
             raise TopicNotSupported(
-                f"the name of a partitioned topic has at most {TOPIC_CHARS_MAX - len('-part-1023')} characters,"
+                f"the name of a partitioned topic has at most {_PARTITIONED_CHARS_MAX} characters,"
                 f" not {len(self.topic)}"
             )
-        return name
+        return f"{self.topic}-part-{index}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -126,10 +127,11 @@ def _split(text: str) -> tuple[str, str]:
 def _namespace(text: str) -> str:
     if not _NAMESPACE.fullmatch(text):
         raise TopicNotSupported(f"namespace {text!r}: letters, digits, '_' and '-' only, and at least one", given=text)
-    room = 0 if text.endswith(DEAD_LETTER_SUFFIX) else len(DEAD_LETTER_SUFFIX)
-    if len(text) > NAMESPACE_CHARS_MAX - room:
-        raise TopicNotSupported(f"a namespace has at most {NAMESPACE_CHARS_MAX - room} characters, not {len(text)}")
-    return text.lower()
+    kept = text.lower()
+    room = 0 if kept.endswith(DEAD_LETTER_SUFFIX) else len(DEAD_LETTER_SUFFIX)
+    if len(kept) > NAMESPACE_CHARS_MAX - room:
+        raise TopicNotSupported(f"a namespace has at most {NAMESPACE_CHARS_MAX - room} characters, not {len(kept)}")
+    return kept
 
 
 def _levels(text: str, what: str) -> list[str]:

@@ -14,7 +14,7 @@ OFFSET_MAX: Final = 2**63 - 1
 """Offsets are signed 64-bit in Arrow and in Spark; a million messages a second last 292,000 years."""
 
 
-def parse_offset(value: int) -> Offset:
+def parse_offset(value: object) -> Offset:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= OFFSET_MAX:
         raise InvalidRequest(f"an offset is a whole number from 0 to {OFFSET_MAX}, not {value!r}")
     return Offset(value)

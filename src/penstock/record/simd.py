@@ -8,7 +8,6 @@ Nothing here checks bounds: a kernel calls these only for ranges it has checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -168,112 +167,142 @@ def _odd_bytes(b: Any, pointer: Any, odd: Any) -> Any:
     return word
 
 
-def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    return context.make_array(kind)(context, builder, value).data
-
-
-def _at(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
-    return builder.gep(_data(context, builder, kind, array), [position])
+def _at(builder: Any, base: Any, position: Any) -> Any:
+    return builder.inttoptr(builder.add(base, position), _I8.as_pointer())
 
 
 @intrinsic
-def hash64(_context, data, start, size):  # type: ignore[no-untyped-def]
-    """HighwayHash-64 of `data[start : start + size]` under Penstock's key."""
+def address(_context, array):  # type: ignore[no-untyped-def]
+    """Where an array's bytes lie. The caller keeps the array alive.
+
+    Kernels hand addresses, not arrays, to their parts: numba counts references of every array it passes on, and
+    four atomic operations a record cost more than reading the record.
+    """
 
     def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.ptrtoint(context.make_array(signature.args[0])(context, builder, args[0]).data, _I64)
+
+    return types.int64(array), emit
+
+
+@intrinsic
+def hash64(_context, _base, _start, _size):  # type: ignore[no-untyped-def]
+    """HighwayHash-64 of `size` bytes from `base + start` on, under Penstock's key."""
+
+    def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         words = initial_state()
-        vectors = [ir.Constant(_LANES, list(words[at : at + 4])) for at in range(0, STATE_WORDS, 4)]
-        hashing = _Hash(builder, vectors)
-        pointer = _at(context, builder, signature.args[0], args[0], args[1])
-        _absorb_all(builder, hashing, pointer, args[2])
+        hashing = _Hash(builder, [ir.Constant(_LANES, list(words[row : row + 4])) for row in (0, 4, 8, 12)])
+        pointer, size = _at(builder, args[0], args[1]), args[2]
+        rest = builder.and_(size, ir.Constant(_I64, PACKET_BYTES - 1))
+        hashing.absorb(pointer, builder.lshr(size, ir.Constant(_I64, 5)))
+        hashing.absorb_rest(builder.gep(pointer, [builder.sub(size, rest)]), rest)
         return hashing.finish()
 
-    return types.uint64(data, types.int64, types.int64), emit
+    return types.uint64(types.int64, types.int64, types.int64), emit
 
 
-def _absorb_all(builder: Any, hashing: _Hash, pointer: Any, size: Any) -> None:
-    packets = builder.lshr(size, ir.Constant(_I64, 5))
-    rest = builder.and_(size, ir.Constant(_I64, PACKET_BYTES - 1))
-    hashing.absorb(pointer, packets)
-    hashing.absorb_rest(builder.gep(pointer, [builder.sub(size, rest)]), rest)
-
-
-def _state_vectors(context: Any, builder: Any, kind: Any, array: Any) -> list[Any]:
-    base = builder.bitcast(_data(context, builder, kind, array), _LANES.as_pointer())
-    return [builder.gep(base, [ir.Constant(_I64, row)], source_etype=_LANES) for row in range(4)]
+def _state_places(builder: Any, state: Any) -> list[Any]:
+    offsets = [ir.Constant(_I64, row * PACKET_BYTES) for row in range(4)]
+    return [builder.bitcast(_at(builder, state, offset), _LANES.as_pointer()) for offset in offsets]
 
 
 @intrinsic
-def absorb(_context, state, data, start, packets):  # type: ignore[no-untyped-def]
-    """Take `packets` whole packets of `data` from `start` on into a hash in progress."""
+def absorb(_context, _state, _base, _start, _packets):  # type: ignore[no-untyped-def]
+    """Take whole packets from `base + start` on into a hash in progress, whose sixteen words lie at `state`."""
 
-    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        places = _state_vectors(context, builder, signature.args[0], args[0])
-        hashing = _Hash(builder, [builder.load(place, typ=_LANES, align=8) for place in places])
-        hashing.absorb(_at(context, builder, signature.args[1], args[1], args[2]), args[3])
+    def emit(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        places = _state_places(builder, args[0])
+        hashing = _Hash(builder, [_load(builder, place, _LANES) for place in places])
+        hashing.absorb(_at(builder, args[1], args[2]), args[3])
         for value, place in zip(hashing.state(), places, strict=True):
-            builder.store(value, place, align=8)
+            builder.store(value, place, align=1)
         return context.get_dummy_value()
 
-    return types.void(state, data, types.int64, types.int64), emit
+    return types.void(types.int64, types.int64, types.int64, types.int64), emit
 
 
 @intrinsic
-def finish(_context, state, data, start, size):  # type: ignore[no-untyped-def]
-    """The hash of everything absorbed so far and the last `size` < 32 bytes of `data` from `start` on."""
+def finish(_context, _state, _base, _start, _size):  # type: ignore[no-untyped-def]
+    """The hash of everything absorbed so far and the last `size` < 32 bytes from `base + start` on."""
 
-    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        places = _state_vectors(context, builder, signature.args[0], args[0])
-        hashing = _Hash(builder, [builder.load(place, typ=_LANES, align=8) for place in places])
-        hashing.absorb_rest(_at(context, builder, signature.args[1], args[1], args[2]), args[3])
+    def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        hashing = _Hash(builder, [_load(builder, place, _LANES) for place in _state_places(builder, args[0])])
+        hashing.absorb_rest(_at(builder, args[1], args[2]), args[3])
         return hashing.finish()
 
-    return types.uint64(state, data, types.int64, types.int64), emit
+    return types.uint64(types.int64, types.int64, types.int64, types.int64), emit
 
 
-def _big_endian_load(kind: Any) -> Callable[..., Any]:
-    def typed(_context, data, position):  # type: ignore[no-untyped-def]
-        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            pointer = _at(context, builder, signature.args[0], args[0], args[1])
-            return builder.zext(builder.bswap(_load(builder, pointer, kind)), _I64) if kind is not _I64 else (
-                builder.bswap(_load(builder, pointer, kind))
-            )
+def _loader(kind: Any, *, swap: bool) -> Any:
+    """Reads an unsigned integer at `base + position`, as int64."""
 
-        return types.int64(data, types.int64), emit
+    def typed(_context, _base, _position):  # type: ignore[no-untyped-def]
+        def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+            value = _load(builder, _at(builder, args[0], args[1]), kind)
+            value = builder.bswap(value) if swap else value
+            return value if kind is _I64 else builder.zext(value, _I64)
 
-    return typed
+        return types.int64(types.int64, types.int64), emit
+
+    return intrinsic(typed)
 
 
-def _big_endian_store(kind: Any) -> Callable[..., Any]:
-    def typed(_context, data, position, value):  # type: ignore[no-untyped-def]
-        def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            pointer = _at(context, builder, signature.args[0], args[0], args[1])
-            narrow = args[2] if kind is _I64 else builder.trunc(args[2], kind)
-            target = builder.bitcast(pointer, kind.as_pointer())
-            builder.store(builder.bswap(narrow), target, align=1)
+def _storer(kind: Any, *, swap: bool) -> Any:
+    """Writes the low bits of an int64 at `base + position`."""
+
+    def typed(_context, _base, _position, _value):  # type: ignore[no-untyped-def]
+        def emit(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+            value = args[2] if kind is _I64 else builder.trunc(args[2], kind)
+            target = builder.bitcast(_at(builder, args[0], args[1]), kind.as_pointer())
+            builder.store(builder.bswap(value) if swap else value, target, align=1)
             return context.get_dummy_value()
 
-        return types.void(data, types.int64, types.int64), emit
+        return types.void(types.int64, types.int64, types.int64), emit
 
-    return typed
+    return intrinsic(typed)
 
 
-load16 = intrinsic(_big_endian_load(_I16))
-load32 = intrinsic(_big_endian_load(_I32))
-load64 = intrinsic(_big_endian_load(_I64))
-store16 = intrinsic(_big_endian_store(_I16))
-store32 = intrinsic(_big_endian_store(_I32))
-store64 = intrinsic(_big_endian_store(_I64))
+load8 = _loader(_I8, swap=False)
+load16 = _loader(_I16, swap=True)
+load32 = _loader(_I32, swap=True)
+load64 = _loader(_I64, swap=True)
+store8 = _storer(_I8, swap=False)
+store16 = _storer(_I16, swap=True)
+store32 = _storer(_I32, swap=True)
+store64 = _storer(_I64, swap=True)
+native32 = _storer(_I32, swap=False)
+"""Arrow's own numbers are in the machine's order."""
 
 
 @intrinsic
-def copy(_context, target, target_start, source, source_start, size):  # type: ignore[no-untyped-def]
-    """A real memcpy: numba's slice assignment costs three times as much for short ranges."""
+def get(_context, _row, _field):  # type: ignore[no-untyped-def]
+    """One field of a row of columns."""
 
-    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        to = _at(context, builder, signature.args[0], args[0], args[1])
-        source_pointer = _at(context, builder, signature.args[2], args[2], args[3])
-        cgutils.raw_memcpy(builder, to, source_pointer, args[4], itemsize=1)
+    def emit(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return _load(builder, _at(builder, args[0], builder.shl(args[1], ir.Constant(_I64, 3))), _I64)
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def put(_context, _row, _field, _value):  # type: ignore[no-untyped-def]
+    """Set one field of a row of columns."""
+
+    def emit(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        place = _at(builder, args[0], builder.shl(args[1], ir.Constant(_I64, 3)))
+        builder.store(args[2], builder.bitcast(place, _I64.as_pointer()), align=8)
         return context.get_dummy_value()
 
-    return types.void(target, types.int64, source, types.int64, types.int64), emit
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
+@intrinsic
+def copy(_context, _target, _target_start, _source, _source_start, _size):  # type: ignore[no-untyped-def]
+    """A real memcpy: numba's slice assignment costs three times as much for short ranges."""
+
+    def emit(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        target, source = _at(builder, args[0], args[1]), _at(builder, args[2], args[3])
+        cgutils.raw_memcpy(builder, target, source, args[4], itemsize=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64, types.int64), emit

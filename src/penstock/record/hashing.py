@@ -1,0 +1,37 @@
+"""HighwayHash-64 over bytes that are here, and over bytes that come in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.record import kernels
+from penstock.record.simd import PACKET_BYTES, initial_state
+
+
+def as_array(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of any buffer as an array, without a copy."""
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def hash64(data: Any) -> int:
+    return int(kernels.hash_bytes(as_array(data)))
+
+
+class StreamHash:
+    """The same hash, for data too large to hold: `update` with pieces of any size, then `digest` once."""
+
+    def __init__(self) -> None:
+        self._state = np.array(initial_state(), dtype=np.uint64)
+        self._rest = b""
+
+    def update(self, data: Any) -> None:
+        piece = self._rest + bytes(data) if self._rest else data
+        array = as_array(piece)
+        whole = array.size // PACKET_BYTES
+        kernels.hash_absorb(self._state, array, whole)
+        self._rest = array[whole * PACKET_BYTES :].tobytes()
+
+    def digest(self) -> int:
+        return int(kernels.hash_finish(self._state, as_array(self._rest)))

@@ -45,7 +45,8 @@ def test_versions_rise_by_one() -> None:
 
 def test_writers_lock_a_row_where_the_database_has_row_locks() -> None:
     query = select(META).where(META.c.name == "schema_version").with_for_update()
-    assert "FOR UPDATE" in str(query.compile(dialect=postgresql.dialect()))
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    assert "FOR UPDATE" in str(query.compile(dialect=dialect))
 
 
 def test_a_row_is_written_once_and_then_replaced(connection: Connection) -> None:

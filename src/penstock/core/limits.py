@@ -26,6 +26,9 @@ PARTITIONS_MAX: Final = 1024
 SEGMENT_BYTES_CEILING: Final = 2 * GIB
 """Index entries hold a position in 32 bits; half of that range leaves room for the last block."""
 
+BLOCK_BYTES_CEILING: Final = 64 * MIB
+"""A length beyond this is damage, not a record: nobody reads gigabytes because of a flipped bit."""
+
 TYPE_BYTES_MAX: Final = 255
 """The record format gives the type's length one byte."""
 
@@ -98,6 +101,17 @@ class Limits:
                 f"segment_bytes_first ({self.segment_bytes_first}) is at most segment_bytes_max"
                 f" ({self.segment_bytes_max})",
                 field="segment_bytes_first",
+            )
+        if self.block_bytes_max > BLOCK_BYTES_CEILING:
+            raise InvalidRequest(
+                f"block_bytes_max is at most {BLOCK_BYTES_CEILING} (64 MiB), not {self.block_bytes_max}",
+                field="block_bytes_max",
+            )
+        if self.payload_bytes_max > self.block_bytes_max:
+            raise InvalidRequest(
+                f"payload_bytes_max ({self.payload_bytes_max}) is at most block_bytes_max ({self.block_bytes_max}):"
+                " a message is never split over two blocks",
+                field="payload_bytes_max",
             )
         if self.block_bytes_max > self.segment_bytes_max:
             raise InvalidRequest(

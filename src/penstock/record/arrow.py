@@ -19,6 +19,7 @@ from penstock.record.message import NUMBER_MAX, SCHEMA_VERSION_MAX
 _ATTRIBUTES: Final = pa.map_(pa.string(), pa.string())
 _TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
 _BINARY_BYTES_MAX: Final = 2**31 - 1
+_WITH_CHECKSUMS: Final = True
 
 
 def to_arrow(block: Block, columns: Iterable[str] | None, *, views: bool) -> pa.RecordBatch:
@@ -98,7 +99,9 @@ def _ranges(block: Block, starts: Any, sizes: Any, *, text: bool, views: bool, p
 def _gathered(block: Block, starts: Longs, sizes: Longs) -> tuple[Any, Any]:
     total = int(sizes.sum())
     if total > _BINARY_BYTES_MAX:
-        raise PayloadTooLarge(f"an Arrow column holds at most {_BINARY_BYTES_MAX} bytes, not {total}: read less at once")
+        raise PayloadTooLarge(
+            f"an Arrow column holds at most {_BINARY_BYTES_MAX} bytes, not {total}: read less at once"
+        )
     ends = np.empty(starts.size + 1, dtype=np.int32)
     out = np.empty(total, dtype=np.uint8)
     kernels.gather(block.data, starts, sizes, ends, out)
@@ -155,7 +158,7 @@ def from_arrow(batch: pa.RecordBatch) -> Draft:
     spans = [np.diff(ends) for _, ends in (type_, name, key, value)]
     total = rows * at.MESSAGE_RECORD_BYTES_MIN + sum(int(span.sum()) for span in spans) + attributes.bytes
     out = np.empty(total, dtype=np.uint8)
-    taken = kernels.encode(numbers, *type_, *name, *key, *value, *attributes.columns, out, True)
+    taken = kernels.encode(numbers, *type_, *name, *key, *value, *attributes.columns, out, _WITH_CHECKSUMS)
     assert taken == total, "encode wrote another size than was added up"  # noqa: S101 - a defect here, not bad input
     return Draft(out, rows)
 
@@ -263,4 +266,4 @@ def _numbers(column: pa.Array, name: str, maximum: int) -> Longs:
         raise InvalidRequest(
             f"column {name!r}, row {row}: must be from 0 to {maximum}, not {int(values[row])}", column=name, row=row
         )
-    return values.astype(np.int64)
+    return np.asarray(values, dtype=np.int64)

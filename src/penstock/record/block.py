@@ -65,11 +65,11 @@ class Block:
         return int(self.columns.shape[0])
 
     @property
-    def bytes(self) -> memoryview:
+    def raw(self) -> memoryview:
         """The records as they lie on disk."""
         if not len(self):
             return memoryview(b"")
-        return memoryview(self.data)[int(self.columns[0, at.START]) : int(self.columns[-1, at.END])]
+        return self.data.data[int(self.columns[0, at.START]) : int(self.columns[-1, at.END])]
 
     @property
     def offsets(self) -> OffsetRange:
@@ -94,7 +94,7 @@ class Block:
 
     def payload(self, row: int) -> memoryview:
         stop = int(self.columns[row, at.END]) - at.CHECKSUM_BYTES
-        return memoryview(self.data)[int(self.columns[row, at.PAYLOAD]) : stop]
+        return self.data.data[int(self.columns[row, at.PAYLOAD]) : stop]
 
     def record(self, row: int) -> Record:
         column = self.columns[row].tolist()
@@ -121,7 +121,7 @@ class Block:
             schema=schema,
         )
 
-    def _slice(self, start: int, size: int) -> Any:
+    def _slice(self, start: int, size: int) -> bytes:
         return self.data[start : start + size].tobytes()
 
     def _attributes(self, position: int, count: int) -> dict[str, str]:
@@ -147,6 +147,9 @@ class Block:
         from penstock.record.arrow import to_arrow
 
         return to_arrow(self, columns, views=views)
+
+
+EMPTY: Final = Block(np.empty(0, dtype=np.uint8), np.empty((0, at.COLUMNS), dtype=np.int64))
 
 
 def scan(
@@ -179,7 +182,7 @@ def _scan(
         count, position, reason = kernels.scan(array, start, stop, mode, after.id_high, after.id_low, expected, table)
         tables.append(table[:count])
         done += count
-        if reason != at.COLUMNS_FULL or done == rows_max:
+        if reason != at.MORE or done == rows_max:
             break
         start = position
         after = After(int(table[-1, at.ID_HIGH]), int(table[-1, at.ID_LOW]), after.next_offset)

@@ -40,13 +40,14 @@ class Kernel:
         return self._compiled(*arguments)  # type: ignore[misc]
 
     def load(self) -> None:
-        from numba import config, njit
+        import numba
 
+        config: Any = numba.config
         with _SETTINGS:
             before = config.CACHE_DIR
             config.CACHE_DIR = str(_directory())
             try:
-                self._compiled = njit(self.signature, nogil=True, cache=True, boundscheck=False)(self.function)
+                self._compiled = numba.njit(self.signature, nogil=True, cache=True, boundscheck=False)(self.function)
             finally:
                 config.CACHE_DIR = before
 
@@ -89,7 +90,7 @@ _chosen: Path | None = None
 
 
 def _directory() -> Path:
-    global _chosen  # noqa: PLW0603 - one cache a process, chosen at the first kernel
+    global _chosen
     if _chosen is None:
         _chosen = _choose()
     return _chosen

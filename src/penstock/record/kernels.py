@@ -7,15 +7,20 @@ found in the data are checked against the range it was given before they are use
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit, types
+from numba import njit
+from numba import types as numba_types
 
 from penstock.core.ids import TICKS_PER_MS, UNIX_EPOCH_TICKS
 from penstock.record import layout as at
 from penstock.record import simd
 from penstock.record.kernel_cache import kernel
+
+types: Any = numba_types
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _BUFFER = types.Array(types.uint8, 1, "C")
@@ -27,8 +32,11 @@ _TABLE = types.Array(types.int64, 2, "C")
 _TABLE_IN = types.Array(types.int64, 2, "C", readonly=True)
 _LONG = types.int64
 
-_inlined: Any = njit(forceinline=True, boundscheck=False)
-"""Part of the kernel that calls it: a real call would pass each array as seven words and count references."""
+
+def _inlined(function: _Function) -> _Function:
+    """Part of the kernel that calls it, not a call of its own."""
+    return njit(forceinline=True, boundscheck=False)(function)  # type: ignore[return-value]
+
 
 _EPOCH = UNIX_EPOCH_TICKS
 _TICKS = TICKS_PER_MS
@@ -51,8 +59,8 @@ def _record_end(data: int, position: int, stop: int) -> int:
 def _unused(data: int, position: int, stop: int) -> bool:
     """Sixteen zero bytes, or as many zeros as are left."""
     if stop - position >= at.ID_BYTES:
-        return simd.load64(data, position) | simd.load64(data, position + 8) == 0
-    for place in range(position, stop):
+        return bool(simd.load64(data, position) | simd.load64(data, position + 8) == 0)
+    for place in range(position, stop):  # noqa: SIM110 - numba compiles no generators
         if simd.load8(data, place) != 0:
             return False
     return True
@@ -126,8 +134,8 @@ def _is_version_6(high: int, low: int) -> bool:
 @_inlined
 def _rises(high: int, low: int, after_high: int, after_low: int) -> bool:
     if high != after_high:
-        return np.uint64(high) > np.uint64(after_high)
-    return np.uint64(low) > np.uint64(after_low)
+        return bool(np.uint64(high) > np.uint64(after_high))
+    return bool(np.uint64(low) > np.uint64(after_low))
 
 
 @_inlined
@@ -140,7 +148,7 @@ def _raw_columns(message: int, row: int) -> None:
 @_inlined
 def _checksum_holds(data: int, position: int, end: int) -> bool:
     body = end - at.CHECKSUM_BYTES
-    return simd.hash64(data, position, body - position) == np.uint64(simd.load64(data, body))
+    return bool(simd.hash64(data, position, body - position) == np.uint64(simd.load64(data, body)))
 
 
 @_inlined
@@ -177,7 +185,7 @@ def scan(
     count = 0
     while start < stop:
         if count == columns.shape[0]:
-            return count, start, at.COLUMNS_FULL
+            return count, start, at.MORE
         if mode & at.STAMPED and _unused(data, start, stop):
             return count, start, at.UNUSED
         end = _record_end(data, start, stop)
@@ -205,9 +213,7 @@ def _plausible(data: int, position: int, after_high: int, after_low: int) -> boo
 
 
 @kernel(_LONG(_BYTES, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG))
-def find(
-    block: Any, start: int, stop: int, after_high: int, after_low: int, offset_low: int, offset_high: int
-) -> int:
+def find(block: Any, start: int, stop: int, after_high: int, after_low: int, offset_low: int, offset_high: int) -> int:
     """The first place from `start` on where a whole, verified record begins that could follow; -1 if there is none.
 
     Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`.
@@ -402,8 +408,9 @@ def _attributes_are_text(data: int, position: int, count: int) -> bool:
 @_inlined
 def _attributes_start(row: int) -> int:
     """Where a record's attributes begin, past their count."""
-    message = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
-    return message + at.ENVELOPE_BYTES_MIN + simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
+    message: int = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
+    variable: int = simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
+    return message + at.ENVELOPE_BYTES_MIN + variable
 
 
 @kernel(_LONG(_BYTES, _TABLE_IN))
@@ -472,7 +479,8 @@ def attribute_ranges(block: Any, columns: Any, ranges: Any) -> None:
 @kernel(types.uint64(_BYTES))
 def hash_bytes(data: Any) -> int:
     """HighwayHash-64 of a whole buffer."""
-    return simd.hash64(simd.address(data), 0, data.shape[0])  # type: ignore[no-any-return]
+    digest: int = simd.hash64(simd.address(data), 0, data.shape[0])
+    return digest
 
 
 @kernel(types.void(_WORDS, _BYTES, _LONG))
@@ -484,7 +492,8 @@ def hash_absorb(state: Any, data: Any, packets: int) -> None:
 @kernel(types.uint64(_WORDS, _BYTES))
 def hash_finish(state: Any, data: Any) -> int:
     """The hash of all absorbed packets and of a last buffer of less than 32 bytes."""
-    return simd.finish(simd.address(state), simd.address(data), 0, data.shape[0])  # type: ignore[no-any-return]
+    digest: int = simd.finish(simd.address(state), simd.address(data), 0, data.shape[0])
+    return digest
 
 
 @kernel(_LONG(_BYTES))

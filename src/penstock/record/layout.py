@@ -71,7 +71,7 @@ BAD_ENVELOPE: Final = 4
 BAD_ID: Final = 5
 BAD_ORDER: Final = 6
 BAD_OFFSET: Final = 7
-COLUMNS_FULL: Final = 8
+MORE: Final = 8
 
 REASONS: Final = {
     AT_END: "end of the data",
@@ -82,5 +82,5 @@ REASONS: Final = {
     BAD_ID: "the id is not a UUIDv6",
     BAD_ORDER: "the id is not greater than the one before it",
     BAD_OFFSET: "the offset is not the one that belongs here",
-    COLUMNS_FULL: "more records than asked for",
+    MORE: "more records follow",
 }

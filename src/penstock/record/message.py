@@ -126,7 +126,7 @@ def _bytes(value: bytes, what: str, bytes_max: int) -> bytes:
     return value
 
 
-def _number(value: int, what: str, maximum: int) -> int:
+def _number(value: object, what: str, maximum: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
         raise InvalidRequest(f"{what} must be a whole number from 0 to {maximum}, not {value!r}", field=what)
     return value

@@ -11,8 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils as _cgutils
+from numba.core import types
+from numba.extending import intrinsic as _intrinsic
+
+# Numba types its own interfaces only in part.
+intrinsic: Any = _intrinsic
+cgutils: Any = _cgutils
 
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _LANES = ir.VectorType(_I64, 4)

@@ -61,13 +61,14 @@ class Catalog:
         self._clock = clock
 
     @classmethod
-    def open(cls, path: Path, *, clock: Clock) -> Self:
+    def open(cls, path: Path, *, clock: Clock, create: bool = True) -> Self:
         """Open the catalog at `path`, or make an empty one, readable by its owner alone, if there is no such file.
 
+        Where segments lie beside it, a missing catalog is a lost one: `create=False` refuses it.
         Raises `StorageFailed` for a damaged or empty file and leaves it as it is; `VersionNotSupported` for one
         that a newer release has written.
         """
-        return cls(CatalogFile.open(path), clock)
+        return cls(CatalogFile.open(path, create=create), clock)
 
     def close(self) -> None:
         """Let go of the file; nobody may be reading. Closing twice does nothing."""

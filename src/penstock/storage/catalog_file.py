@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from sqlalchemy import Connection, Engine, Pool, create_engine, event, select
 from sqlalchemy.pool import NullPool, QueuePool
@@ -24,7 +24,15 @@ from penstock.storage.catalog_errors import answering
 BUSY_MS: Final = 5_000
 """How long a call waits for other writers: many commits long, and shorter than a client's patience."""
 
-PRAGMAS: Final = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON")
+Purpose = Literal["examine", "make", "use"]
+"""Examining writes nothing, not even the write-ahead log into the file. A file in the making has no such log: it is
+whole as soon as it is committed, also if there is no room left to carry a log over."""
+
+_PRAGMAS: Final[dict[Purpose, tuple[str, ...]]] = {
+    "examine": (),
+    "make": ("PRAGMA synchronous = FULL",),
+    "use": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"),
+}
 
 _WRITES: Final = "penstock_writes"
 
@@ -41,18 +49,19 @@ class CatalogFile:
         self._closed = False
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Examine the file before anything may write to it, make it if it is not there, bring it up to this version.
+    def open(cls, path: Path, *, create: bool) -> Self:
+        """Make the file if it is not there, examine it before anything may write to it, bring it up to this version.
 
-        Raises `StorageFailed` for a file that cannot be trusted, which is left as it is; `VersionNotSupported` for
-        one that a newer release has written.
+        Raises `StorageFailed` for a file that cannot be trusted, which is left as it is, or that is missing where
+        none may be made; `VersionNotSupported` for one that a newer release has written.
         """
         with answering(path):
-            _create_if_missing(path)
+            _check_there(path, create=create)
             version = _examine(path)
-            engine = _engine(path, mode="rw", pool=QueuePool)
+            engine = _engine(path, "use", pool=QueuePool, pool_timeout=BUSY_MS / 1000)
             try:
                 _migrate(engine, since=version)
+                engine.connect().close()  # a directory that cannot be written to is found out now
             except BaseException:
                 engine.dispose()
                 raise
@@ -89,12 +98,16 @@ class CatalogFile:
 
         Raises `InvalidRequest` if there is such a file: a backup is never overwritten.
         """
+        self._check_open()
         with answering(self.path):
             try:
-                with _published(path) as draft, closing(_connect(self.path, "ro")) as source:
+                with _published(path) as draft, closing(_connect(self.path, "examine")) as source:
                     source.execute("VACUUM INTO ?", (str(draft.absolute()),))
             except FileExistsError:
                 raise InvalidRequest(f"{path} exists, and a backup overwrites nothing", path=str(path)) from None
+            except Exception as error:
+                error.add_note(f"while it was copied to {path}")
+                raise
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
@@ -107,14 +120,17 @@ class CatalogFile:
 
     @contextmanager
     def _transaction(self, *, writes: bool) -> Iterator[Connection]:
-        if self._closed:
-            raise ServiceUnavailable(f"{self.path} is closed")
+        self._check_open()
         try:
             with answering(self.path), _begun(self._engine, writes=writes) as connection:
                 yield connection
         except StorageFailed as failure:
             self._failure = failure
             raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ServiceUnavailable(f"{self.path} is closed")
 
     def _hold(self, connection: Connection) -> None:
         """Lock the row that every writer locks (SQLite has locked the file already and ignores it)."""
@@ -127,14 +143,16 @@ class CatalogFile:
             )
 
 
-def _create_if_missing(path: Path) -> None:
-    # The log first: it is never there before the file is.
-    has_log = _size(path.with_name(f"{path.name}-wal"))
+def _check_there(path: Path, *, create: bool) -> None:
+    """Make a catalog where there was none. Raises `StorageFailed` where there must have been one."""
+    has_log = _size(path.with_name(f"{path.name}-wal"))  # asked first: it is never there before the file is
     size = _size(path)
     if size == 0:
         raise StorageFailed("the file is empty")
     if size is None and has_log:
         raise StorageFailed("the file is missing, but its write-ahead log is there")
+    if size is None and not create:
+        raise StorageFailed("the file is missing")
     if size is None:
         _create(path)
 
@@ -142,8 +160,7 @@ def _create_if_missing(path: Path) -> None:
 def _create(path: Path) -> None:
     """Made aside and named when whole: a file under the catalog's name that is empty or half made is never ours."""
     with suppress(FileExistsError), _published(path) as draft:
-        engine = _engine(draft, mode="rw", pool=NullPool)
-        _migrate(engine, since=0)
+        _migrate(_engine(draft, "make", pool=NullPool), since=0)
 
 
 @contextmanager
@@ -162,6 +179,7 @@ def _published(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         draft.unlink()
+        draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)  # SQLite leaves it where a rollback fails
 
 
 def _sync(path: Path) -> None:
@@ -185,7 +203,7 @@ def _examine(path: Path) -> int:
     `integrity_check`, not `quick_check`: the latter does not see that an index has lost a row, and a topic not found
     in the index would be made a second time.
     """
-    with _begun(_engine(path, mode="ro", pool=NullPool), writes=False) as connection:
+    with _begun(_engine(path, "examine", pool=NullPool), writes=False) as connection:
         found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
         if found != "ok":
             raise StorageFailed(str(found))
@@ -248,9 +266,8 @@ def _begun(engine: Engine, *, writes: bool) -> Iterator[Connection]:
             yield connection
 
 
-def _engine(path: Path, *, mode: Literal["ro", "rw"], pool: type[Pool]) -> Engine:
-    patience = {"pool_timeout": BUSY_MS / 1000} if pool is QueuePool else {}
-    engine = create_engine("sqlite://", creator=lambda: _connect(path, mode), poolclass=pool, **patience)
+def _engine(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any) -> Engine:
+    engine = create_engine("sqlite://", creator=lambda: _connect(path, purpose), poolclass=pool, **options)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -261,17 +278,17 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _connect(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
-    """Neither mode makes a file. A reader never carries the write-ahead log over, a writer does when it closes.
+def _connect(path: Path, purpose: Purpose) -> sqlite3.Connection:
+    """For no purpose does SQLite make a file: one that has vanished is an error.
 
     `isolation_level=None`: `_begin` decides when a transaction begins, so that DDL is in it too.
     """
-    address = f"{path.absolute().as_uri()}?mode={mode}"
+    address = f"{path.absolute().as_uri()}?mode={'ro' if purpose == 'examine' else 'rw'}"
     connection = sqlite3.connect(
         address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
     )
     try:
-        for pragma in PRAGMAS if mode == "rw" else ():
+        for pragma in _PRAGMAS[purpose]:
             connection.execute(pragma)
     except BaseException:
         connection.close()

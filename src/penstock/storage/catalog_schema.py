@@ -141,8 +141,9 @@ def newest_version() -> int:
 
 def seal_of(table: str, row: Row) -> str:
     """64 bits over the table's name and every column of the row, in the order of the columns' names."""
-    content = sorted((column, value) for column, value in row.items() if column != SEAL)
-    return digest([str(table), content])  # SQLAlchemy has a string type of its own for names
+    # SQLAlchemy has a string type of its own for names.
+    content = sorted((str(column), value) for column, value in row.items() if column != SEAL)
+    return digest([str(table), content])
 
 
 def digest(content: object) -> str:

@@ -1,0 +1,229 @@
+"""The only file access of the project, and an argument of everything above it.
+
+`Disk` and `File` are what storage needs of an operating system, no more. `OsDisk` is the real one; `FaultDisk` in
+`penstock.testing` fails and crashes on demand. Nothing here retries or hides an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.core.errors import DiskFull, NotOwner, StorageFailed
+
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+
+
+class File(Protocol):
+    """An open file. Positions are absolute; there is no cursor to lose."""
+
+    def read_into(self, buffer: Any, position: int) -> int:
+        """Fill `buffer` from `position` on; how many bytes there were."""
+        ...
+
+    def write(self, data: Any, position: int) -> int:
+        """Write at `position`; how many bytes were taken, which may be fewer. Not durable before `sync`."""
+        ...
+
+    def sync(self) -> None:
+        """On return all that was written is durable. After an error nothing is known: do not go on."""
+        ...
+
+    def preallocate(self, size: int) -> None:
+        """Give the file `size` bytes of reserved, zero-filled space, so that writes into it cannot run out of disk."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File: ...
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory, sorted; none if it is not there."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def make_directory(self, path: Path) -> None:
+        """With its parents, readable by its owner alone; durable on return."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def remove(self, path: Path) -> None:
+        """A file; nothing happens if it is not there."""
+        ...
+
+    def remove_tree(self, path: Path) -> None: ...
+
+    def sync_directory(self, path: Path) -> None:
+        """On return the names created, renamed and removed in it are durable."""
+        ...
+
+    def free_bytes(self, path: Path) -> int: ...
+
+
+class OsFile:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read_into(self, buffer: Any, position: int) -> int:
+        view = memoryview(buffer)
+        done = 0
+        while done < len(view):
+            count = os.preadv(self._descriptor, [view[done:]], position + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def write(self, data: Any, position: int) -> int:
+        return os.pwrite(self._descriptor, data, position)
+
+    def sync(self) -> None:
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(self._descriptor)
+        else:
+            os.fsync(self._descriptor)
+
+    def preallocate(self, size: int) -> None:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._descriptor, 0, size)
+        else:
+            os.truncate(self._descriptor, max(size, self.size()))
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class OsDisk:
+    """The operating system's file system."""
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> OsFile:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
+        return OsFile(os.open(path, flags, _FILE_MODE))
+
+    def names(self, path: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(path))  # noqa: PTH208 - names are wanted, not paths
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def make_directory(self, path: Path) -> None:
+        for missing in reversed([path, *path.parents]):
+            if not missing.exists():
+                missing.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+                self.sync_directory(missing.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+
+@contextlib.contextmanager
+def opened(disk: Disk, path: Path, *, write: bool = False, create: bool = False) -> Iterator[File]:
+    file = disk.open(path, write=write, create=create)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def write_all(file: File, data: Any, position: int) -> None:
+    """Write every byte or raise: a write that takes only a part is continued, one that takes nothing has failed."""
+    view = memoryview(data)
+    while len(view):
+        count = file.write(view, position)
+        if count <= 0:
+            raise OSError(errno.EIO, "the disk took no bytes of a write")
+        view, position = view[count:], position + count
+
+
+def read_all(file: File, position: int, size: int) -> bytearray:
+    """Up to `size` bytes: fewer only where the file ends."""
+    buffer = bytearray(size)
+    count = file.read_into(buffer, position)
+    return buffer if count == size else buffer[:count]
+
+
+def replace_file(disk: Disk, path: Path, data: bytes) -> None:
+    """Put a small file in place, whole and durable, or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    with opened(disk, temporary, write=True, create=True) as file:
+        file.truncate(0)
+        write_all(file, data, 0)
+        file.sync()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+
+
+def storage_error(error: OSError, what: str) -> StorageFailed | DiskFull:
+    """What went wrong with the disk, in our words."""
+    reason = error.strerror or str(error)
+    if error.errno in FULL_ERRORS:
+        return DiskFull(f"{what}: the disk is full ({reason}); make room and try again", errno=error.errno)
+    return StorageFailed(f"{what}: {reason}", errno=error.errno)
+
+
+class OwnerLock:
+    """Held by the one process that writes to a data directory; let go when it ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise NotOwner(
+                f"{path.parent} belongs to a running process (pid {holder}): stop it, or use another data directory",
+                pid=holder,
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,401 @@
+"""The log of one partition: append blocks, read from anywhere, forget the oldest.
+
+One thread appends (see `commit`); any thread reads. Memory follows the disk: what a reader can see changes only after
+the disk has answered. The first write or sync that fails is the last: the log then refuses to append, and reads go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+from penstock.core.clock import Clock, now_ms
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed
+from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, high_word, ticks_of_id, ticks_of_unix_ms, unix_ms_of_ticks
+from penstock.core.limits import Limits
+from penstock.core.offsets import Offset, OffsetRange
+from penstock.record.block import Draft, stamp
+from penstock.record.message import Record
+from penstock.storage import reading
+from penstock.storage.active import ActiveSegment
+from penstock.storage.disk import Disk, opened, storage_error
+from penstock.storage.index import IndexFile, State
+from penstock.storage.marker import read_start, write_start
+from penstock.storage.reading import Chunk, Segment, View
+from penstock.storage.repair import keep_copy, rebuild_sealed
+from penstock.storage.retention import Aged, expired
+from penstock.storage.segment import READ_BYTES, SPARE_NAME, Damage, base_of, index_path, segment_name
+from penstock.storage.topics import Retention
+
+_LOG = logging.getLogger(__name__)
+
+
+class Durability(StrEnum):
+    SYNC = "sync"
+    """Acknowledged means on disk."""
+    OS = "os"
+    """Acknowledged means handed to the operating system: a power cut loses what it had not written yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a block now is: durable, with these offsets and ids."""
+
+    offsets: OffsetRange
+    ids: IdRun
+
+    @property
+    def offset(self) -> Offset:
+        return self.offsets.start
+
+    @property
+    def id(self) -> bytes:
+        return self.ids[0]
+
+
+class Log:
+    """Open with `Log.open`; the directory's owner lock is the caller's to hold."""
+
+    def __init__(self, disk: Disk, path: Path, *, ids: IdGenerator, clock: Clock, limits: Limits) -> None:
+        self._disk = disk
+        self._path = path
+        self._ids = ids
+        self._clock = clock
+        self._limits = limits
+        self._durability = Durability.SYNC
+        self._view = View()
+        self._active: ActiveSegment | None = None
+        self._failure: StorageFailed | None = None
+        self._closed = False
+        self._last_id = bytes(ID_BYTES)
+        self.damages: list[Damage] = []
+        """What recovery found damaged when the log was opened."""
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: Path,
+        *,
+        ids: IdGenerator,
+        clock: Clock,
+        limits: Limits | None = None,
+        durability: Durability = Durability.SYNC,
+    ) -> Self:
+        """Open or create a log, after recovery: everything acknowledged before is there, and appends may begin.
+
+        Raises `StorageFailed` if the disk does not let it.
+        """
+        log = cls(disk, path, ids=ids, clock=clock, limits=(limits or Limits()).check())
+        log._durability = durability
+        try:
+            log._recover()
+        except OSError as error:
+            raise storage_error(error, f"{path} cannot be opened") from error
+        return log
+
+    # reading
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def view(self) -> View:
+        """What may be read now, as a value that does not change."""
+        return self._view
+
+    @property
+    def first_offset(self) -> Offset:
+        return self._view.first_offset
+
+    @property
+    def next_offset(self) -> Offset:
+        return self._view.next_offset
+
+    @property
+    def last_id(self) -> bytes:
+        """The id of the newest record; sixteen zeros if there is none."""
+        return self._last_id
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        """Why the log no longer appends; None while it does."""
+        return self._failure
+
+    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+        """Records from `offset` on, verified; damaged ones are stepped over, named, and kept in quarantine."""
+        view = self._view
+        chunk = reading.read(self._disk, view, offset, bytes_max=bytes_max, verify=verify)
+        for damage in chunk.damages:
+            self._quarantine(view, damage)
+        return chunk
+
+    def records(self, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
+        """Every record in `[start, stop)` that is there when it is reached."""
+        offset = self.first_offset if start is None else start
+        stop = self.next_offset if stop is None else stop
+        while offset < stop:
+            chunk = self.read(offset)
+            yield from (record for record in chunk if record.offset < stop)
+            if chunk.next_offset == offset:
+                return
+            offset = chunk.next_offset
+
+    def offset_of_time(self, unix_ms: int) -> Offset:
+        """The first offset published at or after a time; `next_offset` if there is none yet."""
+        return reading.find_id(self._disk, self._view, high_word(max(0, ticks_of_unix_ms(unix_ms))), 0)
+
+    def offset_of_id(self, value: bytes) -> Offset:
+        """The first offset whose id is at or above `value`."""
+        if len(value) != ID_BYTES:
+            raise InvalidRequest(f"an id has {ID_BYTES} bytes, not {len(value)}")
+        words = int.from_bytes(value[:8], "big"), int.from_bytes(value[8:], "big")
+        return reading.find_id(self._disk, self._view, *words)
+
+    def _quarantine(self, view: View, damage: Damage) -> None:
+        segment = view.segment_of(damage.offsets.start)
+        if segment is None or segment.base != damage.base:
+            return
+        try:
+            with opened(self._disk, segment.path) as file:
+                keep_copy(self._disk, segment.path, file, damage, self._limits)
+        except OSError as error:
+            _LOG.error("%s: %s; its bytes could not be kept: %s", segment.path, damage, error)
+
+    # appending
+
+    def append(self, draft: Draft) -> Appended:
+        """Append one block. On return it is durable (unless opened with `Durability.OS`)."""
+        outcome = self.append_group([draft])[0]
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        return outcome
+
+    def append_group(self, drafts: Sequence[Draft]) -> list[Appended | PenstockError]:
+        """Append many blocks with as few writes and syncs as segments allow; the outcome of each, in order.
+
+        A block that is too large, or that meets a full disk, fails alone or with those behind it, and the log goes
+        on. A failed write or sync fails every block from there on, for good.
+        """
+        outcomes: list[Appended | PenstockError] = []
+        while len(outcomes) < len(drafts):
+            rest = drafts[len(outcomes) :]
+            try:
+                outcomes += self._append_some(rest)
+            except PenstockError as error:
+                outcomes += [error] * len(rest)
+        return outcomes
+
+    def _append_some(self, drafts: Sequence[Draft]) -> list[Appended]:
+        """As many of the first blocks as the active segment has room for, with one write and one sync."""
+        self._check_open()
+        active = self._room_for(len(drafts[0].data))
+        count = active.fitting(drafts)
+        records = sum(draft.count for draft in drafts[:count])
+        try:
+            active.reserve(records)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot take an append") from error
+        data = bytearray().join([draft.data for draft in drafts[:count]])
+        ids = self._ids.take(records)
+        first = self._view.next_offset
+        ends = stamp(data, records, ids, first)
+        self._commit(active, data, ends, ids)
+        return _shares(drafts[:count], first, ids)
+
+    def _commit(self, active: ActiveSegment, data: bytearray, ends: Any, ids: IdRun) -> None:
+        try:
+            active.write(data, ends, sync=self._durability is Durability.SYNC)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._last_id = ids[ids.count - 1]
+        self._show(active.segment)
+
+    def _show(self, segment: Segment) -> None:
+        others = self._view.segments
+        if others and others[-1].base == segment.base:
+            others = others[:-1]
+        self._view = View((*others, segment), self._view.start)
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise StorageFailed(f"{self._path} is closed")
+
+    def _fail(self, error: OSError) -> StorageFailed:
+        self._failure = StorageFailed(
+            f"{self._path}: a write failed ({error.strerror or error}); it takes no more appends until it is opened"
+            " again, which recovers it. Reads go on.",
+            errno=error.errno,
+        )
+        _LOG.error("%s", self._failure.message)
+        return self._failure
+
+    def _room_for(self, size: int) -> ActiveSegment:
+        """The active segment, rolled if it is full or old. Raises `DiskFull` before anything is written."""
+        try:
+            active = self._active
+            if active is not None and active.segment.count and (not active.has_room(size) or self._is_old(active)):
+                self._roll(active)
+                active = None
+            if active is None:
+                active = self._active = self._next_segment(size)
+            elif not active.has_room(size):
+                active.enlarge(self._wanted_bytes(size))
+            active.wake()
+            active.prepare_spare(self._limits)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot take an append") from error
+        return active
+
+    def _is_old(self, active: ActiveSegment) -> bool:
+        return now_ms(self._clock) - active.first_time_ms >= self._limits.segment_age_ms_max
+
+    def _next_segment(self, size: int) -> ActiveSegment:
+        wanted = self._wanted_bytes(size)
+        active = ActiveSegment.create(self._disk, self._path, self.next_offset, wanted, self._limits)
+        self._show(active.segment)
+        return active
+
+    def _wanted_bytes(self, size: int) -> int:
+        """The next segment's size: twice the last one's, within the limits, and enough for the block at hand."""
+        before = self._view.segments[-1].size if self._view.segments else 0
+        wanted = min(max(self._limits.segment_bytes_first, 2 * before), self._limits.segment_bytes_max)
+        return max(wanted, size)
+
+    def _roll(self, active: ActiveSegment) -> None:
+        try:
+            self._show(active.seal())
+        except OSError as error:
+            raise self._fail(error) from error
+        self._active = None
+
+    def roll(self) -> None:
+        """Seal the active segment now, if it holds anything; the next append begins a new one."""
+        self._check_open()
+        if self._active is not None and self._active.segment.count:
+            self._active.wake()
+            self._roll(self._active)
+
+    # forgetting
+
+    def truncate_before(self, offset: int) -> None:
+        """Forget everything below `offset`; durable on return. Whole segments give their space back."""
+        if not self.first_offset <= offset <= self.next_offset:
+            raise OffsetOutOfRange(
+                f"cannot truncate before {offset}: the log holds [{self.first_offset}, {self.next_offset})",
+                offset=offset,
+            )
+        try:
+            write_start(self._disk, self._path, offset)
+            self._drop(sum(segment.sealed and segment.stop <= offset for segment in self._view.segments), offset)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot be truncated") from error
+
+    def retain(self, policy: Retention) -> int:
+        """Drop the segments that have outlived `policy`; how many."""
+        sealed = [segment for segment in self._view.segments if segment.sealed]
+        others = [segment for segment in self._view.segments if not segment.sealed]
+        active = Aged(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
+        gone = expired([self._aged(segment) for segment in sealed], active, policy, now_ms=now_ms(self._clock))
+        if gone == len(self._view.segments):
+            gone -= 1  # the newest segment says where the log goes on
+        if gone > 0:
+            self.truncate_before(sealed[gone - 1].stop)
+        return max(0, gone)
+
+    def _aged(self, segment: Segment) -> Aged:
+        header = IndexFile(self._disk, index_path(segment.path), segment.base).header()
+        last = unix_ms_of_ticks(ticks_of_id(header.last_id)) if header is not None else now_ms(self._clock)
+        return Aged(size=segment.size, count=segment.count, last_time_ms=last)
+
+    def _drop(self, count: int, start: int) -> None:
+        """Oldest first, so that a crash in between leaves no hole."""
+        if count == len(self._view.segments):
+            count -= 1
+        gone, kept = self._view.segments[:count], self._view.segments[count:]
+        self._view = View(kept, start)
+        for segment in gone:
+            self._disk.remove(segment.path)
+            self._disk.remove(index_path(segment.path))
+        self._disk.sync_directory(self._path)
+
+    # opening and closing
+
+    def _recover(self) -> None:
+        self._disk.make_directory(self._path)
+        self._disk.remove(self._path / SPARE_NAME)
+        bases = sorted(base for base in map(base_of, self._disk.names(self._path)) if base is not None)
+        segments = [self._sealed(base, following) for base, following in pairwise(bases)]
+        self._view = View(tuple(segments), read_start(self._disk, self._path))
+        if bases:
+            self._open_newest(self._path / segment_name(bases[-1]), bases[-1])
+        self._ids.advance(ticks_of_id(self._last_id))
+
+    def _sealed(self, base: int, following: int) -> Segment:
+        path = self._path / segment_name(base)
+        header = IndexFile(self._disk, index_path(path), base).header()
+        if header is None or header.state is not State.SEALED:
+            finding = rebuild_sealed(self._disk, path, self._limits, count=following - base)
+            self.damages += finding.damages
+            header = finding.header(State.SEALED)
+        self._last_id = max(self._last_id, header.last_id)
+        return Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True)
+
+    def _open_newest(self, path: Path, base: int) -> None:
+        header = IndexFile(self._disk, index_path(path), base).header()
+        if header is not None and header.state is State.SEALED:
+            self._last_id = max(self._last_id, header.last_id)
+            self._show(Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True))
+            return
+        self._active, damages = ActiveSegment.reopen(self._disk, path, header, self._limits)
+        self.damages += damages
+        self._last_id = max(self._last_id, self._active.last_id)
+        self._show(self._active.segment)
+
+    def rest(self) -> None:
+        """Let go of open files; the next append opens them again."""
+        if self._active is not None:
+            self._active.rest()
+
+    def close(self) -> None:
+        """Say in the index that all is in order, so that the next opening need not look. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._active is None:
+            return
+        if self._failure is None:
+            try:
+                self._active.close()
+            except OSError as error:
+                _LOG.warning("%s: not closed in order (%s); the next opening recovers it", self._path, error)
+        self._active.rest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _shares(drafts: Sequence[Draft], first: int, ids: IdRun) -> list[Appended]:
+    """Each block's part of what was appended together."""
+    shares = []
+    done = 0
+    for draft in drafts:
+        offsets = OffsetRange.of(first + done, first + done + draft.count)
+        shares.append(Appended(offsets, IdRun(ids.first_ticks + done, draft.count, ids.low)))
+        done += draft.count
+    return shares

@@ -1,0 +1,211 @@
+"""The read side of a log: the same for its owner, for another process, and for Spark.
+
+A `View` is what may be read, as a value: the owner makes one after every commit, others make one from the files. Files
+are opened inside a read and closed before it returns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from penstock.core.errors import OffsetOutOfRange
+from penstock.core.offsets import Offset, OffsetRange
+from penstock.record import layout as at
+from penstock.record.block import EMPTY, After, Block
+from penstock.record.message import Record
+from penstock.storage.disk import Disk, opened
+from penstock.storage.index import IndexFile, State
+from penstock.storage.marker import read_start
+from penstock.storage.repair import look
+from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block, segment_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One readable segment: offsets `[base, stop)` lie in its first `size` bytes."""
+
+    path: Path
+    base: int
+    stop: int
+    size: int
+    sealed: bool
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.base
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The readable part of a log: everything in it is acknowledged."""
+
+    segments: tuple[Segment, ...] = ()
+    start: int = 0
+    """Offsets below have been truncated, even where their segment is still there."""
+
+    @property
+    def first_offset(self) -> Offset:
+        return Offset(max(self.start, self.segments[0].base) if self.segments else self.start)
+
+    @property
+    def next_offset(self) -> Offset:
+        return Offset(max(self.start, self.segments[-1].stop) if self.segments else self.start)
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def segment_of(self, offset: int) -> Segment | None:
+        """The segment that holds an offset, or would: the last one that begins at or before it."""
+        place = bisect_right(self.segments, offset, key=lambda segment: segment.base)
+        return self.segments[place - 1] if place else None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One read: good records, what was stepped over to reach them, and where to go on."""
+
+    block: Block
+    damages: tuple[Damage, ...]
+    next_offset: Offset
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.block)
+
+
+def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+    """The records from `offset` on, in one block; empty at the end of the log.
+
+    Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset that is not there.
+    """
+    if not view.first_offset <= offset <= view.next_offset:
+        raise OffsetOutOfRange(
+            f"offset {offset} is not in the log: it holds [{view.first_offset}, {view.next_offset})",
+            offset=offset,
+            first_offset=view.first_offset,
+            next_offset=view.next_offset,
+        )
+    damages: list[Damage] = []
+    while offset < view.next_offset:
+        segment = view.segment_of(offset)
+        if segment is None or offset >= segment.stop:
+            offset = _over_missing_segment(view, offset, damages)
+            continue
+        block, damage = _read_segment(disk, segment, offset, bytes_max, verify)
+        if len(block):
+            return Chunk(block, tuple(damages), block.offsets.stop)
+        if damage is None:
+            break
+        _add(damages, damage)
+        offset = damage.offsets.stop
+    return Chunk(EMPTY, tuple(damages), Offset(offset))
+
+
+def _over_missing_segment(view: View, offset: int, damages: list[Damage]) -> int:
+    following = next(segment for segment in view.segments if segment.base > offset)
+    damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, "the segment is missing"))
+    return following.base
+
+
+def _add(damages: list[Damage], damage: Damage) -> None:
+    if damages and damages[-1].base == damage.base and damages[-1].offsets.stop == damage.offsets.start:
+        before = damages.pop()
+        offsets = OffsetRange(before.offsets.start, damage.offsets.stop)
+        damage = replace(damage, offsets=offsets, start=before.start, reason=before.reason)
+    damages.append(damage)
+
+
+def _read_segment(
+    disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
+) -> tuple[Block, Damage | None]:
+    """Good records from `offset` on; or, if the record there is damaged, which ones and where they end."""
+    index = IndexFile(disk, index_path(segment.path), segment.base)
+    ordinal = offset - segment.base
+    start = index.start(ordinal)
+    if start < 0 or start > segment.size:
+        return _read_by_survey(disk, segment, offset, bytes_max, verify)
+    with opened(disk, segment.path) as file:
+        after = After(0, 0, offset)
+        block, stop = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
+    if len(block):
+        return block.select(0, min(len(block), segment.stop - offset)), None
+    end = int(index.ends(ordinal, ordinal + 1)[0])
+    if end < start:
+        return _read_by_survey(disk, segment, offset, bytes_max, verify)
+    return EMPTY, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
+
+
+def _read_by_survey(
+    disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
+) -> tuple[Block, Damage | None]:
+    """The index cannot say where the record lies: read the whole segment to find out. Slow, and rare."""
+    finding = look(disk, segment.path, count=segment.count if segment.sealed else None)
+    for damage in finding.damages:
+        if offset in damage.offsets:
+            return EMPTY, replace(damage, offsets=OffsetRange(Offset(offset), damage.offsets.stop))
+    ordinal = offset - segment.base
+    if ordinal >= finding.count:
+        return EMPTY, None
+    start = int(finding.ends[ordinal - 1]) if ordinal else 0
+    with opened(disk, segment.path) as file:
+        after = After(0, 0, offset)
+        block, _ = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
+    return block.select(0, min(len(block), segment.stop - offset)), None
+
+
+def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
+    """The first offset whose id is at or above the given one; `next_offset` if there is none.
+
+    A binary search that reads and verifies the records it looks at: a damaged one cannot lead it astray.
+    """
+    low, high = int(view.first_offset), int(view.next_offset)
+    while low < high:
+        middle = (low + high) // 2
+        chunk = read(disk, view, middle, bytes_max=at.MESSAGE_RECORD_BYTES_MIN)
+        if not len(chunk.block):
+            high = middle
+            continue
+        found = (int(chunk.block.columns[0, at.ID_HIGH]), int(chunk.block.columns[0, at.ID_LOW]) & 0xFFFFFFFFFFFFFFFF)
+        if found >= (id_high, id_low):
+            high = middle
+        else:
+            low = chunk.block.offsets.start + 1
+    return Offset(low)
+
+
+def view_of(disk: Disk, path: Path, *, known: View | None = None) -> View:
+    """What another process may read of a log right now, from its files alone.
+
+    `known` is an earlier view of the same log: what it holds is not counted again.
+    """
+    bases = [base for base in map(base_of, disk.names(path)) if base is not None]
+    bases.sort()
+    before = {segment.base: segment for segment in known.segments} if known else {}
+    segments = []
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        earlier = before.get(base)
+        if earlier is not None and earlier.sealed:
+            segments.append(earlier)
+            continue
+        try:
+            segments.append(_segment(disk, path / segment_name(base), base, following, earlier))
+        except FileNotFoundError:
+            continue  # retention was quicker
+    return View(tuple(segments), read_start(disk, path))
+
+
+def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: Segment | None) -> Segment:
+    index = IndexFile(disk, index_path(path), base)
+    header = index.header()
+    if header is not None and header.state is not State.OPEN:
+        stop = base + header.count
+        return Segment(path=path, base=base, stop=stop, size=header.size, sealed=header.state is State.SEALED)
+    if header is None or following is not None:
+        finding = look(disk, path, count=None if following is None else following - base)
+        stop = base + finding.count
+        return Segment(path=path, base=base, stop=stop, size=finding.size, sealed=following is not None)
+    count = index.count_from(earlier.count if earlier else 0)
+    return Segment(path=path, base=base, stop=base + count, size=max(0, index.start(count)), sealed=False)

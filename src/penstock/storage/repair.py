@@ -1,0 +1,113 @@
+"""Acting on what `recovery` found: keep a copy of the bad bytes, cut the torn tail, put the index right.
+
+Every step may be repeated: a crash in the middle leaves a segment that the next recovery judges the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from penstock.core.limits import Limits
+from penstock.record.hashing import hash64
+from penstock.storage import index as indexes
+from penstock.storage.disk import Disk, File, opened, read_all, replace_file, write_all
+from penstock.storage.index import IndexFile, State
+from penstock.storage.recovery import Claim, Finding, survey
+from penstock.storage.segment import READ_BYTES, Damage, base_of, hash_file, index_path
+
+_LOG = logging.getLogger(__name__)
+QUARANTINE: Final = "quarantine"
+
+
+def claim_of(disk: Disk, path: Path, *, count: int | None = None) -> Claim:
+    """What the index beside a segment says of it; `count` where the number of its records is known otherwise."""
+    base = base_of(path.name) or 0
+    file = IndexFile(disk, index_path(path), base)
+    header = file.header()
+    if header is not None and header.state is not State.OPEN and count is None:
+        count = header.count
+    ends = file.all_ends() if header is not None else np.empty(0, dtype=np.int64)
+    return Claim(base=base, header=header, ends=ends, count=count)
+
+
+def look(disk: Disk, path: Path, *, count: int | None = None) -> Finding:
+    """Survey a segment without touching it."""
+    claim = claim_of(disk, path, count=count)
+    with opened(disk, path) as file:
+        return survey(file, file.size(), claim)
+
+
+def repair_newest(disk: Disk, path: Path, limits: Limits) -> Finding:
+    """Make the newest segment fit to be appended to. Durable on return: what was found is what will be found."""
+    claim = claim_of(disk, path)
+    with opened(disk, path, write=True) as file:
+        finding = survey(file, file.size(), claim)
+        _keep_copies(disk, path, file, finding, limits)
+        if finding.torn_stop > finding.torn_start:
+            _cut(path, file, finding)
+        if file.size() < finding.size:
+            file.preallocate(finding.size)
+        # A record found in the page cache may not be on the disk yet, and is about to be served.
+        file.sync()
+    if claim.header is None or not np.array_equal(claim.ends, finding.ends):
+        indexes.rewrite(disk, index_path(path), finding.header(State.OPEN), finding.ends)
+    return finding
+
+
+def rebuild_sealed(disk: Disk, path: Path, limits: Limits, *, count: int | None) -> Finding:
+    """Make the index of a complete segment anew. The segment itself is only read."""
+    claim = claim_of(disk, path, count=count)
+    with opened(disk, path) as file:
+        finding = survey(file, file.size(), claim)
+        _keep_copies(disk, path, file, finding, limits)
+    digest = hash_file(disk, path, finding.size)
+    indexes.rewrite(disk, index_path(path), finding.header(State.SEALED, digest), finding.ends)
+    _LOG.warning("%s: its index was missing or damaged and has been rebuilt: %d records", path, finding.count)
+    return finding
+
+
+def _cut(path: Path, file: File, finding: Finding) -> None:
+    size = finding.torn_stop - finding.torn_start
+    _LOG.warning("%s: %d bytes of an unfinished write after offset %d cut", path, size, finding.last.next_offset - 1)
+    for position in range(finding.torn_start, finding.torn_stop, READ_BYTES):
+        write_all(file, bytes(min(READ_BYTES, finding.torn_stop - position)), position)
+
+
+def _keep_copies(disk: Disk, path: Path, file: File, finding: Finding, limits: Limits) -> None:
+    for damage in finding.damages:
+        keep_copy(disk, path, file, damage, limits)
+    if finding.torn_stop > finding.torn_start:
+        _keep(disk, path, file, finding.torn_start, finding.torn_stop, "torn", limits)
+
+
+def keep_copy(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> None:
+    """Log the damage and keep its bytes beside the segment, once, however often it is met."""
+    if _keep(disk, path, file, damage.start, damage.stop, "damaged", limits):
+        _LOG.error("%s: %s; skipped, its bytes are kept in %s", path, damage, path.parent / QUARANTINE)
+
+
+def _keep(disk: Disk, path: Path, file: File, start: int, stop: int, kind: str, limits: Limits) -> bool:
+    """Whether these bytes were not kept before. At most `quarantine_bytes_max` in all: a dying disk is not filled."""
+    data = bytes(read_all(file, start, min(stop - start, limits.quarantine_bytes_max)))
+    folder = path.parent / QUARANTINE
+    target = folder / f"{path.stem}-{start:010d}-{kind}-{hash64(data):016x}.bin"
+    if disk.exists(target):
+        return False
+    if _kept_bytes(disk, folder) + len(data) > limits.quarantine_bytes_max:
+        _LOG.error("%s: quarantine is full; bytes %d to %d (%s) are not copied", path, start, stop, kind)
+        return True
+    disk.make_directory(folder)
+    replace_file(disk, target, data)
+    return True
+
+
+def _kept_bytes(disk: Disk, folder: Path) -> int:
+    total = 0
+    for name in disk.names(folder):
+        with opened(disk, folder / name) as file:
+            total += file.size()
+    return total

@@ -1,0 +1,124 @@
+"""Segment files: their names, and the one way to read records out of them."""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
+from penstock.core.offsets import OffsetRange
+from penstock.record import layout as at
+from penstock.record.block import START_OF_LOG, After, Block, Stop, scan
+from penstock.record.hashing import StreamHash
+from penstock.storage.disk import Disk, File, opened, read_all
+
+SEGMENT_SUFFIX: Final = ".seg"
+INDEX_SUFFIX: Final = ".idx"
+SPARE_NAME: Final = "spare.seg"
+READ_BYTES: Final = 1 * MIB
+PIECE_BYTES: Final = 512
+"""What is given up at once where the disk cannot read: one sector."""
+
+_NAME: Final = re.compile(r"([0-9]{20})\.seg")
+
+
+def segment_name(base: int) -> str:
+    return f"{base:020d}{SEGMENT_SUFFIX}"
+
+
+def base_of(name: str) -> int | None:
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def index_path(segment: Path) -> Path:
+    return segment.with_suffix(INDEX_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Offsets that cannot be served, where their bytes lie in the segment that begins at `base`, and why."""
+
+    base: int
+    offsets: OffsetRange
+    start: int
+    stop: int
+    reason: str
+
+    def __str__(self) -> str:
+        what = f"offset {self.offsets.start}" if len(self.offsets) == 1 else f"offsets {self.offsets}"
+        return f"{what} (segment {self.base}, bytes {self.start} to {self.stop}): {self.reason}"
+
+
+def read_block(
+    file: File,
+    position: int,
+    stop: int,
+    *,
+    after: After = START_OF_LOG,
+    bytes_max: int = READ_BYTES,
+    verify: bool = True,
+    envelopes: bool = True,
+    rows_max: int | None = None,
+) -> tuple[Block, Stop]:
+    """The records from `position` on, about `bytes_max` of them, none past `stop`.
+
+    The block's positions count from `position`; the stop's from the start of the file. A record is only called CUT
+    if it does not end by `stop`, or could not be one.
+    """
+    while True:
+        size = min(bytes_max, stop - position)
+        data = np.empty(size, dtype=np.uint8)
+        data = data[: _read_into(file, data, position)]
+        block, end = scan(data, after=after, verify=verify, envelopes=envelopes, rows_max=rows_max)
+        if end.reason != at.CUT or data.size < size or position + size == stop:
+            return block, Stop(position + end.position, end.reason)
+        if len(block):
+            return block, Stop(position + end.position, at.MORE)
+        needed = record_bytes(data)
+        if needed > min(BLOCK_BYTES_CEILING, stop - position):
+            return block, Stop(position, at.CUT)
+        bytes_max = max(needed, at.HEAD_BYTES + at.TYPE_AT + 255)
+
+
+def _read_into(file: File, buffer: Any, position: int) -> int:
+    """As the file does it; what the disk cannot read counts as zeros, so that it costs only the records it is in."""
+    try:
+        return file.read_into(buffer, position)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    readable = max(0, min(len(buffer), file.size() - position))
+    for start in range(0, readable, PIECE_BYTES):
+        piece = buffer[start : min(start + PIECE_BYTES, readable)]
+        try:
+            file.read_into(piece, position + start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            piece[:] = 0
+    return readable
+
+
+def record_bytes(data: Any) -> int:
+    """How long the record at the start of `data` says it is; as far as it has to be read to know."""
+    if len(data) < at.HEAD_BYTES:
+        return at.HEAD_BYTES
+    message = at.HEAD_BYTES + int(data[at.TYPE_LENGTH_AT])
+    if len(data) < message:
+        return message
+    return message + int.from_bytes(bytes(data[message - 4 : message])) + at.CHECKSUM_BYTES
+
+
+def hash_file(disk: Disk, path: Path, size: int) -> int:
+    """HighwayHash-64 of the first `size` bytes of a file."""
+    hashing = StreamHash()
+    with opened(disk, path) as file:
+        for position in range(0, size, READ_BYTES):
+            hashing.update(read_all(file, position, min(READ_BYTES, size - position)))
+    return hashing.digest()

@@ -1,0 +1,261 @@
+"""A data directory: its owner lock, its catalog, its logs, one id generator and one writer for all of them.
+
+DIR/store.json            format version and the generator's name
+DIR/lock                  held by the process that writes
+DIR/catalog.db            topics, settings, producers
+DIR/topics/NAMESPACE/TOPIC[-part-N]/   one log each
+DIR/trash/                topics on their way out
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import InvalidRequest, StorageFailed, VersionNotSupported
+from penstock.core.ids import IdGenerator
+from penstock.core.limits import Limits
+from penstock.core.names import TopicName
+from penstock.record.block import Draft
+from penstock.storage.catalog import Catalog
+from penstock.storage.commit import GroupCommit
+from penstock.storage.disk import Disk, OsDisk, OwnerLock, opened, read_all, replace_file, storage_error
+from penstock.storage.log import Appended, Durability, Log
+from penstock.storage.topics import Topic, TopicSettings
+
+_LOG = logging.getLogger(__name__)
+
+FORMAT: Final = 1
+_IDENTITY: Final = "store.json"
+_LOCK: Final = "lock"
+_CATALOG: Final = "catalog.db"
+_TOPICS: Final = "topics"
+_TRASH: Final = "trash"
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a data directory says of itself."""
+
+    format: int
+    node: int
+
+
+def topic_path(root: Path, topic: Topic, partition: int) -> Path:
+    return root / _TOPICS / topic.name.namespace / topic.name.partition(partition, topic.partitions)
+
+
+class Store:
+    """Owned by one process at a time. Appends go through its writer; reads go to the logs directly."""
+
+    def __init__(self, root: Path, *, disk: Disk, clock: Clock, limits: Limits, durability: Durability) -> None:
+        self.root = root
+        self._disk = disk
+        self._clock = clock
+        self._limits = limits
+        self._durability = durability
+        self._logs: dict[tuple[TopicName, int], Log] = {}
+        self._closing: list[Any] = []
+
+    @classmethod
+    def open(
+        cls,
+        root: Path | str,
+        *,
+        create: bool = False,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        durability: Durability = Durability.SYNC,
+    ) -> Self:
+        """Take possession of a data directory and recover every log in it.
+
+        Raises `NotOwner` if another process has it, `InvalidRequest` if it is not there and `create` is off,
+        `VersionNotSupported` if a newer Penstock made it, `StorageFailed` if its catalog is damaged.
+        """
+        store = cls(
+            Path(root).absolute(),
+            disk=OsDisk(),
+            clock=clock or SystemClock(),
+            limits=(limits or Limits()).check(),
+            durability=durability,
+        )
+        try:
+            store._open(create)
+        except OSError as error:
+            store.close()
+            raise storage_error(error, f"{store.root} cannot be opened") from error
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _open(self, create: bool) -> None:
+        check_root(self.root, create=create)
+        if create:
+            self._disk.make_directory(self.root)
+        lock = OwnerLock(self.root / _LOCK)
+        self._closing.append(lock.release)
+        identity = self._identity()
+        if self._durability is Durability.OS:
+            _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
+        self.catalog = Catalog.open(self.root / _CATALOG, clock=self._clock)
+        self._closing.append(self.catalog.close)
+        self._ids = IdGenerator(self._clock, node=identity.node)
+        self._empty_trash()
+        for topic in self.catalog.list_topics():
+            self._open_logs(topic)
+        self.writer = GroupCommit(self._limits)
+        self._closing.append(self._close_logs)
+        self._closing.append(self.writer.close)
+
+    def _identity(self) -> Identity:
+        path = self.root / _IDENTITY
+        if not self._disk.exists(path):
+            identity = Identity(format=FORMAT, node=secrets.randbits(62))
+            replace_file(self._disk, path, msgspec.json.encode(identity))
+            return identity
+        return read_identity(self._disk, path)
+
+    # topics
+
+    def create_topic(self, name: TopicName, *, partitions: int = 1, settings: TopicSettings | None = None) -> Topic:
+        """Durable on return. Raises `InvalidRequest` if there is one of that name."""
+        settings = settings or TopicSettings()
+        _limits_of(settings, self._limits)
+        topic = self.catalog.create_topic(name, partitions=partitions, settings=settings)
+        self._open_logs(topic)
+        return topic
+
+    def delete_topic(self, name: TopicName) -> None:
+        """With its messages. Once this has begun it is finished, if need be at the next opening."""
+        topic = self.catalog.get_topic(name)
+        trash = self.root / _TRASH / str(topic.topic_uid)
+        self.writer.run(lambda: self._discard(topic, trash))
+        self.catalog.delete_topic(name)
+        self._disk.remove_tree(trash)
+
+    def _discard(self, topic: Topic, trash: Path) -> None:
+        self._disk.make_directory(trash)
+        for partition in range(topic.partitions):
+            log = self._logs.pop((topic.name, partition))
+            log.close()
+            self._disk.rename(log.path, trash / str(partition))
+            self._disk.sync_directory(log.path.parent)
+        self._disk.sync_directory(trash)
+
+    def _empty_trash(self) -> None:
+        """A deletion that a crash interrupted is a deletion."""
+        known = {str(topic.topic_uid): topic for topic in self.catalog.list_topics()}
+        for uid in self._disk.names(self.root / _TRASH):
+            if uid in known:
+                self.catalog.delete_topic(known[uid].name)
+                for partition in range(known[uid].partitions):
+                    path = topic_path(self.root, known[uid], partition)
+                    if self._disk.exists(path):
+                        self._disk.remove_tree(path)
+            self._disk.remove_tree(self.root / _TRASH / uid)
+
+    def _open_logs(self, topic: Topic) -> None:
+        for partition in range(topic.partitions):
+            path = topic_path(self.root, topic, partition)
+            log = Log.open(
+                self._disk,
+                path,
+                ids=self._ids,
+                clock=self._clock,
+                limits=_limits_of(topic.settings, self._limits),
+                durability=self._durability,
+            )
+            self._logs[topic.name, partition] = log
+
+    # messages
+
+    def log(self, name: TopicName, partition: int = 0) -> Log:
+        """Raises `TopicNotSupported` or `InvalidRequest` for what is not there."""
+        found = self._logs.get((name, partition))
+        if found is None:
+            topic = self.catalog.get_topic(name)
+            raise InvalidRequest(f"{name} has partitions 0 to {topic.partitions - 1}, not {partition}")
+        return found
+
+    def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> Appended:
+        """Durable on return."""
+        return self.writer.append(self.log(name, partition), draft)
+
+    def retain(self) -> int:
+        """Apply every topic's retention; how many segments went."""
+        gone = 0
+        for topic in self.catalog.list_topics():
+            for partition in range(topic.partitions):
+                log = self.log(topic.name, partition)
+                gone += self.writer.run(partial(log.retain, topic.settings.retention))
+        return gone
+
+    def truncate_before(self, name: TopicName, offset: int, *, partition: int = 0) -> None:
+        """Forget everything below `offset`; durable on return."""
+        log = self.log(name, partition)
+        self.writer.run(lambda: log.truncate_before(offset))
+
+    # closing
+
+    def _close_logs(self) -> None:
+        for log in self._logs.values():
+            log.close()
+
+    def close(self) -> None:
+        """Finish what is queued, close the logs in order, let the directory go. Idempotent."""
+        while self._closing:
+            self._closing.pop()()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _limits_of(settings: TopicSettings, limits: Limits) -> Limits:
+    """The store's limits with the topic's own in their place; raises `InvalidRequest` if they do not go together."""
+    segment = settings.segment_bytes_max or limits.segment_bytes_max
+    block = min(limits.block_bytes_max, segment)
+    return replace(
+        limits,
+        segment_bytes_max=segment,
+        segment_bytes_first=min(limits.segment_bytes_first, segment),
+        segment_age_ms_max=settings.segment_age_ms_max or limits.segment_age_ms_max,
+        block_bytes_max=block,
+        payload_bytes_max=settings.payload_bytes_max or min(limits.payload_bytes_max, block),
+    ).check()
+
+
+def check_root(root: Path, *, create: bool = False) -> None:
+    """Raise `InvalidRequest` if `root` is not a data directory and cannot become one."""
+    if root.exists() and not root.is_dir():
+        raise InvalidRequest(f"{root} is not a directory")
+    if (root / _IDENTITY).exists():
+        return
+    if not create:
+        raise InvalidRequest(f"{root} is not a Penstock data directory: create one with `penstock log create`")
+    if root.exists() and any(root.iterdir()) and not (root / _LOCK).exists():
+        raise InvalidRequest(f"{root} holds other files: choose an empty or a new directory")
+
+
+def read_identity(disk: Disk, path: Path) -> Identity:
+    with opened(disk, path) as file:
+        data = bytes(read_all(file, 0, 4096))
+    try:
+        identity = msgspec.json.decode(data, type=Identity)
+    except msgspec.MsgspecError as error:
+        raise StorageFailed(f"{path} is damaged ({error}); nothing was changed. Restore it from a backup.") from None
+    if identity.format != FORMAT:
+        raise VersionNotSupported(
+            f"{path.parent} has format {identity.format}; this Penstock reads format {FORMAT}: use a newer Penstock",
+            format=identity.format,
+        )
+    return identity

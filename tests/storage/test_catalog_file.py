@@ -25,7 +25,7 @@ from penstock.core.errors import (
 )
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset
-from penstock.storage import catalog_file, catalog_schema
+from penstock.storage import catalog_file, catalog_schema, catalog_sqlite
 from penstock.storage.catalog import Catalog
 from penstock.storage.catalog_schema import META, Migration, statements, write_row
 from penstock.storage.topics import ProducerCheckpoint, ProducerMark, TopicSettings
@@ -117,7 +117,7 @@ def test_every_commit_is_synced_and_every_reference_checked(catalog: Catalog) ->
     with catalog._file.reading() as connection:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         answers = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() for pragma in pragmas]
-    assert answers == ["wal", 2, 1, catalog_file.BUSY_MS]
+    assert answers == ["wal", 2, 1, catalog_sqlite.BUSY_MS]
 
 
 def test_odd_characters_in_a_path_are_only_characters(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_closed_catalog_says_so_and_closes_twice(path: Path) -> None:
 def test_whoever_waits_too_long_for_another_process_is_told_to_try_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_file, "BUSY_MS", 50)
+    monkeypatch.setattr(catalog_sqlite, "BUSY_MS", 50)
     with opened(path) as catalog:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -160,7 +160,7 @@ def test_whoever_waits_too_long_for_another_process_is_told_to_try_again(
 def test_whoever_waits_too_long_for_another_thread_is_told_to_try_again(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_file, "BUSY_MS", 50)
+    monkeypatch.setattr(catalog_sqlite, "BUSY_MS", 50)
     with ThreadPoolExecutor(1) as pool, catalog._file.writing():
         with pytest.raises(ServiceUnavailable, match="busy"):
             pool.submit(catalog.create_topic, ORDERS).result()
@@ -416,14 +416,15 @@ from penstock.core.names import TopicName
 from penstock.storage.catalog import Catalog
 
 catalog = Catalog.open(Path(sys.argv[1]), clock=SystemClock())
-catalog.create_topic(TopicName.parse("/shop/orders"))
+for name in ("/shop/orders", "/shop/payments", "/shop/returns"):
+    catalog.create_topic(TopicName.parse(name))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.fixture
 def killed(path: Path) -> Path:
-    """The write-ahead log of a catalog whose last topic is nowhere else."""
+    """The write-ahead log of a catalog whose topics are nowhere else."""
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=60)
     return path.with_name("catalog.db-wal")
 
@@ -448,8 +449,25 @@ def test_a_damaged_file_with_a_log_beside_it_is_left_with_it(path: Path, killed:
 def test_a_log_left_behind_by_a_kill_is_carried_over(path: Path, killed: Path) -> None:
     assert killed.stat().st_size > 0
     with opened(path) as catalog:
-        assert [topic.name for topic in catalog.list_topics()] == [ORDERS]
+        assert [topic.name.topic for topic in catalog.list_topics()] == ["orders", "payments", "returns"]
     assert not killed.exists()
+
+
+@pytest.mark.parametrize("place", [0, 20, 32 + 4, 32 + 24 + 100])
+def test_a_log_damaged_before_its_last_transaction_is_refused_and_left(path: Path, killed: Path, place: int) -> None:
+    log = killed.read_bytes()
+    damaged = log[:place] + bytes([log[place] ^ 1]) + log[place + 1 :]
+    killed.write_bytes(damaged)
+    before = path.read_bytes()
+    with pytest.raises(StorageFailed, match="transactions in its write-ahead log lie behind a frame"):
+        opened(path)
+    assert (path.read_bytes(), killed.read_bytes()) == (before, damaged)
+
+
+def test_a_torn_end_of_the_log_is_what_a_kill_leaves(path: Path, killed: Path) -> None:
+    killed.write_bytes(killed.read_bytes()[:-1])
+    with opened(path) as catalog:
+        assert [topic.name.topic for topic in catalog.list_topics()] == ["orders", "payments"]
 
 
 def test_damage_found_after_opening_ends_writing_and_not_reading(path: Path) -> None:

@@ -90,7 +90,7 @@ class Block:
 
     def type(self, row: int) -> str:
         start = int(self.columns[row, at.START]) + at.TYPE_AT
-        return self.data[start : start + int(self.columns[row, at.TYPE_BYTES])].tobytes().decode()
+        return self.data[start : start + int(self.columns[row, at.TYPE_BYTES])].tobytes().decode(errors="replace")
 
     def payload(self, row: int) -> memoryview:
         stop = int(self.columns[row, at.END]) - at.CHECKSUM_BYTES
@@ -115,7 +115,7 @@ class Block:
             type=self.type(row),
             key=self._slice(key, column[at.KEY_BYTES]) if flags & at.FLAG_KEY else None,
             attributes=self._attributes(key + column[at.KEY_BYTES] + 2, column[at.ATTRIBUTES]),
-            producer_name=self._slice(name, column[at.NAME_BYTES]).decode(),
+            producer_name=self._slice(name, column[at.NAME_BYTES]).decode(errors="replace"),
             producer_id=column[at.PRODUCER_ID],
             request_id=column[at.REQUEST_ID],
             schema=schema,
@@ -128,10 +128,10 @@ class Block:
         found = {}
         for _ in range(count):
             size = int.from_bytes(self._slice(position, 2))
-            name = self._slice(position + 2, size).decode()
+            name = self._slice(position + 2, size).decode(errors="replace")
             position += 2 + size
             size = int.from_bytes(self._slice(position, 4))
-            found[name] = self._slice(position + 4, size).decode()
+            found[name] = self._slice(position + 4, size).decode(errors="replace")
             position += 4 + size
         return found
 

@@ -45,7 +45,7 @@ class Kernel:
         config: Any = numba.config
         with _SETTINGS:
             before = config.CACHE_DIR
-            config.CACHE_DIR = str(_directory())
+            config.CACHE_DIR = str(directory())
             try:
                 self._compiled = numba.njit(self.signature, nogil=True, cache=True, boundscheck=False)(self.function)
             finally:
@@ -71,15 +71,22 @@ def prepare(*, say: Callable[[str], None] | None = None) -> float:
 
     Two processes that do this at once do the work twice and agree on the result.
     """
-    marker = _directory() / _COMPLETE
+    marker = directory() / _COMPLETE
     if marker.exists():
         return 0.0
-    (say or _say)(f"penstock: compiling kernels for this machine, once, into {_directory()} ...")
+    (say or _say)(f"penstock: compiling kernels for this machine, once, into {directory()} ...")
     began = time.monotonic()
     for made in _KERNELS:
         made.load()
     marker.touch()
     return time.monotonic() - began
+
+
+def load_all() -> None:
+    """Have every kernel ready, so that no later call pays for loading it."""
+    prepare()
+    for made in _KERNELS:
+        made.load()
 
 
 def _say(line: str) -> None:
@@ -89,7 +96,7 @@ def _say(line: str) -> None:
 _chosen: Path | None = None
 
 
-def _directory() -> Path:
+def directory() -> Path:
     global _chosen
     if _chosen is None:
         _chosen = _choose()

@@ -1,40 +1,24 @@
-"""Storage, the catalog's file: the one place that knows the catalog is SQLite.
+"""Storage, the catalog's file: made, examined, migrated, and then open for transactions.
 
-Opening, examining, migrating, transactions and backups. What the rows mean does not come in here.
+What the rows mean does not come in here.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Self
 
-from sqlalchemy import Connection, Engine, Pool, create_engine, event, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.pool import NullPool, QueuePool
 
 from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed, VersionNotSupported
 from penstock.storage import catalog_schema as schema
+from penstock.storage import catalog_sqlite as sqlite
 from penstock.storage.catalog_errors import answering
-
-BUSY_MS: Final = 5_000
-"""How long a call waits for other writers: many commits long, and shorter than a client's patience."""
-
-Purpose = Literal["examine", "make", "use"]
-"""Examining writes nothing, not even the write-ahead log into the file. A file in the making has no such log: it is
-whole as soon as it is committed, also if there is no room left to carry a log over."""
-
-_PRAGMAS: Final[dict[Purpose, tuple[str, ...]]] = {
-    "examine": (),
-    "make": ("PRAGMA synchronous = FULL",),
-    "use": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"),
-}
-
-_WRITES: Final = "penstock_writes"
+from penstock.storage.catalog_wal import commits_beyond_damage
 
 
 class CatalogFile:
@@ -58,7 +42,7 @@ class CatalogFile:
         with answering(path):
             _check_there(path, create=create)
             version = _examine(path)
-            engine = _engine(path, "use", pool=QueuePool, pool_timeout=BUSY_MS / 1000)
+            engine = sqlite.engine_for(path, "use", pool=QueuePool, pool_timeout=sqlite.BUSY_MS / 1000)
             try:
                 _migrate(engine, since=version)
                 engine.connect().close()  # a directory that cannot be written to is found out now
@@ -101,8 +85,8 @@ class CatalogFile:
         self._check_open()
         with answering(self.path):
             try:
-                with _published(path) as draft, closing(_connect(self.path, "examine")) as source:
-                    source.execute("VACUUM INTO ?", (str(draft.absolute()),))
+                with sqlite.published(path) as draft:
+                    sqlite.copy(self.path, draft)
             except FileExistsError:
                 raise InvalidRequest(f"{path} exists, and a backup overwrites nothing", path=str(path)) from None
             except Exception as error:
@@ -111,8 +95,8 @@ class CatalogFile:
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        if not self._turn.acquire(timeout=BUSY_MS / 1000):
-            raise ServiceUnavailable(f"{self.path} was busy for {BUSY_MS} ms with other writers; try again")
+        if not self._turn.acquire(timeout=sqlite.BUSY_MS / 1000):
+            raise ServiceUnavailable(f"{self.path} was busy for {sqlite.BUSY_MS} ms with other writers; try again")
         try:
             yield
         finally:
@@ -122,7 +106,7 @@ class CatalogFile:
     def _transaction(self, *, writes: bool) -> Iterator[Connection]:
         self._check_open()
         try:
-            with answering(self.path), _begun(self._engine, writes=writes) as connection:
+            with answering(self.path), sqlite.begun(self._engine, writes=writes) as connection:
                 yield connection
         except StorageFailed as failure:
             self._failure = failure
@@ -145,11 +129,11 @@ class CatalogFile:
 
 def _check_there(path: Path, *, create: bool) -> None:
     """Make a catalog where there was none. Raises `StorageFailed` where there must have been one."""
-    has_log = _size(path.with_name(f"{path.name}-wal"))  # asked first: it is never there before the file is
-    size = _size(path)
+    log_bytes = sqlite.size_of(sqlite.log_of(path))  # asked first: it is never there before the file is
+    size = sqlite.size_of(path)
     if size == 0:
         raise StorageFailed("the file is empty")
-    if size is None and has_log:
+    if size is None and log_bytes:
         raise StorageFailed("the file is missing, but its write-ahead log is there")
     if size is None and not create:
         raise StorageFailed("the file is missing")
@@ -159,60 +143,31 @@ def _check_there(path: Path, *, create: bool) -> None:
 
 def _create(path: Path) -> None:
     """Made aside and named when whole: a file under the catalog's name that is empty or half made is never ours."""
-    with suppress(FileExistsError), _published(path) as draft:
-        _migrate(_engine(draft, "make", pool=NullPool), since=0)
-
-
-@contextmanager
-def _published(path: Path) -> Iterator[Path]:
-    """An empty file for its owner alone; it is synced and gets its name if the body succeeds.
-
-    Raises `FileExistsError`, and leaves the other file alone, if the name is taken by then.
-    """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)
-    os.close(handle)
-    draft = Path(name)
-    try:
-        yield draft
-        _sync(draft)
-        path.hardlink_to(draft)
-        _sync(path.parent)
-    finally:
-        draft.unlink()
-        draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)  # SQLite leaves it where a rollback fails
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+    with suppress(FileExistsError), sqlite.published(path) as draft:
+        _migrate(sqlite.engine_for(draft, "make", pool=NullPool), since=0)
 
 
 def _examine(path: Path) -> int:
-    """The version of a catalog in which everything is as it was written. Nothing can be written while looking.
-
-    `integrity_check`, not `quick_check`: the latter does not see that an index has lost a row, and a topic not found
-    in the index would be made a second time.
-    """
-    with _begun(_engine(path, "examine", pool=NullPool), writes=False) as connection:
-        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-        if found != "ok":
-            raise StorageFailed(str(found))
+    """The version of a catalog in which everything is as it was written. Nothing can be written while looking."""
+    with sqlite.begun(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
+        found = sqlite.disorder(connection)
+        if found is not None:
+            raise StorageFailed(found)
+        _check_log(path, connection)
         version = schema.schema_version(connection)
         _check_known(path, version)
-        if schema.meta_value(connection, schema.SCHEMA_SEAL) != _definitions(connection):
+        if schema.meta_value(connection, schema.SCHEMA_SEAL) != _definitions_seal(connection):
             raise StorageFailed("its table definitions are not as they were written")
         schema.check_seals(connection)
         return version
+
+
+def _check_log(path: Path, connection: Connection) -> None:
+    log = sqlite.still_bytes(sqlite.log_of(path))
+    if log is None:
+        return  # others are writing to it, and have examined it when they opened it
+    if commits_beyond_damage(log, page_bytes=sqlite.page_bytes(connection)) > 1:
+        raise StorageFailed("transactions in its write-ahead log lie behind a frame that does not verify")
 
 
 def _check_known(path: Path, version: int) -> None:
@@ -227,10 +182,8 @@ def _check_known(path: Path, version: int) -> None:
         )
 
 
-def _definitions(connection: Connection) -> str:
-    """A seal over the tables as SQLite has them written down: that text decides how every row is read."""
-    query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
-    return schema.digest([tuple(row) for row in connection.exec_driver_sql(query)])
+def _definitions_seal(connection: Connection) -> str:
+    return schema.digest(sqlite.definitions(connection))
 
 
 def _migrate(engine: Engine, *, since: int) -> None:
@@ -241,7 +194,7 @@ def _migrate(engine: Engine, *, since: int) -> None:
 
 
 def _step(engine: Engine, migration: schema.Migration) -> None:
-    with _begun(engine, writes=True) as connection:
+    with sqlite.begun(engine, writes=True) as connection:
         before = schema.schema_version(connection)
         if before >= migration.version:
             return  # another process was faster
@@ -251,46 +204,8 @@ def _step(engine: Engine, migration: schema.Migration) -> None:
             error.add_note(f"on the way to version {migration.version}; the catalog stays at version {before}")
             raise
         _write_meta(connection, schema.SCHEMA_VERSION, str(migration.version))
-        _write_meta(connection, schema.SCHEMA_SEAL, _definitions(connection))
+        _write_meta(connection, schema.SCHEMA_SEAL, _definitions_seal(connection))
 
 
 def _write_meta(connection: Connection, name: str, value: str) -> None:
     schema.write_row(connection, schema.META, {"name": name, "value": value})
-
-
-@contextmanager
-def _begun(engine: Engine, *, writes: bool) -> Iterator[Connection]:
-    with engine.connect() as connection:
-        connection.execution_options(**{_WRITES: writes})
-        with connection.begin():
-            yield connection
-
-
-def _engine(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any) -> Engine:
-    engine = create_engine("sqlite://", creator=lambda: _connect(path, purpose), poolclass=pool, **options)
-    event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _begin(connection: Connection) -> None:
-    # A writer that reads first and asks for the lock later is refused, not queued: ask at once.
-    writes = connection.get_execution_options().get(_WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _connect(path: Path, purpose: Purpose) -> sqlite3.Connection:
-    """For no purpose does SQLite make a file: one that has vanished is an error.
-
-    `isolation_level=None`: `_begin` decides when a transaction begins, so that DDL is in it too.
-    """
-    address = f"{path.absolute().as_uri()}?mode={'ro' if purpose == 'examine' else 'rw'}"
-    connection = sqlite3.connect(
-        address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
-    )
-    try:
-        for pragma in _PRAGMAS[purpose]:
-            connection.execute(pragma)
-    except BaseException:
-        connection.close()
-        raise
-    return connection

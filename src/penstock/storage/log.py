@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.core.clock import Clock, now_ms
-from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed
-from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, high_word, ticks_of_id, ticks_of_unix_ms, unix_ms_of_ticks
+from penstock.core.errors import OffsetOutOfRange, PenstockError, StorageFailed
+from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, ticks_of_id, unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
+from penstock.core.places import Place
 from penstock.record.block import Draft, stamp
 from penstock.record.message import Record
 from penstock.storage import reading
@@ -151,16 +152,9 @@ class Log:
                 return
             offset = chunk.next_offset
 
-    def offset_of_time(self, unix_ms: int) -> Offset:
-        """The first offset published at or after a time; `next_offset` if there is none yet."""
-        return reading.find_id(self._disk, self._view, high_word(max(0, ticks_of_unix_ms(unix_ms))), 0)
-
-    def offset_of_id(self, value: bytes) -> Offset:
-        """The first offset whose id is at or above `value`."""
-        if len(value) != ID_BYTES:
-            raise InvalidRequest(f"an id has {ID_BYTES} bytes, not {len(value)}")
-        words = int.from_bytes(value[:8], "big"), int.from_bytes(value[8:], "big")
-        return reading.find_id(self._disk, self._view, *words)
+    def offset_of(self, place: Place) -> Offset:
+        """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+        return reading.offset_of(self._disk, self._view, place)
 
     def _quarantine(self, view: View, damage: Damage) -> None:
         segment = view.segment_of(damage.offsets.start)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.core.errors import OffsetOutOfRange
+from penstock.core.ids import high_word, ticks_of_unix_ms
 from penstock.core.offsets import Offset, OffsetRange
+from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, After, Block
 from penstock.record.message import Record
@@ -81,13 +83,7 @@ def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, ve
 
     Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset that is not there.
     """
-    if not view.first_offset <= offset <= view.next_offset:
-        raise OffsetOutOfRange(
-            f"offset {offset} is not in the log: it holds [{view.first_offset}, {view.next_offset})",
-            offset=offset,
-            first_offset=view.first_offset,
-            next_offset=view.next_offset,
-        )
+    _check_range(view, offset)
     damages: list[Damage] = []
     while offset < view.next_offset:
         segment = view.segment_of(offset)
@@ -174,6 +170,32 @@ def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
         else:
             low = chunk.block.offsets.start + 1
     return Offset(low)
+
+
+def offset_of(disk: Disk, view: View, place: Place) -> Offset:
+    """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+    match place:
+        case Earliest():
+            return view.first_offset
+        case Latest():
+            return view.next_offset
+        case AtTime(unix_ms):
+            return find_id(disk, view, high_word(max(0, ticks_of_unix_ms(unix_ms))), 0)
+        case AtId(value):
+            return find_id(disk, view, int.from_bytes(value[:8], "big"), int.from_bytes(value[8:], "big"))
+        case AtOffset(offset):
+            _check_range(view, offset)
+            return offset
+
+
+def _check_range(view: View, offset: int) -> None:
+    if not view.first_offset <= offset <= view.next_offset:
+        raise OffsetOutOfRange(
+            f"offset {offset} is not in the log: it holds [{view.first_offset}, {view.next_offset})",
+            offset=offset,
+            first_offset=view.first_offset,
+            next_offset=view.next_offset,
+        )
 
 
 def view_of(disk: Disk, path: Path, *, known: View | None = None) -> View:

@@ -47,8 +47,12 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     node: int
 
 
+def topics_path(root: Path) -> Path:
+    return root / _TOPICS
+
+
 def topic_path(root: Path, topic: Topic, partition: int) -> Path:
-    return root / _TOPICS / topic.name.namespace / topic.name.partition(partition, topic.partitions)
+    return topics_path(root) / topic.name.namespace / topic.name.partition(partition, topic.partitions)
 
 
 class Store:
@@ -104,7 +108,9 @@ class Store:
         identity = self._identity()
         if self._durability is Durability.OS:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
-        self.catalog = Catalog.open(self.root / _CATALOG, clock=self._clock)
+        # Segments without a catalog: it was lost. An empty one in its place would hide them.
+        fresh = not self._disk.names(topics_path(self.root))
+        self.catalog = Catalog.open(self.root / _CATALOG, clock=self._clock, create=fresh)
         self._closing.append(self.catalog.close)
         self._ids = IdGenerator(self._clock, node=identity.node)
         self._empty_trash()

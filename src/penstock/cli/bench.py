@@ -1,0 +1,50 @@
+"""`penstock bench`: what this machine and this disk can do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from penstock.bench import Figure
+
+app = typer.Typer(help="Measure this machine: each figure beside what it is compared with.", no_args_is_help=True)
+
+
+@app.command()
+def log(
+    folder: Annotated[Path | None, typer.Option("--dir", help="The disk to measure. Default: a temporary one.")] = None,
+    megabytes: Annotated[int, typer.Option(min=1, help="How much data a figure uses.")] = 128,
+    json: opt.Json = False,
+) -> None:
+    """Scan, verify, encode, append durably, recover.
+
+    Example: `penstock bench log --dir /var/lib/penstock --megabytes 256`
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as scratch:
+        figures = []
+        for figure in _figures(Path(scratch), megabytes):
+            figures.append(figure)
+            if json:
+                print_json({name: getattr(figure, name) for name in figure.__slots__})
+            else:
+                console(stderr=True).print(f"  {figure.name}", style="dim")
+    if not json:
+        columns = ("what", "result", "unit", "compared with", "its result", "ratio")
+        rows = [(f.name, f.value, f.unit, f.reference, f.reference_value, f.ratio) for f in figures]
+        table("penstock bench log", columns, rows)
+
+
+def _figures(scratch: Path, megabytes: int) -> Iterator[Figure]:
+    from penstock.bench import disk, kernels, start
+
+    yield from kernels.measure(megabytes=megabytes, rounds=3)
+    yield from disk.measure(scratch, megabytes=megabytes)
+    yield from start.recovery(scratch, megabytes)

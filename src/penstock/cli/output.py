@@ -1,0 +1,102 @@
+"""What commands print: tables for people, JSON for scripts, errors on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import PenstockError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+
+_WIDE = 160
+"""Columns where nobody's terminal says how many: wide enough that a table does not fold paths and times."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else _WIDE)
+
+
+def fail(error: PenstockError) -> int:
+    sys.stderr.write(f"penstock: {error.code.value}: {error.message}\n")
+    return 2
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Numbers to the right, words to the left."""
+    from rich.table import Table
+
+    body = [list(row) for row in rows]
+    drawn = Table(title=title, title_justify="left", header_style="bold")
+    for place, column in enumerate(columns):
+        numeric = bool(body) and all(isinstance(row[place], int | float | type(None)) for row in body)
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in body:
+        drawn.add_row(*(_cell(value) for value in row))
+    console().print(drawn)
+
+
+def _cell(value: Any) -> str:
+    from rich.markup import escape
+
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return escape(str(value))
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def progress() -> Progress:
+    """A bar on standard error; nothing where that is not a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def time_text(unix_ms: int) -> str:
+    """ISO 8601, UTC, milliseconds."""
+    try:
+        return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{unix_ms} ms"
+
+
+def bytes_text(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def text_or_none(data: bytes) -> str | None:
+    """The bytes as text if a person can read them; None otherwise."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(character.isprintable() or character in "\t\n\r" for character in text) else None

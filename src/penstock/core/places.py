@@ -1,0 +1,72 @@
+"""Places in a log, as people and subscriptions name them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.ids import parse_id
+from penstock.core.offsets import Offset, parse_offset
+
+_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The oldest message there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Behind the newest message: what comes from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first message published at that time or later."""
+
+    unix_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtId:
+    """The message with that id, or the first after where it would be."""
+
+    id: bytes
+
+
+Place = Earliest | Latest | AtOffset | AtTime | AtId
+
+
+def parse_place(text: str) -> Place:
+    """`earliest`, `latest`, an offset, a message id, or a time in ISO 8601 (UTC unless it says otherwise)."""
+    if text in ("earliest", "latest"):
+        return Earliest() if text == "earliest" else Latest()
+    if _DIGITS.fullmatch(text):
+        return AtOffset(parse_offset(int(text)))
+    if _UUID.fullmatch(text):
+        return AtId(parse_id(text))
+    return AtTime(_parse_time(text))
+
+
+def _parse_time(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"{text!r} is no place in a log: expected earliest, latest, an offset (42), a time (2026-01-31T12:00:00Z)"
+            " or a message id",
+            given=text,
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

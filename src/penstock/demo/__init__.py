@@ -1,0 +1,1 @@
+"""Demo: the product at work, on its own embedded defaults, with nothing staged."""

@@ -1,0 +1,48 @@
+"""The demo's writer, a process of its own so that it can be killed: appends orders, prints what is acknowledged.
+
+    python -m penstock.demo.writer DIR TOPIC FIRST COUNT
+
+Every line it prints is a promise: `FIRST LAST OFFSET` means that orders FIRST to LAST are durable from OFFSET on.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+from penstock.core.names import TopicName
+from penstock.record.block import Draft
+from penstock.record.message import Message
+from penstock.storage.store import Store
+
+BATCH = 1000
+_PRODUCTS = ("anvil", "bolt", "crank", "dowel", "easel")
+
+
+def order(number: int) -> Message:
+    """Order `number`, the same every time it is asked for."""
+    chance = random.Random(number)  # noqa: S311 - a sample, not a secret
+    product, quantity = chance.choice(_PRODUCTS), chance.randint(1, 9)
+    cents = quantity * chance.randint(100, 9999)
+    payload = f'{{"order":{number},"product":"{product}","quantity":{quantity},"cents":{cents}}}'
+    return Message(
+        payload=payload.encode(),
+        type="order.created",
+        key=f"customer-{number % 1000}".encode(),
+        producer_name="demo",
+        producer_id=1,
+        request_id=number,
+    )
+
+
+def main() -> None:
+    root, topic, first, count = sys.argv[1], TopicName.parse(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    with Store.open(root) as store:
+        for start in range(first, first + count, BATCH):
+            stop = min(start + BATCH, first + count)
+            done = store.append(topic, Draft.of(order(number) for number in range(start, stop)))
+            print(start, stop - 1, done.offset, flush=True)
+
+
+if __name__ == "__main__":
+    main()

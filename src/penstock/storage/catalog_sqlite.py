@@ -1,0 +1,157 @@
+"""Storage, the catalog's database: the one place that knows it is SQLite, and how that is asked.
+
+Connections, transactions, what SQLite alone can tell, and files that get their name when they are whole.
+What is in the tables does not come in here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from sqlalchemy import Connection, Engine, Pool, create_engine, event
+
+BUSY_MS: Final = 5_000
+"""How long a call waits for other writers: many commits long, and shorter than a client's patience."""
+
+STILL_READS_MAX: Final = 10
+"""How often a file that others write to is read in the hope of a moment's pause."""
+
+Purpose = Literal["examine", "make", "use"]
+"""Examining writes nothing, not even the write-ahead log into the file. A file in the making has no such log: it is
+whole as soon as it is committed, also if there is no room left to carry a log over."""
+
+_PRAGMAS: Final[dict[Purpose, tuple[str, ...]]] = {
+    "examine": (),
+    "make": ("PRAGMA synchronous = FULL",),
+    "use": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"),
+}
+
+_WRITES: Final = "penstock_writes"
+
+
+def engine_for(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any) -> Engine:
+    engine = create_engine("sqlite://", creator=lambda: _connect(path, purpose), poolclass=pool, **options)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+@contextmanager
+def begun(engine: Engine, *, writes: bool) -> Iterator[Connection]:
+    """A transaction: of one moment if it reads, alone with the database if it writes."""
+    with engine.connect() as connection:
+        connection.execution_options(**{_WRITES: writes})
+        with connection.begin():
+            yield connection
+
+
+def _begin(connection: Connection) -> None:
+    # A writer that reads first and asks for the lock later is refused, not queued: ask at once.
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _connect(path: Path, purpose: Purpose) -> sqlite3.Connection:
+    """For no purpose does SQLite make a file: one that has vanished is an error.
+
+    `isolation_level=None`: `_begin` decides when a transaction begins, so that DDL is in it too.
+    """
+    address = f"{path.absolute().as_uri()}?mode={'ro' if purpose == 'examine' else 'rw'}"
+    connection = sqlite3.connect(
+        address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+    )
+    try:
+        for pragma in _PRAGMAS[purpose]:
+            connection.execute(pragma)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def copy(path: Path, target: Path) -> None:
+    """A compact copy as of now in an empty file; others go on writing."""
+    with closing(_connect(path, "examine")) as source:
+        source.execute("VACUUM INTO ?", (str(target.absolute()),))
+
+
+def disorder(connection: Connection) -> str | None:
+    """The first thing SQLite finds wrong with its own pages.
+
+    `integrity_check`, not `quick_check`: the latter does not see that an index has lost a row, and a topic not found
+    in the index would be made a second time.
+    """
+    found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+    return None if found == "ok" else found
+
+
+def definitions(connection: Connection) -> list[tuple[object, ...]]:
+    """The tables as SQLite has them written down: that text decides how every row is read."""
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
+    return [tuple(row) for row in connection.exec_driver_sql(query)]
+
+
+def page_bytes(connection: Connection) -> int:
+    return int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log beside a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+@contextmanager
+def published(path: Path) -> Iterator[Path]:
+    """An empty file for its owner alone; it is synced and gets its name if the body succeeds.
+
+    Raises `FileExistsError`, and leaves the other file alone, if the name is taken by then.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)
+    os.close(handle)
+    draft = Path(name)
+    try:
+        yield draft
+        _sync(draft)
+        path.hardlink_to(draft)
+        _sync(path.parent)
+    finally:
+        draft.unlink()
+        draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)  # SQLite leaves it where a rollback fails
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def still_bytes(path: Path) -> bytes | None:
+    """The file as it was at one moment: the same when read twice. `None` if others write to it without a pause."""
+    before = _bytes_of(path)
+    for _ in range(STILL_READS_MAX):
+        after = _bytes_of(path)
+        if after == before:
+            return after
+        before = after
+    return None
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

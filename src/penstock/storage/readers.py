@@ -1,0 +1,219 @@
+"""Reading a data directory that another process may own: topics, partitions, places, following a growing log.
+
+Nothing is locked and nothing is written. The directories alone say which topics there are, so this works without the
+catalog too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
+from penstock.core.ids import ticks_of_id, unix_ms_of_ticks
+from penstock.core.names import TopicName
+from penstock.core.offsets import Offset
+from penstock.core.places import AtOffset, Latest, Place
+from penstock.record import layout as at
+from penstock.record.block import After, Block
+from penstock.record.message import Message, Record
+from penstock.storage import reading
+from penstock.storage.disk import Disk, File, OsDisk, opened
+from penstock.storage.index import IndexFile, State
+from penstock.storage.reading import Chunk, View, view_of
+from penstock.storage.recovery import Finding
+from penstock.storage.repair import look
+from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block
+from penstock.storage.store import check_root, topics_path
+from penstock.storage.verify import raw_blocks
+
+_PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
+
+
+class LogReader:
+    """One partition, as far as it can be read now; `refresh` looks again."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._view = view_of(disk, path)
+
+    @property
+    def view(self) -> View:
+        return self._view
+
+    def refresh(self) -> View:
+        self._view = view_of(self._disk, self._path, known=self._view)
+        return self._view
+
+    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+        """As `Log.read`. Damage is named, not quarantined: nothing here writes."""
+        return reading.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
+
+    def offset_of(self, place: Place) -> Offset:
+        """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+        return reading.offset_of(self._disk, self._view, place)
+
+    def follow(
+        self, start: Place, stop: Place | None = None, *, wait: Callable[[], None] | None = None
+    ) -> Iterator[tuple[Record | None, tuple[Damage, ...]]]:
+        """Every record from `start` up to `stop`, with the damage stepped over before it.
+
+        With `wait`, the end of the log is no end: `wait` is called, and the log looked at again.
+        """
+        offset = int(self.offset_of(start))
+        end = None if stop is None or isinstance(stop, Latest) else self._end(stop)
+        while end is None or offset < end:
+            if offset >= self._view.next_offset:
+                if wait is None:
+                    return
+                wait()
+                self.refresh()
+                continue
+            chunk = self.read(offset)
+            if chunk.damages:
+                yield None, chunk.damages
+            for record in chunk:
+                if end is None or record.offset < end:
+                    yield record, ()
+            offset = int(chunk.next_offset)
+
+    def _end(self, stop: Place) -> int:
+        return stop.offset if isinstance(stop, AtOffset) else int(self.offset_of(stop))
+
+    def facts(self) -> dict[str, int | None]:
+        """Numbers for people and scripts."""
+        view = self._view
+        return {
+            "messages": view.next_offset - view.first_offset,
+            "first_offset": int(view.first_offset),
+            "next_offset": int(view.next_offset),
+            "bytes": view.size,
+            "segments": len(view.segments),
+            "oldest_ms": self._time(int(view.first_offset)),
+            "newest_ms": self._time(int(view.next_offset) - 1),
+        }
+
+    def _time(self, offset: int) -> int | None:
+        if not self._view.first_offset <= offset < self._view.next_offset:
+            return None
+        block = self.read(offset, bytes_max=1024).block
+        return unix_ms_of_ticks(ticks_of_id(block.id(0))) if len(block) else None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReader:
+    name: TopicName
+    paths: tuple[Path, ...]
+    disk: Disk
+
+    @property
+    def partitions(self) -> int:
+        return len(self.paths)
+
+    def partition(self, number: int) -> LogReader:
+        if not 0 <= number < self.partitions:
+            raise InvalidRequest(f"{self.name} has partitions 0 to {self.partitions - 1}, not {number}")
+        return LogReader(self.disk, self.paths[number])
+
+
+class DataReader:
+    """A data directory, read only. Raises `InvalidRequest` if it is not one."""
+
+    def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
+        self._root = root
+        self._disk = disk or OsDisk()
+        check_root(root)
+
+    def topics(self) -> list[TopicReader]:
+        found: dict[TopicName, dict[int, Path]] = {}
+        folder = topics_path(self._root)
+        for namespace in self._disk.names(folder):
+            for entry in self._disk.names(folder / namespace):
+                name, partition = _parse(namespace, entry)
+                if name is not None:
+                    found.setdefault(name, {})[partition] = folder / namespace / entry
+        return [
+            TopicReader(name, tuple(path for _, path in sorted(paths.items())), self._disk)
+            for name, paths in sorted(found.items())
+        ]
+
+    def topic(self, name: TopicName) -> TopicReader:
+        topics = self.topics()
+        for topic in topics:
+            if topic.name == name:
+                return topic
+        known = ", ".join(str(topic.name) for topic in topics[:10]) or "none yet"
+        raise TopicNotSupported(f"there is no topic {name} in {self._root}; there are: {known}", topic=str(name))
+
+
+def _parse(namespace: str, entry: str) -> tuple[TopicName | None, int]:
+    """The topic and partition of a directory; None for one that is neither."""
+    split = _PARTITION.fullmatch(entry)
+    try:
+        name = TopicName(namespace, split[1] if split else entry)
+    except PenstockError:
+        return None, 0
+    return name, int(split[2]) if split else 0
+
+
+def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
+    """What a segment's name, size and index say of it; where there is no index, what the segment itself says."""
+    with opened(disk, path) as file:
+        file_bytes = file.size()
+    base = base_of(path.name)
+    header = IndexFile(disk, index_path(path), base).header() if base is not None else None
+    state = header.state.name.lower() if header is not None else "no index"
+    if header is None or header.state is State.OPEN:
+        header = look(disk, path).header(State.OPEN)
+    times = [
+        unix_ms_of_ticks(ticks_of_id(value)) if header.count else None for value in (header.first_id, header.last_id)
+    ]
+    return {
+        "path": str(path),
+        "base": base,
+        "records": header.count,
+        "bytes": header.size,
+        "file_bytes": file_bytes,
+        "state": state,
+        "first_ms": times[0],
+        "last_ms": times[1],
+    }
+
+
+def file_records(disk: Disk, path: Path, *, raw: bool) -> Iterator[Record | str]:
+    """The good records of any file in the record format, and in between a sentence for what is not one."""
+    with opened(disk, path) as file:
+        if not raw and base_of(path.name) is not None:
+            yield from _surveyed_records(file, look(disk, path))
+            return
+        for block, stop in raw_blocks(file, file.size(), envelopes=not raw):
+            yield from (_raw_record(block, row) for row in range(len(block))) if raw else block
+            if stop.reason not in (at.AT_END, at.UNUSED, at.MORE):
+                yield f"position {stop.position}: {stop}"
+
+
+def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:
+    damages = list(finding.damages)
+    position, after = 0, After(0, 0, finding.base)
+    while position < finding.size:
+        if damages and position == damages[0].start:
+            damage = damages.pop(0)
+            yield str(damage)
+            position, after = damage.stop, After(0, 0, damage.offsets.stop)
+            continue
+        block, stop = read_block(file, position, damages[0].start if damages else finding.size, after=after)
+        if not len(block):
+            return
+        yield from block
+        position, after = stop.position, After(0, 0, block.offsets.stop)
+
+
+def _raw_record(block: Block, row: int) -> Record:
+    """A record whose message is any bytes: its time is the time of its id, and it has no offset of its own."""
+    message = Message(payload=bytes(block.payload(row)), type=block.type(row))
+    time_ms = unix_ms_of_ticks(ticks_of_id(block.id(row)))
+    return Record(id=block.id(row), offset=Offset(row), publish_time_ms=time_ms, message=message)

@@ -120,12 +120,12 @@ async def _appenders(log: Log, seconds: float) -> tuple[int, float, int]:
 
     with GroupCommit(deliver=deliver) as writer:
         stop = time.perf_counter() + seconds
-        message = sample(100)
+        draft = Draft.of([sample(100)])
 
         async def appender() -> int:
             count = 0
             while time.perf_counter() < stop:
-                ticket = writer.submit(log, Draft.of([message]))
+                ticket = writer.submit(log, draft)
                 future = waiting[ticket] = loop.create_future()
                 await future
                 count += 1

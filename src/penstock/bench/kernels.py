@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.bench import Figure, best_seconds
 from penstock.core.clock import SystemClock
@@ -13,12 +12,13 @@ from penstock.core.ids import IdGenerator
 from penstock.core.limits import MIB
 from penstock.record import kernels
 from penstock.record import layout as at
+from penstock.record.arrow import encode, encoder_columns
 from penstock.record.block import Block, Draft, scan, stamp
 from penstock.record.hashing import as_array
 from penstock.record.message import Message
 
 _ROWS = 1024
-_ENCODE_ROWS_MAX = 200_000
+_BLOCK_BYTES = MIB
 
 
 def sample(payload_bytes: int) -> Message:
@@ -78,11 +78,11 @@ def scan_all(array: object, *, verify: bool) -> int:
 
 
 def _encode_figure(label: str, array: np.ndarray[tuple[int], np.dtype[np.uint8]], rounds: int) -> Figure:
-    block, _ = scan(array, rows_max=_ENCODE_ROWS_MAX)
-    batch: pa.RecordBatch = block.to_arrow(views=False)
-    encoded = best_seconds(lambda: Draft.from_arrow(batch), rounds=rounds)
-    scanned = best_seconds(lambda: _rescan(block), rounds=rounds)
-    return _share(f"encode from Arrow, {label}", len(block.raw), encoded, "scan and verify", scanned)
+    block, _ = scan(array[:_BLOCK_BYTES])
+    columns = encoder_columns(block.to_arrow(views=False))
+    encoded = best_seconds(lambda: encode(columns), rounds=20 * rounds)
+    scanned = best_seconds(lambda: _rescan(block), rounds=20 * rounds)
+    return _share(f"encode a block, {label}", len(block.raw), encoded, "scan and verify", scanned)
 
 
 def _rescan(block: Block) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -87,6 +87,7 @@ def _value(block: Block, views: bool) -> pa.Array:
 def _ranges(block: Block, starts: Any, sizes: Any, *, text: bool, views: bool, present: Any = None) -> pa.Array:
     starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
     if views:
+        _check_reach(block, starts, sizes)
         out = np.empty(16 * len(block), dtype=np.uint8)
         kernels.views(block.data, starts, sizes, out)
         kind = pa.string_view() if text else pa.binary_view()
@@ -94,6 +95,15 @@ def _ranges(block: Block, starts: Any, sizes: Any, *, text: bool, views: bool, p
     ends, gathered = _gathered(block, starts, sizes)
     kind = pa.string() if text else pa.binary()
     return pa.Array.from_buffers(kind, len(block), [present, ends, gathered])
+
+
+def _check_reach(block: Block, starts: Longs, sizes: Longs) -> None:
+    """An Arrow view counts in signed 32 bits, from the start of its buffer."""
+    if block.data.size <= _BINARY_BYTES_MAX or not len(block):
+        return
+    farthest = max(int(starts.max()), int(sizes.max()))
+    if farthest > _BINARY_BYTES_MAX:
+        raise PayloadTooLarge(f"an Arrow view reaches {_BINARY_BYTES_MAX} bytes far, not {farthest}: read less at once")
 
 
 def _gathered(block: Block, starts: Longs, sizes: Longs) -> tuple[Any, Any]:
@@ -141,13 +151,29 @@ COLUMN_NAMES: Final = tuple(_READERS)
 
 def from_arrow(batch: pa.RecordBatch) -> Draft:
     """Raises `InvalidRequest` naming the column and the row. `id`, `offset` and `timestamp` are the log's to give."""
-    unknown = [name for name in batch.schema.names if name not in _READERS]
-    if unknown:
-        raise InvalidRequest(f"no column {unknown[0]!r}: choose from {', '.join(_READERS)}", column=unknown[0])
-    if "value" not in batch.schema.names:
-        raise InvalidRequest("a batch needs a column 'value' with the payloads", column="value")
+    _check_names(batch.schema.names)
     if not batch.num_rows:
         raise InvalidRequest("a block has at least one message")
+    return encode(encoder_columns(batch))
+
+
+class EncoderColumns(NamedTuple):
+    """A batch as the encoder takes it, checked; `size` is what it will take as a block."""
+
+    columns: tuple[Any, ...]
+    rows: int
+    size: int
+
+
+def encode(columns: EncoderColumns) -> Draft:
+    """Write the block."""
+    out = np.empty(columns.size, dtype=np.uint8)
+    taken = kernels.encode(*columns.columns, out, _WITH_CHECKSUMS)
+    assert taken == columns.size, "encode wrote another size than was added up"  # noqa: S101 - a defect, not bad input
+    return Draft(out, columns.rows)
+
+
+def encoder_columns(batch: pa.RecordBatch) -> EncoderColumns:
     rows = batch.num_rows
     value = _variable(batch, "value", pa.large_binary(), limits.SEGMENT_BYTES_CEILING, required=True)
     type_ = _variable(batch, "type", pa.large_string(), limits.TYPE_BYTES_MAX)
@@ -157,10 +183,18 @@ def from_arrow(batch: pa.RecordBatch) -> Draft:
     numbers = _number_rows(batch)
     spans = [np.diff(ends) for _, ends in (type_, name, key, value)]
     total = rows * at.MESSAGE_RECORD_BYTES_MIN + sum(int(span.sum()) for span in spans) + attributes.bytes
-    out = np.empty(total, dtype=np.uint8)
-    taken = kernels.encode(numbers, *type_, *name, *key, *value, *attributes.columns, out, _WITH_CHECKSUMS)
-    assert taken == total, "encode wrote another size than was added up"  # noqa: S101 - a defect here, not bad input
-    return Draft(out, rows)
+    return EncoderColumns((numbers, *type_, *name, *key, *value, *attributes.columns), rows, total)
+
+
+def _check_names(names: list[str]) -> None:
+    unknown = [name for name in names if name not in _READERS]
+    if unknown:
+        raise InvalidRequest(f"no column {unknown[0]!r}: choose from {', '.join(_READERS)}", column=unknown[0])
+    twice = [name for name in _READERS if names.count(name) > 1]
+    if twice:
+        raise InvalidRequest(f"column {twice[0]!r} is there {names.count(twice[0])} times", column=twice[0])
+    if "value" not in names:
+        raise InvalidRequest("a batch needs a column 'value' with the payloads", column="value")
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array | None:
@@ -168,11 +202,10 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array | N
         return None
     column = batch.column(name)
     try:
-        cast = pc.cast(column, kind)
-        cast.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        column.validate(full=True)  # first: a cast follows whatever offsets and indices it is given
+        return pc.cast(column, kind)
+    except pa.ArrowException as error:
         raise InvalidRequest(f"column {name!r}: {column.type} is not {kind}: {error}", column=name) from None
-    return cast
 
 
 def _variable(
@@ -184,21 +217,28 @@ def _variable(
     if column.null_count and required:
         row = int(pc.index(pc.is_null(column), value=True).as_py())
         raise InvalidRequest(f"column {name!r}, row {row}: a value is missing", column=name, row=row)
-    return _bytes_and_ends(column, name, bytes_max)
+    return _bytes_and_ends(column, name, bytes_max, np.arange(batch.num_rows + 1))
 
 
-def _bytes_and_ends(column: pa.Array, name: str, bytes_max: int) -> tuple[Any, Longs]:
-    """The bytes of a large binary or string column and its n + 1 boundaries; nulls are empty."""
+def _bytes_and_ends(column: pa.Array, name: str, bytes_max: int, row_ends: Longs) -> tuple[Any, Longs]:
+    """The bytes of a large binary or string column and its n + 1 boundaries; nulls are empty.
+
+    Row i of the batch has the entries from `row_ends[i]` to `row_ends[i + 1]`.
+    """
     filled = column.fill_null("" if pa.types.is_large_string(column.type) else b"") if column.null_count else column
     _, offsets, data = filled.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[filled.offset : filled.offset + len(filled) + 1]
     sizes = np.diff(ends)
     if sizes.size and int(sizes.max()) > bytes_max:
-        row = int(sizes.argmax())
+        row = _row_of(int(sizes.argmax()), row_ends)
         raise PayloadTooLarge(
-            f"column {name!r}, row {row}: at most {bytes_max} bytes, not {int(sizes[row])}", column=name, row=row
+            f"column {name!r}, row {row}: at most {bytes_max} bytes, not {int(sizes.max())}", column=name, row=row
         )
     return np.frombuffer(data or b"", dtype=np.uint8), ends
+
+
+def _row_of(entry: int, row_ends: Longs) -> int:
+    return int(np.searchsorted(row_ends, entry, side="right")) - 1
 
 
 class _Attributes:
@@ -231,11 +271,14 @@ def _attribute_columns(batch: pa.RecordBatch) -> _Attributes:
     boundaries = present.offsets.to_numpy()
     counts = np.zeros(batch.num_rows, dtype=np.int64)
     counts[column.is_valid().to_numpy(zero_copy_only=False)] = np.diff(boundaries)
-    ends = np.concatenate((boundaries[:1], boundaries[0] + np.cumsum(counts))).astype(np.int64)
-    if present.items.null_count:
-        raise InvalidRequest("column 'attributes': an attribute has no value", column="attributes")
-    names = _bytes_and_ends(present.keys.cast(pa.large_string()), "attributes", limits.ATTRIBUTE_NAME_BYTES_MAX)
-    values = _bytes_and_ends(present.items.cast(pa.large_string()), "attributes", limits.ATTRIBUTE_BYTES_MAX)
+    ends = np.concatenate(([0], np.cumsum(counts)))
+    # The entries of a slice are still those of the whole.
+    keys, items = (each.slice(int(boundaries[0]), int(ends[-1])) for each in (present.keys, present.items))
+    if items.null_count:
+        row = _row_of(int(pc.index(pc.is_null(items), value=True).as_py()), ends)
+        raise InvalidRequest(f"column 'attributes', row {row}: an attribute has no value", column="attributes", row=row)
+    names = _bytes_and_ends(keys.cast(pa.large_string()), "attributes", limits.ATTRIBUTE_NAME_BYTES_MAX, ends)
+    values = _bytes_and_ends(items.cast(pa.large_string()), "attributes", limits.ATTRIBUTE_BYTES_MAX, ends)
     return _Attributes(ends, names, values)
 
 

@@ -178,7 +178,7 @@ def _scan(
     while True:
         rows = max(_ROWS_FIRST, done)
         table = np.empty((rows if rows_max is None else min(rows, rows_max - done), at.COLUMNS), dtype=np.int64)
-        expected = after.next_offset + done if after.next_offset >= 0 else -1
+        expected = after.next_offset + done if after.next_offset >= 0 and mode & at.ENVELOPES else -1
         count, position, reason = kernels.scan(array, start, stop, mode, after.id_high, after.id_low, expected, table)
         tables.append(table[:count])
         done += count
@@ -254,8 +254,11 @@ class Draft:
 def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
     """Stamp the `count` drafted records in `data`, in place; where each of them ends.
 
-    Id, offset and time of record i are `ids[i]`, `first_offset + i` and the time of the id.
+    Id, offset and time of record i are `ids[i]`, `first_offset + i` and the time of the id. Raises if there are not
+    exactly `count` records and ids; the bytes are then of no use.
     """
+    if ids.count != count:
+        raise InvalidRequest(f"{count} records take {count} ids, not {ids.count}")
     array = as_array(data)
     ends = np.empty(count, dtype=np.int64)
     low = ids.low - 2**64 if ids.low >= 2**63 else ids.low
@@ -303,3 +306,20 @@ def _check_attributes(block: Block) -> None:
         first = int(wrong[0])
         what = f"attributes take at most {limits.ATTRIBUTE_BYTES_MAX} bytes, not {int(sizes[first])}"
         raise _malformed(first, int(columns[first, at.START]), what)
+    suspects = np.flatnonzero(sizes > limits.ATTRIBUTE_NAME_BYTES_MAX)
+    if suspects.size:
+        _check_attribute_names(block, suspects)
+
+
+def _check_attribute_names(block: Block, suspects: Longs) -> None:
+    """Of the records whose attributes are long enough to hold too long a name, the first that does."""
+    columns = block.columns[suspects]
+    counts = columns[:, at.ATTRIBUTES]
+    ranges = np.empty((int(counts.sum()), 4), dtype=np.int64)
+    kernels.attribute_ranges(block.data, columns, ranges.reshape(-1))
+    wrong = np.flatnonzero(ranges[:, 1] > limits.ATTRIBUTE_NAME_BYTES_MAX)
+    if wrong.size:
+        entry = int(wrong[0])
+        first = int(suspects[np.searchsorted(np.cumsum(counts), entry, side="right")])
+        what = f"an attribute name takes at most {limits.ATTRIBUTE_NAME_BYTES_MAX} bytes, not {int(ranges[entry, 1])}"
+        raise _malformed(first, int(block.columns[first, at.START]), what)

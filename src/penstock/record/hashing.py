@@ -27,8 +27,14 @@ class StreamHash:
         self._rest = b""
 
     def update(self, data: Any) -> None:
-        piece = self._rest + bytes(data) if self._rest else data
-        array = as_array(piece)
+        array = as_array(data)
+        if self._rest:
+            missing = PACKET_BYTES - len(self._rest)
+            self._rest += array[:missing].tobytes()
+            if len(self._rest) < PACKET_BYTES:
+                return
+            kernels.hash_absorb(self._state, as_array(self._rest), 1)
+            array = array[missing:]
         whole = array.size // PACKET_BYTES
         kernels.hash_absorb(self._state, array, whole)
         self._rest = array[whole * PACKET_BYTES :].tobytes()

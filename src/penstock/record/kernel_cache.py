@@ -2,8 +2,8 @@
 
 Kernels are compiled on first use and kept in a cache directory, so that only the first process on a machine waits.
 The directory is `PENSTOCK_KERNEL_CACHE` if set, else `penstock/kernels` in the user's cache directory. A read-only one
-(an image made with `penstock warm`) is used through a private copy; where there is none at all, every process compiles
-for itself, and says so.
+(an image made with `penstock warm`) is used through a private copy; where there is none at all, or what is there
+cannot be used, every process compiles for itself, and says so.
 """
 
 from __future__ import annotations
@@ -39,17 +39,35 @@ class Kernel:
             self.load()
         return self._compiled(*arguments)  # type: ignore[misc]
 
+    @property
+    def loaded(self) -> bool:
+        return self._compiled is not None
+
     def load(self) -> None:
+        with _SETTINGS:
+            if self._compiled is not None:
+                return
+            place = directory()
+            if place is not None:
+                try:
+                    self._compiled = self._compile(place)
+                    return
+                except Exception as error:  # a full disk, or a damaged file, which can fail in any way when unpickled
+                    _keep_nothing(place, error)
+            self._compiled = self._compile(None)
+
+    def _compile(self, place: Path | None) -> Callable[..., Any]:
         import numba
 
         config: Any = numba.config
-        with _SETTINGS:
-            before = config.CACHE_DIR
-            config.CACHE_DIR = str(directory())
-            try:
-                self._compiled = numba.njit(self.signature, nogil=True, cache=True, boundscheck=False)(self.function)
-            finally:
-                config.CACHE_DIR = before
+        keep = place is not None
+        before, config.CACHE_DIR = config.CACHE_DIR, str(place) if keep else config.CACHE_DIR
+        try:
+            jit: Any = numba.njit(self.signature, nogil=True, cache=keep, boundscheck=False)
+            compiled: Callable[..., Any] = jit(self.function)
+            return compiled
+        finally:
+            config.CACHE_DIR = before
 
 
 _KERNELS: list[Kernel] = []
@@ -71,15 +89,18 @@ def prepare(*, say: Callable[[str], None] | None = None) -> float:
 
     Two processes that do this at once do the work twice and agree on the result.
     """
-    marker = directory() / _COMPLETE
-    if marker.exists():
-        return 0.0
-    (say or _say)(f"penstock: compiling kernels for this machine, once, into {directory()} ...")
-    began = time.monotonic()
-    for made in _KERNELS:
-        made.load()
-    marker.touch()
-    return time.monotonic() - began
+    with _SETTINGS:
+        place = directory()
+        if all(made.loaded for made in _KERNELS) or (place is not None and (place / _COMPLETE).exists()):
+            return 0.0
+        kept = "this process" if place is None else f"this machine, once, into {place}"
+        (say or _say)(f"penstock: compiling kernels for {kept} ...")
+        began = time.monotonic()
+        for made in _KERNELS:
+            made.load()
+        if place is not None and directory() == place:
+            (place / _COMPLETE).touch()
+        return time.monotonic() - began
 
 
 def load_all() -> None:
@@ -93,24 +114,36 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-_chosen: Path | None = None
+_chosen: list[Path | None] = []
 
 
-def directory() -> Path:
-    global _chosen
-    if _chosen is None:
-        _chosen = _choose()
-    return _chosen
+def directory() -> Path | None:
+    """Where compiled kernels are kept; None when they are kept nowhere."""
+    with _SETTINGS:
+        if not _chosen:
+            _chosen.append(_choose())
+        return _chosen[0]
 
 
-def _choose() -> Path:
-    wanted = _wanted() / _fingerprint()
+def _keep_nothing(place: Path, error: Exception) -> None:
+    _chosen[:] = [None]
+    _say(f"penstock: the kernel cache {place} cannot be used ({error!r}): compiling kernels for this process ...")
+
+
+def _choose() -> Path | None:
     try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=wanted):
-            return wanted
-    except OSError:
-        return _private_copy(wanted)
+        wanted = _wanted() / _fingerprint()
+        try:
+            wanted.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=wanted):
+                return wanted
+        except OSError:
+            if not (wanted / _COMPLETE).exists():
+                raise
+            return _private_copy(wanted)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
+        _say(f"penstock: no kernel cache can be written ({error}); set {ENVIRONMENT} to keep what is compiled")
+        return None
 
 
 def _wanted() -> Path:
@@ -122,20 +155,28 @@ def _wanted() -> Path:
 
 
 def _fingerprint() -> str:
-    """One directory per version of the sources, the compiler and the interpreter: stale code is never loaded."""
-    import numba
+    """One directory per version and place of the sources, compiler, interpreter and kind of processor.
 
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
+    Stale code is never loaded, and where the directory is complete nothing is compiled.
+    """
+    import numba
+    from numba.core.registry import cpu_target
+
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    about = (numba.__version__, sys.version_info[:2], processor, str(Path(__file__).parent))
+    digest = hashlib.sha256(repr(about).encode())
     for name in _SOURCES:
         digest.update(Path(__file__).with_name(name).read_bytes())
     return digest.hexdigest()[:16]
 
 
 def _private_copy(readonly: Path) -> Path:
+    """Numba reads no cache that it cannot write to. The modes of the original are not copied: they forbid just that."""
     private = Path(tempfile.mkdtemp(prefix="penstock-kernels-"))
     atexit.register(shutil.rmtree, private, ignore_errors=True)
-    if readonly.is_dir():
-        shutil.copytree(readonly, private, dirs_exist_ok=True)
-    else:
-        _say(f"penstock: no kernel cache can be written to {readonly}; set {ENVIRONMENT} to keep what is compiled")
+    for file in readonly.rglob("*"):
+        if file.is_file():
+            copied = private / file.relative_to(readonly)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copied)
     return private

@@ -216,7 +216,8 @@ def _plausible(data: int, position: int, after_high: int, after_low: int) -> boo
 def find(block: Any, start: int, stop: int, after_high: int, after_low: int, offset_low: int, offset_high: int) -> int:
     """The first place from `start` on where a whole, verified record begins that could follow; -1 if there is none.
 
-    Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`.
+    Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`. The checksum comes last:
+    a length found in chance bytes can be that of the whole block, and hashing that at every such place takes minutes.
     """
     data = simd.address(block)
     scratch = np.empty(at.COLUMNS, dtype=np.int64)
@@ -225,9 +226,9 @@ def find(block: Any, start: int, stop: int, after_high: int, after_low: int, off
         if not _plausible(data, position, after_high, after_low):
             continue
         end = _record_end(data, position, stop)
-        if end < 0 or _judge(data, position, end, at.VERIFY | at.ENVELOPES | at.STAMPED, row) != at.AT_END:
+        if end < 0 or _judge(data, position, end, at.ENVELOPES | at.STAMPED, row) != at.AT_END:
             continue
-        if offset_low <= scratch[at.OFFSET] < offset_high:
+        if offset_low <= scratch[at.OFFSET] < offset_high and _checksum_holds(data, position, end):
             return position
     return -1
 
@@ -236,7 +237,8 @@ def find(block: Any, start: int, stop: int, after_high: int, after_low: int, off
 def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: Any) -> int:
     """Give the records of a checked block their ids, offsets, times and checksums, in place; how many there were.
 
-    `ends` receives where each record ends; -1 if the records do not fill the block exactly or are more than it holds.
+    `ends` receives where each record ends; -1 if the records do not fill the block exactly, are more than it holds, or
+    one has no room for an envelope.
     """
     data = simd.address(block)
     start, stop, count = 0, block.shape[0], 0
@@ -246,6 +248,8 @@ def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: An
             return -1
         ticks = first_ticks + count
         message = start + at.HEAD_BYTES + simd.load8(data, start + at.TYPE_LENGTH_AT)
+        if end - message < at.ENVELOPE_BYTES_MIN + at.CHECKSUM_BYTES:
+            return -1
         simd.store64(data, start, (ticks >> 12) << 16 | 0x6000 | ticks & 0xFFF)
         simd.store64(data, start + 8, id_low)
         simd.store64(data, message + at.OFFSET_AT, first_offset + count)

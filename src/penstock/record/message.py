@@ -22,6 +22,7 @@ _SIZE16: Final = struct.Struct(">H")
 _SIZE32: Final = struct.Struct(">I")
 _NO_ID: Final = bytes(ID_BYTES)
 _NO_CHECKSUM: Final = bytes(CHECKSUM_BYTES)
+_Bytes = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _attributes(attributes: Mapping[str, str]) -> bytes:
         return b"\0\0"
     if len(attributes) > limits.ATTRIBUTES_MAX:
         raise InvalidRequest(f"a message has at most {limits.ATTRIBUTES_MAX} attributes, not {len(attributes)}")
-    parts = [_SIZE16.pack(len(attributes))]
+    parts: list[_Bytes] = []
     for name, value in attributes.items():
         encoded = _text(name, "attribute name", limits.ATTRIBUTE_NAME_BYTES_MAX)
         text = _text(value, f"attribute {name!r}", limits.ATTRIBUTE_BYTES_MAX)
@@ -105,10 +106,10 @@ def _attributes(attributes: Mapping[str, str]) -> bytes:
         raise PayloadTooLarge(
             f"the attributes of a message take at most {limits.ATTRIBUTE_BYTES_MAX} bytes, not {len(encoded_all)}"
         )
-    return encoded_all
+    return _SIZE16.pack(len(attributes)) + encoded_all
 
 
-def _text(value: str, what: str, bytes_max: int) -> bytes:
+def _text(value: str, what: str, bytes_max: int) -> _Bytes:
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} must be text, not {type(value).__name__}", field=what)
     try:
@@ -118,9 +119,11 @@ def _text(value: str, what: str, bytes_max: int) -> bytes:
     return _bytes(encoded, what, bytes_max)
 
 
-def _bytes(value: bytes, what: str, bytes_max: int) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
+def _bytes(value: _Bytes, what: str, bytes_max: int) -> _Bytes:
+    if not isinstance(value, _Bytes):
         raise InvalidRequest(f"{what} must be bytes, not {type(value).__name__}", field=what)
+    if isinstance(value, memoryview) and (value.ndim != 1 or value.itemsize != 1 or not value.contiguous):
+        value = value.tobytes()  # its length is not that of its bytes, or they lie apart
     if len(value) > bytes_max:
         raise PayloadTooLarge(f"{what} takes at most {bytes_max} bytes, not {len(value)}", field=what, limit=bytes_max)
     return value

@@ -12,6 +12,7 @@ from penstock.core.errors import DiskFull
 from penstock.core.ids import ID_BYTES, ticks_of_id, unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.record.block import Draft, Longs
+from penstock.record.hashing import StreamHash
 from penstock.storage.disk import FULL_ERRORS, Disk, File, opened, write_all
 from penstock.storage.index import Header, IndexWriter, State
 from penstock.storage.reading import Segment
@@ -31,6 +32,8 @@ class ActiveSegment:
         self._file: File | None = None
         self._index: IndexWriter | None = None
         self._spare = False
+        self._hash: StreamHash | None = None
+        """Of everything written so far; None for a segment taken over from an earlier process."""
         self.segment = segment
 
     @classmethod
@@ -47,7 +50,9 @@ class ActiveSegment:
         disk.rename(spare, path)
         disk.sync_directory(folder)
         segment = Segment(path=path, base=base, stop=base, size=0, sealed=False)
-        return cls(disk, segment, capacity, Header(state=State.OPEN, base=base))
+        made = cls(disk, segment, capacity, Header(state=State.OPEN, base=base))
+        made._hash = StreamHash()
+        return made
 
     @classmethod
     def reopen(cls, disk: Disk, path: Path, header: Header | None, limits: Limits) -> tuple[Self, list[Damage]]:
@@ -108,6 +113,8 @@ class ActiveSegment:
         if sync:
             self._open_file.sync()
         self._open_index.write(ends + start, self.segment.count)
+        if self._hash is not None:
+            self._hash.update(data)
         self._note_ids(data, ends)
         stop = self.segment.stop + int(ends.size)
         self.segment = replace(self.segment, stop=stop, size=start + len(data))
@@ -150,12 +157,17 @@ class ActiveSegment:
     def seal(self) -> Segment:
         """Complete for ever: hash it, say so in the index, give back what was not used. Durable on return."""
         self.wake()
-        self._mark(State.SEALED, hash_file(self._disk, self.segment.path, self.segment.size))
+        self._mark(State.SEALED, self._digest())
         self._open_index.trim(self.segment.count)
         self._open_file.truncate(self.segment.size)
         self.rest()
         self.segment = replace(self.segment, sealed=True)
         return self.segment
+
+    def _digest(self) -> int:
+        if self._hash is not None:
+            return self._hash.digest()
+        return hash_file(self._disk, self.segment.path, self.segment.size)
 
     def close(self) -> None:
         """Say in the index that all is in order, if anything was written."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from penstock.core.clock import Clock, now_ms
 from penstock.core.errors import OffsetOutOfRange, PenstockError, StorageFailed
@@ -43,16 +42,15 @@ class Durability(StrEnum):
     """Acknowledged means handed to the operating system: a power cut loses what it had not written yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a block now is: durable, with these offsets and ids."""
+class Appended(NamedTuple):
+    """Where a block now is: durable, from this offset on, with these ids. A tuple, because one is made per block."""
 
-    offsets: OffsetRange
+    offset: Offset
     ids: IdRun
 
     @property
-    def offset(self) -> Offset:
-        return self.offsets.start
+    def offsets(self) -> OffsetRange:
+        return OffsetRange.of(self.offset, self.offset + self.ids.count)
 
     @property
     def id(self) -> bytes:
@@ -387,9 +385,9 @@ class Log:
 def _shares(drafts: Sequence[Draft], first: int, ids: IdRun) -> list[Appended]:
     """Each block's part of what was appended together."""
     shares = []
-    done = 0
+    ticks, low = ids.first_ticks, ids.low
     for draft in drafts:
-        offsets = OffsetRange.of(first + done, first + done + draft.count)
-        shares.append(Appended(offsets, IdRun(ids.first_ticks + done, draft.count, ids.low)))
-        done += draft.count
+        shares.append(Appended(Offset(first), IdRun(ticks, draft.count, low)))
+        first += draft.count
+        ticks += draft.count
     return shares

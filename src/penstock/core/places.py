@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.core.errors import InvalidRequest
-from penstock.core.ids import parse_id
+from penstock.core.ids import ID_BYTES, parse_id
 from penstock.core.offsets import Offset, parse_offset
 
 _DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
@@ -42,6 +42,10 @@ class AtId:
     """The message with that id, or the first after where it would be."""
 
     id: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.id) != ID_BYTES:
+            raise InvalidRequest(f"an id has {ID_BYTES} bytes, not {len(self.id)}")
 
 
 Place = Earliest | Latest | AtOffset | AtTime | AtId

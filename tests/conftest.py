@@ -1,0 +1,51 @@
+"""What many tests share: a log on a disk in memory, and messages to put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.core.ids import IdGenerator
+from penstock.core.limits import Limits
+from penstock.record.block import Draft
+from penstock.record.message import Message
+from penstock.storage.log import Log
+from penstock.testing import FaultDisk, ManualClock
+
+OpenLog = Callable[[FaultDisk], Log]
+LOG_PATH = Path("/log")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def small_limits() -> Limits:
+    """Segments of a few KiB, so that a handful of messages rolls them."""
+    return Limits(
+        payload_bytes_max=4096,
+        block_bytes_max=8192,
+        segment_bytes_first=4096,
+        segment_bytes_max=16_384,
+        disk_reserve_bytes=1,
+    )
+
+
+@pytest.fixture
+def open_log(clock: ManualClock, small_limits: Limits) -> OpenLog:
+    def open_(disk: FaultDisk) -> Log:
+        return Log.open(disk, LOG_PATH, ids=IdGenerator(clock, node=1), clock=clock, limits=small_limits)
+
+    return open_
+
+
+@pytest.fixture
+def draft() -> Callable[..., Draft]:
+    def make(*payloads: bytes) -> Draft:
+        return Draft.of(Message(payload=payload, type="t") for payload in payloads)
+
+    return make

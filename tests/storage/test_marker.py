@@ -1,0 +1,37 @@
+"""The truncation marker: believed when it is whole, forgotten when it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.storage.marker import read_start, write_start
+from penstock.testing import FaultDisk
+
+FOLDER = Path("/log")
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2**63 - 1])
+def test_it_reads_back(offset: int) -> None:
+    disk = FaultDisk()
+    disk.make_directory(FOLDER)
+    write_start(disk, FOLDER, offset)
+    assert read_start(disk, FOLDER) == offset
+
+
+def test_without_one_the_log_begins_at_zero() -> None:
+    assert read_start(FaultDisk(), FOLDER) == 0
+
+
+def test_no_flipped_bit_is_believed() -> None:
+    disk = FaultDisk()
+    disk.make_directory(FOLDER)
+    write_start(disk, FOLDER, 12345)
+    content = disk.content(FOLDER / "start")
+    whole = bytes(content)
+    for bit in range(len(whole) * 8):
+        content[bit // 8] ^= 1 << bit % 8
+        assert read_start(disk, FOLDER) in (0, 12345)
+        content[bit // 8] ^= 1 << bit % 8
+    assert bytes(content) == whole

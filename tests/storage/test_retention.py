@@ -1,0 +1,56 @@
+"""Which segments may go: a decision made of numbers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.storage.retention import Aged, expired
+from penstock.storage.topics import Retention
+
+ACTIVE = Aged(size=10, count=1, last_time_ms=0)
+
+segments = st.builds(Aged, size=st.integers(1, 100), count=st.integers(1, 100), last_time_ms=st.integers(0, 1000))
+bounds = st.none() | st.integers(1, 500)
+policies = st.builds(Retention, age_ms=bounds, bytes=bounds, count=bounds)
+
+
+def aged(*times: int) -> list[Aged]:
+    return [Aged(size=10, count=5, last_time_ms=time) for time in times]
+
+
+def test_without_a_policy_nothing_goes() -> None:
+    assert expired(aged(1, 2, 3), ACTIVE, Retention(), now_ms=10**9) == 0
+
+
+def test_a_segment_goes_when_its_newest_message_is_older_than_the_age() -> None:
+    assert expired(aged(100, 200, 300), ACTIVE, Retention(age_ms=50), now_ms=251) == 2
+    assert expired(aged(100, 200, 300), ACTIVE, Retention(age_ms=50), now_ms=250) == 1
+
+
+def test_at_least_the_bytes_asked_for_are_kept() -> None:
+    assert expired(aged(1, 2, 3), ACTIVE, Retention(bytes=30), now_ms=0) == 1
+    assert expired(aged(1, 2, 3), ACTIVE, Retention(bytes=31), now_ms=0) == 0
+
+
+def test_at_least_the_messages_asked_for_are_kept() -> None:
+    assert expired(aged(1, 2, 3), ACTIVE, Retention(count=6), now_ms=0) == 2
+    assert expired(aged(1, 2, 3), ACTIVE, Retention(count=7), now_ms=0) == 1
+
+
+def test_only_the_oldest_go_even_if_a_newer_one_is_older_by_its_clock() -> None:
+    assert expired(aged(300, 100), ACTIVE, Retention(age_ms=50), now_ms=200) == 0
+
+
+@given(st.lists(segments, max_size=8), segments, policies, st.integers(0, 2000))
+def test_what_is_kept_satisfies_every_bound_or_nothing_more_could_be_kept(
+    sealed: list[Aged], active: Aged, policy: Retention, now_ms: int
+) -> None:
+    gone = expired(sealed, active, policy, now_ms=now_ms)
+    kept = sealed[gone:]
+    if gone and policy.age_ms is None:
+        size, count = sum(s.size for s in kept) + active.size, sum(s.count for s in kept) + active.count
+        assert (policy.bytes is not None and size >= policy.bytes) or (
+            policy.count is not None and count >= policy.count
+        )
+    assert expired(kept, active, policy, now_ms=now_ms) == 0

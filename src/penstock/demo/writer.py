@@ -7,7 +7,6 @@ Every line it prints is a promise: `FIRST LAST OFFSET` means that orders FIRST t
 
 from __future__ import annotations
 
-import random
 import sys
 
 from penstock.core.names import TopicName
@@ -21,9 +20,8 @@ _PRODUCTS = ("anvil", "bolt", "crank", "dowel", "easel")
 
 def order(number: int) -> Message:
     """Order `number`, the same every time it is asked for."""
-    chance = random.Random(number)  # noqa: S311 - a sample, not a secret
-    product, quantity = chance.choice(_PRODUCTS), chance.randint(1, 9)
-    cents = quantity * chance.randint(100, 9999)
+    product, quantity = _PRODUCTS[number * 7919 % 5], 1 + number * 104_729 % 9
+    cents = quantity * (100 + number * 1_299_709 % 9900)
     payload = f'{{"order":{number},"product":"{product}","quantity":{quantity},"cents":{cents}}}'
     return Message(
         payload=payload.encode(),

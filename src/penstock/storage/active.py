@@ -158,6 +158,7 @@ class ActiveSegment:
         """Complete for ever: hash it, say so in the index, give back what was not used. Durable on return."""
         self.wake()
         self._mark(State.SEALED, self._digest())
+        self._open_index.sync()
         self._open_index.trim(self.segment.count)
         self._open_file.truncate(self.segment.size)
         self.rest()
@@ -169,11 +170,13 @@ class ActiveSegment:
             return self._hash.digest()
         return hash_file(self._disk, self.segment.path, self.segment.size)
 
-    def close(self) -> None:
-        """Say in the index that all is in order, if anything was written."""
+    def close(self, *, sync: bool) -> None:
+        """Say in the index that all is in order. No more than a hint, so it costs no sync: if a power cut takes it
+        back, the next opening looks for itself. `sync`: the records themselves were not synced yet."""
         if self._header.state is State.OPEN:
             self.wake()
-            self._open_file.sync()
+            if sync:
+                self._open_file.sync()
             self._mark(State.CLOSED, 0)
 
     def _mark(self, state: State, digest: int) -> None:

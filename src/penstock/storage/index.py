@@ -128,13 +128,12 @@ class IndexFile:
         return known[: int(sound[-1]) + 1] if sound.size else known[:0]
 
     def count_from(self, ordinal: int, *, step: int = 8192) -> int:
-        """How many records are listed without a break, given that `ordinal` of them are: where a live tail ends."""
+        """How many records are listed, given that `ordinal` of them are: where a live tail ends."""
         while True:
-            known = self.ends(ordinal, ordinal + step)
-            unknown = np.flatnonzero(known < 0)
-            if unknown.size:
-                return ordinal + int(unknown[0])
-            ordinal += step
+            sound = np.flatnonzero(self.ends(ordinal, ordinal + step) >= 0)
+            if not sound.size:
+                return ordinal
+            ordinal += int(sound[-1]) + 1
 
     def _size(self) -> int:
         try:
@@ -177,6 +176,7 @@ class IndexWriter:
     def reopen(self) -> None:
         """From here on the segment is being written again; durable on return."""
         self.mark(Header(state=State.OPEN, base=self._base))
+        self.sync()
 
     def reserve(self, count: int) -> None:
         needed = HEADER_BYTES + count * ENTRY_BYTES
@@ -189,8 +189,10 @@ class IndexWriter:
         write_all(self._file, encode_entries(ends, self._base + ordinal), HEADER_BYTES + ordinal * ENTRY_BYTES)
 
     def mark(self, header: Header) -> None:
-        """Durable on return, with every entry before it."""
         write_all(self._file, header.encode(), 0)
+
+    def sync(self) -> None:
+        """On return the header and every entry are durable."""
         self._file.sync()
 
     def trim(self, count: int) -> None:

@@ -73,7 +73,7 @@ class Log:
         self._closed = False
         self._last_id = bytes(ID_BYTES)
         self.damages: list[Damage] = []
-        """What recovery found damaged when the log was opened."""
+        """What has been found damaged: by recovery when the log was opened, and by reads since."""
 
     @classmethod
     def open(
@@ -134,7 +134,11 @@ class Log:
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
         """Records from `offset` on, verified; damaged ones are stepped over, named, and kept in quarantine."""
         view = self._view
-        chunk = reading.read(self._disk, view, offset, bytes_max=bytes_max, verify=verify)
+        try:
+            chunk = reading.read(self._disk, view, offset, bytes_max=bytes_max, verify=verify)
+        except OSError as error:
+            reading.check_range(self._view, offset)  # retention may have been quicker
+            raise storage_error(error, f"{self._path} cannot be read") from error
         for damage in chunk.damages:
             self._quarantine(view, damage)
         return chunk
@@ -160,7 +164,8 @@ class Log:
             return
         try:
             with opened(self._disk, segment.path) as file:
-                keep_copy(self._disk, segment.path, file, damage, self._limits)
+                if keep_copy(self._disk, segment.path, file, damage, self._limits):
+                    self.damages.append(damage)
         except OSError as error:
             _LOG.error("%s: %s; its bytes could not be kept: %s", segment.path, damage, error)
 
@@ -370,7 +375,7 @@ class Log:
             return
         if self._failure is None:
             try:
-                self._active.close()
+                self._active.close(sync=self._durability is Durability.OS)
             except OSError as error:
                 _LOG.warning("%s: not closed in order (%s); the next opening recovers it", self._path, error)
         self._active.rest()

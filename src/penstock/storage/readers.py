@@ -51,7 +51,11 @@ class LogReader:
 
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
         """As `Log.read`. Damage is named, not quarantined: nothing here writes."""
-        return reading.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
+        try:
+            return reading.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
+        except FileNotFoundError:
+            self.refresh()  # retention was quicker
+            return reading.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
 
     def offset_of(self, place: Place) -> Offset:
         """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""

@@ -83,7 +83,7 @@ def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, ve
 
     Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset that is not there.
     """
-    _check_range(view, offset)
+    check_range(view, offset)
     damages: list[Damage] = []
     while offset < view.next_offset:
         segment = view.segment_of(offset)
@@ -184,11 +184,12 @@ def offset_of(disk: Disk, view: View, place: Place) -> Offset:
         case AtId(value):
             return find_id(disk, view, int.from_bytes(value[:8], "big"), int.from_bytes(value[8:], "big"))
         case AtOffset(offset):
-            _check_range(view, offset)
+            check_range(view, offset)
             return offset
 
 
-def _check_range(view: View, offset: int) -> None:
+def check_range(view: View, offset: int) -> None:
+    """Raise `OffsetOutOfRange` for an offset the log does not hold and will not hold next."""
     if not view.first_offset <= offset <= view.next_offset:
         raise OffsetOutOfRange(
             f"offset {offset} is not in the log: it holds [{view.first_offset}, {view.next_offset})",

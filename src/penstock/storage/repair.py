@@ -51,8 +51,9 @@ def repair_newest(disk: Disk, path: Path, limits: Limits) -> Finding:
             _cut(path, file, finding)
         if file.size() < finding.size:
             file.preallocate(finding.size)
-        # A record found in the page cache may not be on the disk yet, and is about to be served.
-        file.sync()
+        if finding.count > claim.listed or finding.torn_stop > finding.torn_start:
+            # A record that is not listed may be in the page cache alone, and is about to be served.
+            file.sync()
     if claim.header is None or not np.array_equal(claim.ends, finding.ends):
         indexes.rewrite(disk, index_path(path), finding.header(State.OPEN), finding.ends)
     return finding
@@ -84,10 +85,12 @@ def _keep_copies(disk: Disk, path: Path, file: File, finding: Finding, limits: L
         _keep(disk, path, file, finding.torn_start, finding.torn_stop, "torn", limits)
 
 
-def keep_copy(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> None:
-    """Log the damage and keep its bytes beside the segment, once, however often it is met."""
-    if _keep(disk, path, file, damage.start, damage.stop, "damaged", limits):
+def keep_copy(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> bool:
+    """Log the damage and keep its bytes beside the segment, once, however often it is met; whether it is new."""
+    new = _keep(disk, path, file, damage.start, damage.stop, "damaged", limits)
+    if new:
         _LOG.error("%s: %s; skipped, its bytes are kept in %s", path, damage, path.parent / QUARANTINE)
+    return new
 
 
 def _keep(disk: Disk, path: Path, file: File, start: int, stop: int, kind: str, limits: Limits) -> bool:

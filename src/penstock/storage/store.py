@@ -123,6 +123,7 @@ class Store:
     def _identity(self) -> Identity:
         path = self.root / _IDENTITY
         if not self._disk.exists(path):
+            self.root.chmod(0o700)
             identity = Identity(format=FORMAT, node=secrets.randbits(62))
             replace_file(self._disk, path, msgspec.json.encode(identity))
             return identity

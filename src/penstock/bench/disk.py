@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 
 from penstock.bench import Figure
 from penstock.bench.kernels import sample
@@ -82,7 +82,7 @@ def group_figure(folder: Path, seconds: float) -> Figure:
     """64 appenders, each with one message in flight: how many become durable in the time of one sync."""
     rate = _sync_rate(folder / "bare-sync", seconds / 3)
     with open_log(folder / "log-group") as log:
-        count, took, groups = asyncio.run(_appenders(log, seconds))
+        count, took, groups = _appenders(log, seconds)
     again = _sync_rate(folder / "bare-sync", seconds / 3)
     reference = (rate + again) / 2
     return Figure(
@@ -106,31 +106,22 @@ def _sync_rate(path: Path, seconds: float) -> float:
     return count / (time.perf_counter() - began)
 
 
-async def _appenders(log: Log, seconds: float) -> tuple[int, float, int]:
-    """Tasks on an event loop, as connections of a broker are; the writer wakes the loop once a group."""
-    loop = asyncio.get_running_loop()
-    waiting: dict[Ticket, asyncio.Future[None]] = {}
-
-    def finish(tickets: Sequence[Ticket]) -> None:
-        for ticket in tickets:
-            waiting.pop(ticket).set_result(None)
-
-    def deliver(tickets: Sequence[Ticket]) -> None:
-        loop.call_soon_threadsafe(finish, tickets)
-
-    with GroupCommit(deliver=deliver) as writer:
-        stop = time.perf_counter() + seconds
-        draft = Draft.of([sample(100)])
-
-        async def appender() -> int:
-            count = 0
-            while time.perf_counter() < stop:
-                ticket = writer.submit(log, draft)
-                future = waiting[ticket] = loop.create_future()
-                await future
-                count += 1
-            return count
-
+def _appenders(log: Log, seconds: float) -> tuple[int, float, int]:
+    """Each appender sends its next message when its last one is durable. They share one thread, as the connections of
+    a broker share its event loop; the writer wakes it once a group."""
+    durable: SimpleQueue[Sequence[Ticket]] = SimpleQueue()
+    draft = Draft.of([sample(100)])
+    count, in_flight = 0, _APPENDERS
+    with GroupCommit(deliver=durable.put) as writer:
         began = time.perf_counter()
-        counts = await asyncio.gather(*(appender() for _ in range(_APPENDERS)))
-        return sum(counts), time.perf_counter() - began, writer.groups
+        for _ in range(_APPENDERS):
+            writer.submit(log, draft)
+        while in_flight:
+            tickets = durable.get()
+            count += len(tickets)
+            if time.perf_counter() - began > seconds:
+                in_flight -= len(tickets)
+                continue
+            for _ in tickets:
+                writer.submit(log, draft)
+        return count, time.perf_counter() - began, writer.groups

@@ -43,14 +43,20 @@ class Durability(StrEnum):
 
 
 class Appended(NamedTuple):
-    """Where a block now is: durable, from this offset on, with these ids. A tuple, because one is made per block."""
+    """Where a block now is: durable, from this offset on. A plain tuple, because one is made for every block."""
 
     offset: Offset
-    ids: IdRun
+    records: int
+    first_ticks: int
+    id_low: int
 
     @property
     def offsets(self) -> OffsetRange:
-        return OffsetRange.of(self.offset, self.offset + self.ids.count)
+        return OffsetRange.of(self.offset, self.offset + self.records)
+
+    @property
+    def ids(self) -> IdRun:
+        return IdRun(self.first_ticks, self.records, self.id_low)
 
     @property
     def id(self) -> bytes:
@@ -392,7 +398,8 @@ def _shares(drafts: Sequence[Draft], first: int, ids: IdRun) -> list[Appended]:
     shares = []
     ticks, low = ids.first_ticks, ids.low
     for draft in drafts:
-        shares.append(Appended(Offset(first), IdRun(ticks, draft.count, low)))
-        first += draft.count
-        ticks += draft.count
+        count = draft.count
+        shares.append(Appended(Offset(first), count, ticks, low))
+        first += count
+        ticks += count
     return shares

@@ -13,6 +13,7 @@ import pytest
 from penstock.core import limits
 from penstock.core.errors import InvalidRequest
 from penstock.core.limits import (
+    BLOCK_BYTES_CEILING,
     GIB,
     KEY_BYTES_MAX,
     KIB,
@@ -73,7 +74,7 @@ def test_what_is_not_a_positive_whole_number_is_refused_by_the_fields_name(field
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize("field", [name for name in FIELDS if name != "segment_bytes_max"])
+@pytest.mark.parametrize("field", [name for name in FIELDS if name not in ("segment_bytes_max", "block_bytes_max")])
 def test_a_limit_of_one_is_small_and_allowed(field: str) -> None:
     assert getattr(make(**{field: 1}).check(), field) == 1
 
@@ -96,6 +97,17 @@ def test_a_first_segment_and_a_block_may_fill_a_whole_segment_and_no_more(field:
     make(segment_bytes_max=64 * MIB, **{field: 64 * MIB - 1}).check()
     make(segment_bytes_max=64 * MIB, **{field: 64 * MIB}).check()
     assert refused_field(make(segment_bytes_max=64 * MIB, **{field: 64 * MIB + 1})) == field
+
+
+def test_a_block_may_not_pass_its_ceiling() -> None:
+    large = {"segment_bytes_max": 128 * MIB, "block_bytes_max": BLOCK_BYTES_CEILING}
+    make(**large).check()
+    assert refused_field(make(**large | {"block_bytes_max": BLOCK_BYTES_CEILING + 1})) == "block_bytes_max"
+
+
+def test_a_payload_may_fill_a_whole_block_and_no_more() -> None:
+    make(block_bytes_max=1000, payload_bytes_max=1000).check()
+    assert refused_field(make(block_bytes_max=1000, payload_bytes_max=1001)) == "payload_bytes_max"
 
 
 @pytest.mark.parametrize("field", FIELDS)

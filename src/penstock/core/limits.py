@@ -91,32 +91,25 @@ class Limits:
             value = getattr(self, field.name)
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise InvalidRequest(f"{field.name} must be a positive whole number, not {value!r}", field=field.name)
-        if self.segment_bytes_max > SEGMENT_BYTES_CEILING:
-            raise InvalidRequest(
-                f"segment_bytes_max is at most {SEGMENT_BYTES_CEILING} (2 GiB), not {self.segment_bytes_max}",
-                field="segment_bytes_max",
-            )
-        if self.segment_bytes_first > self.segment_bytes_max:
-            raise InvalidRequest(
-                f"segment_bytes_first ({self.segment_bytes_first}) is at most segment_bytes_max"
-                f" ({self.segment_bytes_max})",
-                field="segment_bytes_first",
-            )
-        if self.block_bytes_max > BLOCK_BYTES_CEILING:
-            raise InvalidRequest(
-                f"block_bytes_max is at most {BLOCK_BYTES_CEILING} (64 MiB), not {self.block_bytes_max}",
-                field="block_bytes_max",
-            )
-        if self.payload_bytes_max > self.block_bytes_max:
-            raise InvalidRequest(
-                f"payload_bytes_max ({self.payload_bytes_max}) is at most block_bytes_max ({self.block_bytes_max}):"
-                " a message is never split over two blocks",
-                field="payload_bytes_max",
-            )
-        if self.block_bytes_max > self.segment_bytes_max:
-            raise InvalidRequest(
-                f"block_bytes_max ({self.block_bytes_max}) is at most segment_bytes_max ({self.segment_bytes_max}):"
-                " a block is never split over two segments",
-                field="block_bytes_max",
-            )
+        for name, ceiling in _CEILINGS:
+            if getattr(self, name) > ceiling:
+                raise InvalidRequest(f"{name} is at most {ceiling}, not {getattr(self, name)}", field=name)
+        for name, other, reason in _ORDER:
+            if getattr(self, name) > getattr(self, other):
+                values = f"{name} ({getattr(self, name)}) is at most {other} ({getattr(self, other)})"
+                raise InvalidRequest(f"{values}: {reason}", field=name)
         return self
+
+
+_CEILINGS: Final = (
+    ("segment_bytes_max", SEGMENT_BYTES_CEILING),
+    ("block_bytes_max", BLOCK_BYTES_CEILING),
+)
+"""What the formats can hold, whatever an operator wants."""
+
+_ORDER: Final = (
+    ("segment_bytes_first", "segment_bytes_max", "segments grow up to it"),
+    ("payload_bytes_max", "block_bytes_max", "a message is never split over two blocks"),
+    ("block_bytes_max", "segment_bytes_max", "a block is never split over two segments"),
+)
+"""Which limit must not be larger than which, and why."""

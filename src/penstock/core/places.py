@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.ids import ID_BYTES, parse_id
 from penstock.core.offsets import Offset, parse_offset
 
-_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]{1,100}", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +74,15 @@ def _parse_time(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def check_order(start: Place, stop: Place) -> None:
+    """Raise `InvalidRequest` if nothing can lie between two places, whatever the log holds."""
+    match start, stop:
+        case (AtOffset(one), AtOffset(other)) | (AtTime(one), AtTime(other)) | (AtId(one), AtId(other)):
+            empty = one > other  # type: ignore[operator]  # both of one kind
+        case _:
+            empty = False
+    if empty:
+        raise InvalidRequest("there is nothing to read: the start lies behind the stop")

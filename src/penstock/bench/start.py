@@ -96,7 +96,7 @@ def recovery(folder: Path, megabytes: int) -> Iterator[Figure]:
         unit="MiB",
         reference="64 MiB allowed",
         reference_value=64,
-        ratio=64 * MIB / max(memory, 1),
+        ratio=64 * MIB / max(memory, MIB),
     )
 
 

@@ -6,29 +6,29 @@ catalog too.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed, TopicNotSupported
 from penstock.core.ids import ticks_of_id, unix_ms_of_ticks
 from penstock.core.names import TopicName
-from penstock.core.offsets import Offset
-from penstock.core.places import AtOffset, Latest, Place
+from penstock.core.offsets import Offset, OffsetRange
+from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 from penstock.record import layout as at
-from penstock.record.block import After, Block
+from penstock.record.block import EMPTY, After, Block
 from penstock.record.message import Message, Record
 from penstock.storage import reading
 from penstock.storage.disk import Disk, File, OsDisk, opened
 from penstock.storage.index import IndexFile, State
 from penstock.storage.reading import Chunk, View, view_of
-from penstock.storage.recovery import Finding
-from penstock.storage.repair import look
+from penstock.storage.recovery import Finding, survey
 from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block
-from penstock.storage.store import check_root, topics_path
-from penstock.storage.verify import raw_blocks
+from penstock.storage.store import check_root, read_identity, topics_path
+from penstock.storage.verify import NOT_ENVELOPES, claim_for, leftover, raw_blocks
 
 _PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
 
@@ -69,7 +69,7 @@ class LogReader:
         With `wait`, the end of the log is no end: `wait` is called, and the log looked at again.
         """
         offset = int(self.offset_of(start))
-        end = None if stop is None or isinstance(stop, Latest) else self._end(stop)
+        end = self._end(stop)
         while end is None or offset < end:
             if offset >= self._view.next_offset:
                 if wait is None:
@@ -77,16 +77,33 @@ class LogReader:
                 wait()
                 self.refresh()
                 continue
-            chunk = self.read(offset)
+            chunk = self._next(offset)
             if chunk.damages:
                 yield None, chunk.damages
             for record in chunk:
-                if end is None or record.offset < end:
-                    yield record, ()
+                if stop is not None and not lies_before(record, stop, end=end):
+                    return
+                yield record, ()
             offset = int(chunk.next_offset)
 
-    def _end(self, stop: Place) -> int:
-        return stop.offset if isinstance(stop, AtOffset) else int(self.offset_of(stop))
+    def _end(self, stop: Place | None) -> int | None:
+        """The offset a stop stands for; None where only the records can tell: a time or an id may be yet to come."""
+        match stop:
+            case None | AtTime() | AtId():
+                return None
+            case AtOffset(offset):
+                return offset
+            case _:
+                return int(self.offset_of(stop))
+
+    def _next(self, offset: int) -> Chunk:
+        """What follows. Where retention was quicker than the reader, what it dropped is named as damage is."""
+        try:
+            return self.read(offset)
+        except OffsetOutOfRange:
+            first = self._view.first_offset
+            dropped = OffsetRange.of(offset, first)
+            return Chunk(EMPTY, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first)
 
     def facts(self) -> dict[str, int | None]:
         """Numbers for people and scripts."""
@@ -108,42 +125,73 @@ class LogReader:
         return unix_ms_of_ticks(ticks_of_id(block.id(0))) if len(block) else None
 
 
+def lies_before(record: Record, place: Place, *, end: int | None = None) -> bool:
+    """Whether a record lies before a place. `end` is where `Latest` is."""
+    match place:
+        case AtOffset(offset):
+            return record.offset < offset
+        case AtTime(unix_ms):
+            return record.publish_time_ms < unix_ms
+        case AtId(value):
+            return record.id < value
+        case Earliest():
+            return False
+        case Latest():
+            return end is None or record.offset < end
+
+
 @dataclass(frozen=True, slots=True)
 class TopicReader:
     name: TopicName
-    paths: tuple[Path, ...]
+    logs: dict[int, Path]
+    """The partitions that are there, by number."""
     disk: Disk
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(self.logs.values())
+
+    @property
     def partitions(self) -> int:
-        return len(self.paths)
+        return max(self.logs) + 1
 
     def partition(self, number: int) -> LogReader:
+        """Raises `InvalidRequest` for a number the topic does not have, or whose directory is gone."""
         if not 0 <= number < self.partitions:
             raise InvalidRequest(f"{self.name} has partitions 0 to {self.partitions - 1}, not {number}")
-        return LogReader(self.disk, self.paths[number])
+        if number not in self.logs:
+            raise InvalidRequest(f"partition {number} of {self.name} is missing: its directory is not there")
+        return LogReader(self.disk, self.logs[number])
 
 
 class DataReader:
-    """A data directory, read only. Raises `InvalidRequest` if it is not one."""
+    """A data directory, read only. Raises `InvalidRequest` if it is not one, `VersionNotSupported` if a newer
+    Penstock made it."""
 
     def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
         self._root = root
         self._disk = disk or OsDisk()
         check_root(root)
+        with contextlib.suppress(StorageFailed):  # damaged: the segments can be read without it
+            read_identity(self._disk, root / "store.json")
 
     def topics(self) -> list[TopicReader]:
         found: dict[TopicName, dict[int, Path]] = {}
         folder = topics_path(self._root)
         for namespace in self._disk.names(folder):
-            for entry in self._disk.names(folder / namespace):
+            for entry in self._names(folder / namespace) or ():
+                path = folder / namespace / entry
                 name, partition = _parse(namespace, entry)
-                if name is not None:
-                    found.setdefault(name, {})[partition] = folder / namespace / entry
-        return [
-            TopicReader(name, tuple(path for _, path in sorted(paths.items())), self._disk)
-            for name, paths in sorted(found.items())
-        ]
+                if name is not None and self._names(path) is not None:
+                    found.setdefault(name, {})[partition] = path
+        return [TopicReader(name, dict(sorted(logs.items())), self._disk) for name, logs in sorted(found.items())]
+
+    def _names(self, path: Path) -> list[str] | None:
+        """None where it is no directory: somebody's stray file is not a topic."""
+        try:
+            return self._disk.names(path)
+        except NotADirectoryError:
+            return None
 
     def topic(self, name: TopicName) -> TopicReader:
         topics = self.topics()
@@ -166,19 +214,22 @@ def _parse(namespace: str, entry: str) -> tuple[TopicName | None, int]:
 
 def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
     """What a segment's name, size and index say of it; where there is no index, what the segment itself says."""
-    with opened(disk, path) as file:
-        file_bytes = file.size()
     base = base_of(path.name)
     header = IndexFile(disk, index_path(path), base).header() if base is not None else None
     state = header.state.name.lower() if header is not None else "no index"
-    if header is None or header.state is State.OPEN:
-        header = look(disk, path).header(State.OPEN)
+    with opened(disk, path) as file:
+        file_bytes = file.size()
+        if header is None or header.state is State.OPEN:
+            finding = survey(file, file_bytes, claim_for(disk, path, file))
+            header = finding.header(State.OPEN)
+            if not finding.count and finding.torn_stop > finding.torn_start and state == "no index":
+                state = "not records"
     times = [
         unix_ms_of_ticks(ticks_of_id(value)) if header.count else None for value in (header.first_id, header.last_id)
     ]
     return {
         "path": str(path),
-        "base": base,
+        "base": header.base if header.count else base,
         "records": header.count,
         "bytes": header.size,
         "file_bytes": file_bytes,
@@ -192,10 +243,19 @@ def file_records(disk: Disk, path: Path, *, raw: bool) -> Iterator[Record | str]
     """The good records of any file in the record format, and in between a sentence for what is not one."""
     with opened(disk, path) as file:
         if not raw and base_of(path.name) is not None:
-            yield from _surveyed_records(file, look(disk, path))
+            claim = claim_for(disk, path, file)
+            finding = survey(file, file.size(), claim)
+            yield from _surveyed_records(file, finding)
+            if left := leftover(file, claim, finding):
+                yield f"position {finding.torn_start}: {left}"
             return
+        number = 0
         for block, stop in raw_blocks(file, file.size(), envelopes=not raw):
-            yield from (_raw_record(block, row) for row in range(len(block))) if raw else block
+            yield from (_raw_record(block, row, number + row) for row in range(len(block))) if raw else block
+            number += len(block)
+            if stop.reason == at.BAD_ENVELOPE and not stop.position:
+                yield NOT_ENVELOPES
+                return
             if stop.reason not in (at.AT_END, at.UNUSED, at.MORE):
                 yield f"position {stop.position}: {stop}"
 
@@ -216,8 +276,8 @@ def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:
         position, after = stop.position, After(0, 0, block.offsets.stop)
 
 
-def _raw_record(block: Block, row: int) -> Record:
-    """A record whose message is any bytes: its time is the time of its id, and it has no offset of its own."""
+def _raw_record(block: Block, row: int, number: int) -> Record:
+    """A record whose message is any bytes: its time is the time of its id, its offset its number in the file."""
     message = Message(payload=bytes(block.payload(row)), type=block.type(row))
     time_ms = unix_ms_of_ticks(ticks_of_id(block.id(row)))
-    return Record(id=block.id(row), offset=Offset(row), publish_time_ms=time_ms, message=message)
+    return Record(id=block.id(row), offset=Offset(number), publish_time_ms=time_ms, message=message)

@@ -72,7 +72,7 @@ def read_block(
     if it does not end by `stop`, or could not be one.
     """
     while True:
-        size = min(bytes_max, stop - position)
+        size = max(0, min(bytes_max, stop - position))
         data = np.empty(size, dtype=np.uint8)
         data = data[: _read_into(file, data, position)]
         block, end = scan(data, after=after, verify=verify, envelopes=envelopes, rows_max=rows_max)

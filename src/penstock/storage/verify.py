@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,10 +15,15 @@ from penstock.core.ids import format_id
 from penstock.record import layout as at
 from penstock.record.block import START_OF_LOG, Block, Stop
 from penstock.storage.disk import Disk, File, opened, read_all
-from penstock.storage.index import Header, State
+from penstock.storage.index import Header, IndexFile, State
+from penstock.storage.marker import read_start
 from penstock.storage.recovery import Claim, Finding, survey
 from penstock.storage.repair import claim_of
-from penstock.storage.segment import base_of, hash_file, read_block, record_bytes
+from penstock.storage.segment import Damage, base_of, hash_file, index_path, read_block, record_bytes, segment_name
+
+NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw"
+_LOOKS_MAX: Final = 3
+"""How often a segment is looked at while its owner goes on writing to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,8 @@ class Report:
 
     path: Path
     base: int | None
+    """Its first offset; None for a raw file, and for one that is not named as a segment: it has no neighbours."""
+    next_offset: int
     records: int
     size: int
     first_id: bytes
@@ -52,42 +60,67 @@ def verify_segment(
     """Check every record of a file, and its index where it has one. `raw`: messages are any bytes."""
     if raw:
         return _verify_raw(disk, path, progress)
+    for _ in range(_LOOKS_MAX):
+        report, header = _verify(disk, path, progress)
+        if not report.problems or header == _header(disk, path):
+            break  # else the owner has closed, sealed or opened it meanwhile
+    return report
+
+
+def _header(disk: Disk, path: Path) -> Header | None:
+    base = base_of(path.name)
+    return None if base is None else IndexFile(disk, index_path(path), base).header()
+
+
+def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[Report, Header | None]:
     with opened(disk, path) as file:
-        claim = _claim(disk, path, file)
+        claim = claim_for(disk, path, file)
         finding = survey(_Counted(file, progress), file.size(), claim)
-    problems = [
-        Problem(path=path, offset=int(damage.offsets.start), position=damage.start, what=_lost(damage.reason, damage))
-        for damage in finding.damages
-    ]
-    problems += _index_problems(disk, path, claim, finding) if base_of(path.name) is not None else []
-    torn = finding.torn_stop - finding.torn_start
-    if torn and not claim.was_being_written:
-        what = f"{torn} bytes behind the last record are neither records nor unused space"
-        problems.append(Problem(path=path, offset=None, position=finding.torn_start, what=what))
-    return Report(
+        left = leftover(file, claim, finding)
+    problems = [_damage_problem(path, damage) for damage in finding.damages]
+    if base_of(path.name) is not None:
+        problems += _index_problems(disk, path, claim, finding)
+    if left is not None:
+        problems.append(Problem(path=path, offset=None, position=finding.torn_start, what=left))
+    report = Report(
         path=path,
-        base=claim.base,
+        base=base_of(path.name),
+        next_offset=finding.base + finding.count,
         records=finding.count - sum(len(damage.offsets) for damage in finding.damages),
         size=finding.size,
         first_id=finding.first_id,
         last_id=finding.header(State.OPEN).last_id,
         state=claim.header.state.name.lower() if claim.header else "no index",
-        torn_bytes=torn,
+        torn_bytes=finding.torn_stop - finding.torn_start,
         problems=tuple(problems),
     )
+    return report, claim.header
 
 
-def _lost(reason: str, damage: Any) -> str:
-    return reason if len(damage.offsets) == 1 else f"{len(damage.offsets)} records lost: {reason}"
+def _damage_problem(path: Path, damage: Damage) -> Problem:
+    count = len(damage.offsets)
+    what = damage.reason if count == 1 else f"{count} records lost: {damage.reason}"
+    return Problem(path=path, offset=int(damage.offsets.start), position=damage.start, what=what)
 
 
-def _claim(disk: Disk, path: Path, file: File) -> Claim:
+def claim_for(disk: Disk, path: Path, file: File) -> Claim:
     """What the name and the index say; a file of another name begins with whatever offset its first record has."""
     if base_of(path.name) is not None:
         return claim_of(disk, path)
     block, _ = read_block(file, 0, file.size(), rows_max=1)
     base = int(block.columns[0, at.OFFSET]) if len(block) else 0
     return Claim(base=base, header=None, ends=np.empty(0, dtype=np.int64))
+
+
+def leftover(file: File, claim: Claim, finding: Finding) -> str | None:
+    """What is wrong with the bytes behind the last record; None if nothing: they are unused, or an unfinished write."""
+    count = finding.torn_stop - finding.torn_start
+    if not count or claim.was_being_written:
+        return None
+    if finding.count:
+        return f"{count} bytes behind the last record are neither records nor unused space"
+    _, stop = read_block(file, 0, file.size(), rows_max=1)
+    return NOT_ENVELOPES if stop.reason == at.BAD_ENVELOPE else f"it does not begin with a record: {stop}"
 
 
 def _index_problems(disk: Disk, path: Path, claim: Claim, finding: Finding) -> list[Problem]:
@@ -105,6 +138,8 @@ def _index_problems(disk: Disk, path: Path, claim: Claim, finding: Finding) -> l
 
 def _entry_problems(path: Path, claim: Claim, finding: Finding) -> Iterator[Problem]:
     known = claim.ends[: finding.count]
+    if claim.count is not None:  # closed in order: then every record is listed
+        known = np.concatenate((known, np.full(finding.count - known.size, -1, dtype=np.int64)))
     wrong = np.flatnonzero(known != finding.ends[: known.size])
     if wrong.size:
         ordinal = int(wrong[0])
@@ -123,29 +158,43 @@ def _header_problems(path: Path, header: Header, finding: Finding) -> Iterator[P
             yield Problem(path=path, offset=None, position=None, what=what)
 
 
-def verify_sequence(reports: Iterable[Report]) -> list[Problem]:
+def verify_sequence(disk: Disk, reports: Iterable[Report]) -> list[Problem]:
     """Problems between the segments of a log: offsets that are missing, ids that do not rise."""
     problems: list[Problem] = []
-    with_base = sorted((r for r in reports if r.base is not None), key=lambda r: (r.path.parent, r.base))
-    for _, group in groupby(with_base, key=lambda report: report.path.parent):
-        for left, right in pairwise(group):
-            problems += _between(left, right)
+    ordered = sorted((r for r in reports if r.base is not None), key=lambda r: (r.path.parent, r.base))
+    for folder, group in groupby(ordered, key=lambda report: report.path.parent):
+        segments = list(group)
+        problems += _before_first(disk, folder, segments[0])
+        for left, right in pairwise(segments):
+            problems += _between(disk, left, right)
     return problems
 
 
-def _between(left: Report, right: Report) -> Iterator[Problem]:
-    lost = sum(problem.offset is not None for problem in left.problems)
-    stop = (left.base or 0) + left.records
-    if not lost and stop != right.base:
-        what = f"offsets [{stop}, {right.base}) are missing: is a segment file gone?"
-        yield Problem(path=right.path, offset=stop, position=None, what=what)
+def _before_first(disk: Disk, folder: Path, first: Report) -> Iterator[Problem]:
+    """In a data directory a log begins where it was truncated, or with 0; elsewhere lie copies of any part of one."""
+    start = read_start(disk, folder)
+    if first.base is None or first.base <= start or not disk.exists(folder.parents[2] / "store.json"):
+        return
+    if min(base for base in map(base_of, disk.names(folder)) if base is not None) == first.base:
+        yield _missing(first, start)
+
+
+def _between(disk: Disk, left: Report, right: Report) -> Iterator[Problem]:
+    skipped = disk.exists(right.path.with_name(segment_name(left.next_offset)))
+    if left.next_offset != right.base and not skipped:
+        yield _missing(right, left.next_offset)
     if left.records and right.records and left.last_id >= right.first_id:
         what = f"the first id is not greater than the last one of {left.path.name}"
         yield Problem(path=right.path, offset=right.base, position=0, what=what)
 
 
+def _missing(report: Report, start: int) -> Problem:
+    what = f"offsets [{start}, {report.base}) are missing: is a segment file gone?"
+    return Problem(path=report.path, offset=start, position=None, what=what)
+
+
 def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None]) -> Report:
-    report = Report(path=path, base=None, records=0, size=0, first_id=b"", last_id=b"", state="raw")
+    report = Report(path=path, base=None, next_offset=0, records=0, size=0, first_id=b"", last_id=b"", state="raw")
     problems: list[Problem] = []
     with opened(disk, path) as file:
         for block, stop in raw_blocks(_Counted(file, progress), file.size()):
@@ -199,5 +248,17 @@ class _Counted:
 
 
 def segment_paths(root: Path) -> Sequence[Path]:
-    """Every segment below a directory, in order of log and offset."""
-    return sorted(path for path in root.rglob("*.seg") if base_of(path.name) is not None)
+    """Every segment below a directory, in order of log and offset; a data directory's trash is left out.
+
+    Raises `OSError` for a directory that cannot be read: what was not looked at is not clean.
+    """
+    found: list[Path] = []
+    for folder, folders, files in os.walk(root, onerror=_raise, followlinks=True):
+        if "store.json" in files and "trash" in folders:
+            folders.remove("trash")
+        found += (Path(folder, name) for name in files if base_of(name) is not None)
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error

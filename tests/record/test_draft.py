@@ -1,0 +1,313 @@
+"""Drafts: messages of our own and blocks from outside, of which every byte is checked."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.record.reference import Broken, Entry, read, record, write
+from tests.record.samples import MIXED, NUMBER_MAX, blocks, entry_of, stamped, unhurried
+
+from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge
+from penstock.core.limits import ATTRIBUTE_BYTES_MAX, Limits
+from penstock.record.block import Draft
+from penstock.record.message import Message
+
+FIRST = Entry(type=b"first", payload=b"one")
+
+
+def refused(data: bytes, *, verify: bool = True) -> MalformedMessage:
+    with pytest.raises(MalformedMessage) as caught:
+        Draft.parse(data, verify=verify)
+    record_, position = caught.value.details["record"], caught.value.details["position"]
+    assert str(caught.value).startswith(f"record {record_} at byte {position}: ")
+    return caught.value
+
+
+# Our own messages
+
+
+@given(blocks)
+@unhurried
+def test_a_draft_of_messages_is_accepted_as_a_block_from_outside(messages: list[Message]) -> None:
+    draft = Draft.of(messages)
+    assert len(draft) == draft.count == len(messages)
+    assert Draft.parse(draft.data, verify=False).count == len(messages)
+
+
+def test_messages_may_come_from_anything_that_gives_them() -> None:
+    assert Draft.of(iter(MIXED)).data == Draft.of(list(MIXED)).data
+
+
+def test_a_draft_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="at least one message"):
+        Draft.of([])
+    with pytest.raises(InvalidRequest, match="at least one message"):
+        Draft.parse(b"")
+
+
+# Blocks from outside
+
+
+@given(blocks)
+@unhurried
+def test_what_the_reference_writes_is_accepted_as_it_is(messages: list[Message]) -> None:
+    data = write(*(entry_of(message) for message in messages))
+    draft = Draft.parse(data)
+    assert (draft.data, draft.count) == (data, len(messages))
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+@unhurried
+def test_ids_offsets_and_times_from_outside_are_ignored(id_: bytes, offset: int, time: int) -> None:
+    entry = Entry(id=id_, offset=offset, publish_time=time)
+    assert Draft.parse(write(entry, entry)).count == 2
+
+
+def test_a_stamped_block_can_be_sent_again() -> None:
+    assert Draft.parse(stamped(MIXED)).count == len(MIXED)
+
+
+@given(st.binary(max_size=200), st.booleans())
+@unhurried
+def test_random_bytes_are_refused_in_one_way(data: bytes, verify: bool) -> None:
+    if not data:
+        return
+    error = refused(write(FIRST) + data, verify=verify)
+    assert (error.details["record"], error.details["position"]) == (1, len(write(FIRST)))
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_block_cut_anywhere_is_refused_at_the_record_that_was_cut(verify: bool) -> None:
+    data = stamped(MIXED)
+    ends = [end for end, _ in read(data)]
+    for size in range(1, len(data)):
+        if size in ends:
+            assert Draft.parse(data[:size], verify=verify).count == ends.index(size) + 1
+            continue
+        error = refused(data[:size], verify=verify)
+        number = sum(end <= size for end in ends)
+        assert error.details == {"record": number, "position": ([0, *ends])[number]}
+        assert "reaches past the end" in str(error)
+
+
+@pytest.mark.parametrize("zeros", [1, 15, 16, 81, 200])
+def test_unused_space_does_not_belong_in_a_block(zeros: int) -> None:
+    assert refused(write(FIRST) + bytes(zeros)).details["record"] == 1
+
+
+def test_every_flipped_bit_is_refused() -> None:
+    data = bytearray(write(FIRST, Entry(key=b"k", payload=b"two")))
+    for place in range(len(data)):
+        for bit in range(8):
+            data[place] ^= 1 << bit
+            refused(bytes(data))
+            data[place] ^= 1 << bit
+
+
+def accepted_by_the_reference(data: bytes) -> bool:
+    try:
+        entries = [entry for _, entry in read(data)]
+        for entry in entries:
+            entry.type.decode(), entry.producer_name.decode()
+            for name, value in entry.attributes:
+                name.decode(), value.decode()
+    except (Broken, struct.error, UnicodeDecodeError):
+        return False
+    numbers = [number for entry in entries for number in (entry.producer_id, entry.request_id)]
+    schemas = [entry.schema for entry in entries if entry.schema is not None]
+    return (
+        all(number <= NUMBER_MAX for number in numbers)
+        and all(id_ <= NUMBER_MAX and version < 2**31 for id_, version in schemas)
+        and all(len(entry.producer_name) <= 255 and len(entry.attributes) <= 256 for entry in entries)
+        and all(len(name) <= 255 for entry in entries for name, _ in entry.attributes)
+    )
+
+
+def resealed(message: bytes) -> bytes:
+    """Under a right checksum, so that only what is inside can be wrong."""
+    return write(FIRST) + record(bytes(16), b"t", message)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_changed_envelope_is_judged_as_the_reference_does(seed: int) -> None:
+    chance = random.Random(seed)
+    accepted = 0
+    for _ in range(300):
+        entry = entry_of(chance.choice(MIXED))
+        message = bytearray(write(entry)[21 + len(entry.type) : -8])
+        for _ in range(chance.randrange(1, 4)):
+            place = chance.randrange(1, min(len(message), 80))
+            message[place] = chance.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        data = resealed(bytes(message[: chance.choice((len(message), chance.randrange(len(message) + 1)))]))
+        if accepted_by_the_reference(data):
+            assert Draft.parse(data).count == 2
+            accepted += 1
+        else:
+            assert refused(data).details == {"record": 1, "position": len(write(FIRST))}
+    assert 30 < accepted < 270
+
+
+# Text
+
+FIELDS: dict[str, Callable[[bytes], Entry]] = {
+    "type": lambda text: Entry(type=text),
+    "producer name": lambda text: Entry(producer_name=text),
+    "attribute name": lambda text: Entry(attributes=((b"a", b"b"), (text, b"value"))),
+    "attribute value": lambda text: Entry(attributes=((b"a", b"b"), (b"name", text), (b"", b""))),
+}
+
+NOT_UTF_8 = {
+    "a lone continuation": b"\x80",
+    "a lead without its continuation": b"\xc3",
+    "a lead before another character": b"\xc3a",
+    "slash in two bytes": b"\xc0\xaf",
+    "slash in three bytes": b"\xe0\x80\xaf",
+    "slash in four bytes": b"\xf0\x80\x80\xaf",
+    "the last overlong of two": b"\xc1\xbf",
+    "the last overlong of three": b"\xe0\x9f\xbf",
+    "the last overlong of four": b"\xf0\x8f\xbf\xbf",
+    "the first surrogate": b"\xed\xa0\x80",
+    "the last surrogate": b"\xed\xbf\xbf",
+    "a pair of surrogates": b"\xed\xa0\xbd\xed\xb8\x80",
+    "past the last character": b"\xf4\x90\x80\x80",
+    "a lead that is none": b"\xf5\x80\x80\x80",
+    "five bytes": b"\xf8\x88\x80\x80\x80",
+    "a mark of the other byte order": b"\xff\xfe",
+    "three of four bytes": b"\xf0\x9f\x9c",
+    "two of three bytes": b"\xe6\xbc",
+    "a third byte that does not continue": b"\xe6\xbcx",
+    "a fourth byte that does not continue": b"\xf0\x9f\x9cx",
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("text", NOT_UTF_8.values(), ids=NOT_UTF_8.keys())
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (7, 0), (8, 1), (0, 16), (19, 3)])
+def test_text_that_is_not_utf_8_is_refused(field: str, text: bytes, before: int, after: int) -> None:
+    data = write(FIRST, FIELDS[field](b"x" * before + text + b"x" * after), Entry())
+    error = refused(data)
+    assert "is not UTF-8" in str(error)
+    assert error.details == {"record": 1, "position": len(write(FIRST))}
+
+
+near_utf_8 = st.lists(
+    st.one_of(
+        st.text(max_size=3).map(str.encode),
+        st.sampled_from(sorted(NOT_UTF_8.values())),
+        st.binary(max_size=2),
+    ),
+    max_size=6,
+).map(b"".join)
+
+
+@given(st.sampled_from(sorted(FIELDS)), st.one_of(near_utf_8, st.binary(max_size=60)))
+@unhurried
+def test_what_is_text_is_decided_as_python_does(field: str, text: bytes) -> None:
+    data = write(FIRST, FIELDS[field](text))
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        assert "is not UTF-8" in str(refused(data))
+    else:
+        assert Draft.parse(data).count == 2
+
+
+def test_keys_and_payloads_may_be_any_bytes() -> None:
+    assert Draft.parse(write(Entry(key=b"\xff\x80", payload=b"\xed\xa0\x80"))).count == 1
+
+
+# Numbers and sizes
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        (Entry(producer_id=2**63), "producer_id must be from 0 to 9223372036854775807, not -9223372036854775808"),
+        (Entry(producer_id=2**64 - 1), "producer_id must be from 0 to 9223372036854775807, not -1"),
+        (Entry(request_id=2**64 - 1), "request_id must be from 0 to 9223372036854775807, not -1"),
+        (Entry(schema=(2**63, 0)), "schema_id must be from 0 to 9223372036854775807"),
+        (Entry(schema=(0, 2**31)), "schema_version must be from 0 to 2147483647, not 2147483648"),
+        (Entry(schema=(0, 2**32 - 1)), "schema_version must be from 0 to 2147483647, not 4294967295"),
+        (Entry(producer_name=b"n" * 256), "producer_name must be from 0 to 255, not 256"),
+        (Entry(attributes=((b"a", b""),) * 257), "number of attributes must be from 0 to 256, not 257"),
+        (Entry(attributes=((b"a", b""), (b"n" * 256, b""))), "an attribute name takes at most 255 bytes, not 256"),
+        (Entry(attributes=((b"n" * 65_535, b""),)), "an attribute name takes at most 255 bytes, not 65535"),
+        (
+            Entry(attributes=((b"a", b"v" * (ATTRIBUTE_BYTES_MAX - 6)),)),
+            "attributes take at most 262144 bytes, not 262145",
+        ),
+    ],
+    ids=lambda value: "",
+)
+def test_what_one_message_may_not_have_a_block_may_not_have_either(entry: Entry, sentence: str) -> None:
+    long_attributes = Entry(attributes=((b"n" * 255, b"v" * 300), (b"m" * 255, b"")))
+    before = [FIRST, long_attributes, long_attributes, Entry()]
+    error = refused(write(*before, entry, Entry(), entry))
+    assert sentence in str(error)
+    assert error.details == {"record": 4, "position": len(write(*before))}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry(producer_id=NUMBER_MAX, request_id=NUMBER_MAX, schema=(NUMBER_MAX, 2**31 - 1)),
+        Entry(producer_name=b"n" * 255, key=b"k" * 65_535, type=b"t" * 255),
+        Entry(attributes=tuple((str(each).encode(), b"") for each in range(256))),
+        Entry(attributes=((b"n" * 255, b""), (b"", b""))),
+        Entry(attributes=((b"a", b"v" * (ATTRIBUTE_BYTES_MAX - 7)),)),
+    ],
+    ids=lambda value: "",
+)
+def test_what_just_fits_is_accepted(entry: Entry) -> None:
+    assert Draft.parse(write(entry)).count == 1
+
+
+def test_what_is_accepted_from_outside_can_be_drafted_again() -> None:
+    """A dead letter is made of what was read."""
+    entry = Entry(attributes=((b"n" * 255, b"v" * (ATTRIBUTE_BYTES_MAX - 255 - 6)),), producer_name=b"n" * 255)
+    data = write(entry)
+    Draft.parse(data)
+    attributes = {name.decode(): value.decode() for name, value in entry.attributes}
+    again = Draft.of([Message(payload=b"", attributes=attributes, producer_name=entry.producer_name.decode())])
+    assert again.data[:-8] == data[:-8]
+
+
+# The operator's limits
+
+BOUNDS = replace(Limits(), payload_bytes_max=100, block_bytes_max=400)
+
+
+@pytest.mark.parametrize("sizes", [[100], [100, 100], [0, 0, 0, 0], [100, 57, 0]])
+def test_a_block_within_the_limits_passes(sizes: list[int]) -> None:
+    Draft.of(Message(payload=bytes(size)) for size in sizes).check_sizes(BOUNDS)
+
+
+def test_a_payload_past_the_limit_is_named() -> None:
+    draft = Draft.of(Message(payload=bytes(size)) for size in (5, 101))
+    with pytest.raises(
+        PayloadTooLarge, match="message 1 of the block: a payload has at most 100 bytes, not 101"
+    ) as caught:
+        draft.check_sizes(BOUNDS)
+    assert caught.value.details == {"record": 1, "limit": 100}
+
+
+def test_a_block_past_the_limit_is_refused_whole() -> None:
+    draft = Draft.of([Message(payload=b"")] * 5)
+    with pytest.raises(PayloadTooLarge, match="a block has at most 400 bytes, not 405") as caught:
+        draft.check_sizes(BOUNDS)
+    assert caught.value.details == {"limit": 400}
+
+
+def test_a_draft_may_be_any_kind_of_buffer() -> None:
+    data = write(FIRST)
+    for kind in (bytearray(data), memoryview(data), np.frombuffer(data, dtype=np.uint8)):
+        draft = Draft.parse(kind)
+        draft.check_sizes(Limits())
+        assert bytearray().join([draft.data]) == data

@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.core.errors import PenstockError
 from penstock.core.ids import IdRun
-from penstock.record import kernels
+from penstock.record import kernels, text_kernels
 from penstock.record.block import Block, Draft, scan, stamp
 from penstock.record.message import Message, SchemaRef
 
@@ -91,7 +91,7 @@ def use(block: Block) -> None:
             block.record(row)
     block.to_arrow()
     block.to_arrow(views=False)
-    kernels.first_bad_text(block.data, block.columns)
+    text_kernels.first_bad_text(block.data, block.columns)
 
 
 def look_at(data: Any, chance: random.Random) -> None:

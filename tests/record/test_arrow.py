@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.record.reference import id_at, read, time_of
 from tests.record.samples import FIRST_TICKS, LOW, MIXED, NUMBER_MAX, blocks, ids, stamped, unhurried
 
-from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
+from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, PenstockError
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX
 from penstock.record import layout as at
 from penstock.record.arrow import COLUMN_NAMES
@@ -483,3 +483,10 @@ def test_a_block_of_many_rows_goes_out_and_in() -> None:
         assert int(block.columns[-1, at.OFFSET]) == 2_999
         assert Draft.parse(Draft.from_arrow(batch).data).count == 3_000
         assert restamped(Draft.from_arrow(batch)) == stamped(messages)
+
+
+def test_a_map_that_names_a_key_twice_is_refused() -> None:
+    attributes = pa.array([[("a", "1"), ("b", "2")], [("a", "1"), ("a", "2")]], pa.map_(pa.string(), pa.string()))
+    batch = pa.record_batch({"value": pa.array([b"x", b"y"]), "attributes": attributes})
+    with pytest.raises(MalformedMessage, match=r"record 1 .* an attribute is named twice"):
+        Draft.from_arrow(batch)

@@ -127,6 +127,7 @@ def accepted_by_the_reference(data: bytes) -> bool:
         and all(id_ <= NUMBER_MAX and version < 2**31 for id_, version in schemas)
         and all(len(entry.producer_name) <= 255 and len(entry.attributes) <= 256 for entry in entries)
         and all(len(name) <= 255 for entry in entries for name, _ in entry.attributes)
+        and all(len(dict(entry.attributes)) == len(entry.attributes) for entry in entries)
     )
 
 
@@ -311,3 +312,11 @@ def test_a_draft_may_be_any_kind_of_buffer() -> None:
         draft = Draft.parse(kind)
         draft.check_sizes(Limits())
         assert bytearray().join([draft.data]) == data
+
+
+def test_an_attribute_named_twice_is_refused_with_its_record() -> None:
+    fine = Draft.of([Message(payload=b"x", attributes={"a": "1", "b": "2", "ab": "3", "": "4"})])
+    Draft.parse(fine.data, verify=False)
+    twice = bytes(fine.data).replace(b"\x00\x01b", b"\x00\x01a")
+    with pytest.raises(MalformedMessage, match=r"record 1 at byte .* an attribute is named twice"):
+        Draft.parse(bytes(fine.data) + twice, verify=False)

@@ -22,7 +22,7 @@ from tests.record.reference import Entry, id_at, record, write
 from tests.record.samples import FIRST_TICKS, LOW, unhurried
 
 from penstock.core.offsets import OFFSET_MAX
-from penstock.record import kernels
+from penstock.record import kernels, text_kernels
 from penstock.record import layout as at
 from penstock.record.block import scan
 
@@ -181,7 +181,7 @@ def is_text(pieces: Iterable[bytes]) -> list[bool]:
     columns[1:, at.START] = np.cumsum(columns[:-1, at.TYPE_BYTES])
     verdicts: list[bool] = []
     while len(verdicts) < len(given_):
-        bad = int(kernels.first_bad_text(data, columns[len(verdicts) :]))
+        bad = int(text_kernels.first_bad_text(data, columns[len(verdicts) :]))
         verdicts += [True] * (len(given_) - len(verdicts) if bad < 0 else bad)
         if bad >= 0:
             verdicts.append(False)
@@ -234,7 +234,7 @@ def test_the_first_record_with_text_that_is_none_is_named(pieces: list[bytes]) -
     block, stop = scan(write(*entries))
     assert stop.reason == at.AT_END
     good = [is_python_text(entry.type) and is_python_text(entry.producer_name) for entry in entries]
-    assert kernels.first_bad_text(block.data, block.columns) == (-1 if all(good) else good.index(False))
+    assert text_kernels.first_bad_text(block.data, block.columns) == (-1 if all(good) else good.index(False))
 
 
 # Unused space

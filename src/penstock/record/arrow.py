@@ -163,6 +163,7 @@ class EncoderColumns(NamedTuple):
     columns: tuple[Any, ...]
     rows: int
     size: int
+    attributed: bool
 
 
 def encode(columns: EncoderColumns) -> Draft:
@@ -170,6 +171,8 @@ def encode(columns: EncoderColumns) -> Draft:
     out = np.empty(columns.size, dtype=np.uint8)
     taken = kernels.encode(*columns.columns, out, _WITH_CHECKSUMS)
     assert taken == columns.size, "encode wrote another size than was added up"  # noqa: S101 - a defect, not bad input
+    if columns.attributed:
+        return Draft.parse(out, verify=False)  # an Arrow map may name a key twice
     return Draft(out, columns.rows)
 
 
@@ -183,7 +186,8 @@ def encoder_columns(batch: pa.RecordBatch) -> EncoderColumns:
     numbers = _number_rows(batch)
     spans = [np.diff(ends) for _, ends in (type_, name, key, value)]
     total = rows * at.MESSAGE_RECORD_BYTES_MIN + sum(int(span.sum()) for span in spans) + attributes.bytes
-    return EncoderColumns((numbers, *type_, *name, *key, *value, *attributes.columns), rows, total)
+    columns = (numbers, *type_, *name, *key, *value, *attributes.columns)
+    return EncoderColumns(columns, rows, total, attributed=attributes.bytes > 0)
 
 
 def _check_names(names: list[str]) -> None:

@@ -5,7 +5,7 @@ To hold either is to know that its bytes have been checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLar
 from penstock.core.ids import IdRun
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.record import kernels
+from penstock.record import kernels, text_kernels
 from penstock.record import layout as at
 from penstock.record.hashing import as_array
 from penstock.record.message import NUMBER_MAX, SCHEMA_VERSION_MAX, Message, Record, SchemaRef, draft_bytes
@@ -284,9 +284,7 @@ _NUMBERS: Final = (
 
 def _check_fields(block: Block) -> None:
     """The same rules that `draft_bytes` has for one message, for a whole block."""
-    bad = kernels.first_bad_text(block.data, block.columns)
-    if bad >= 0:
-        raise _malformed(bad, int(block.columns[bad, at.START]), "type, producer name or an attribute is not UTF-8")
+    _check_text(block, text_kernels.first_bad_text, "type, producer name or an attribute is not UTF-8")
     for row, what, maximum in _NUMBERS:
         values = block.columns[:, row]
         wrong = np.flatnonzero((values < 0) | (values > maximum))
@@ -295,6 +293,14 @@ def _check_fields(block: Block) -> None:
             start = int(block.columns[first, at.START])
             raise _malformed(first, start, f"{what} must be from 0 to {maximum}, not {int(values[first])}")
     _check_attributes(block)
+    # Last: it compares each name with all before it, and only now are they known to be few.
+    _check_text(block, text_kernels.first_repeated_attribute, "an attribute is named twice")
+
+
+def _check_text(block: Block, first_bad: Callable[[Bytes, Longs], int], what: str) -> None:
+    bad = first_bad(block.data, block.columns)
+    if bad >= 0:
+        raise _malformed(bad, int(block.columns[bad, at.START]), what)
 
 
 def _check_attributes(block: Block) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ENVIRONMENT: Final = "PENSTOCK_KERNEL_CACHE"
-_SOURCES: Final = ("kernels.py", "simd.py", "layout.py", "kernel_cache.py")
+_SOURCES: Final = ("kernels.py", "text_kernels.py", "kernel_types.py", "simd.py", "layout.py", "kernel_cache.py")
 _COMPLETE: Final = "complete"
 
 
@@ -89,6 +89,8 @@ def prepare(*, say: Callable[[str], None] | None = None) -> float:
 
     Two processes that do this at once do the work twice and agree on the result.
     """
+    from penstock.record import kernels, text_kernels  # noqa: F401 - importing them is what registers them
+
     with _SETTINGS:
         place = directory()
         if all(made.loaded for made in _KERNELS) or (place is not None and (place / _COMPLETE).exists()):

@@ -1,49 +1,40 @@
 """The kernels: whole blocks of records in, columns out, without a Python object a message.
 
-The only numba code of the project, with `simd` below it. Every kernel releases the GIL, has one signature, and is
-compiled once per machine (see `kernel_cache`). A kernel trusts its caller for array sizes and nothing else: lengths
+With `text_kernels` and `simd` the only numba code of the project. Every kernel releases the GIL, has one signature, and
+is compiled once per machine (see `kernel_cache`). A kernel trusts its caller for array sizes and nothing else: lengths
 found in the data are checked against the range it was given before they are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
-from numba import types as numba_types
 
 from penstock.core.ids import TICKS_PER_MS, UNIX_EPOCH_TICKS
 from penstock.record import layout as at
 from penstock.record import simd
 from penstock.record.kernel_cache import kernel
-
-types: Any = numba_types
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_BUFFER = types.Array(types.uint8, 1, "C")
-_LONGS = types.Array(types.int64, 1, "C", readonly=True)
-_LONGS_OUT = types.Array(types.int64, 1, "C")
-_INTS_OUT = types.Array(types.int32, 1, "C")
-_WORDS = types.Array(types.uint64, 1, "C")
-_TABLE = types.Array(types.int64, 2, "C")
-_TABLE_IN = types.Array(types.int64, 2, "C", readonly=True)
-_LONG = types.int64
-
-
-def _inlined(function: _Function) -> _Function:
-    """Part of the kernel that calls it, not a call of its own."""
-    return njit(forceinline=True, boundscheck=False)(function)  # type: ignore[return-value]
-
+from penstock.record.kernel_types import (
+    BUFFER,
+    BYTES,
+    INTS_OUT,
+    LONG,
+    LONGS,
+    LONGS_OUT,
+    TABLE,
+    TABLE_IN,
+    WORDS,
+    inlined,
+    types,
+)
 
 _EPOCH = UNIX_EPOCH_TICKS
 _TICKS = TICKS_PER_MS
 _INLINE_BYTES = 12  # an Arrow view of at most this many bytes holds them itself
 
 
-@_inlined
+@inlined
 def _record_end(data: int, position: int, stop: int) -> int:
     """Where the record at `position` ends, or -1 if it does not end by `stop`."""
     if stop - position < at.RECORD_BYTES_MIN:
@@ -55,7 +46,7 @@ def _record_end(data: int, position: int, stop: int) -> int:
     return end if end <= stop else -1
 
 
-@_inlined
+@inlined
 def _unused(data: int, position: int, stop: int) -> bool:
     """Sixteen zero bytes, or as many zeros as are left."""
     if stop - position >= at.ID_BYTES:
@@ -66,7 +57,7 @@ def _unused(data: int, position: int, stop: int) -> bool:
     return True
 
 
-@_inlined
+@inlined
 def _after_attributes(data: int, position: int, stop: int) -> int:
     """Where the payload begins, given where the attributes do; -1 if they do not fit before `stop`."""
     if position + 2 > stop:
@@ -85,7 +76,7 @@ def _after_attributes(data: int, position: int, stop: int) -> int:
     return position
 
 
-@_inlined
+@inlined
 def _read_envelope(data: int, message: int, stop: int, row: int) -> bool:
     """Fill the envelope's columns of one record; False if any byte of it is not as the format has it."""
     if stop - message < at.ENVELOPE_BYTES_MIN or simd.load8(data, message) != at.VERSION:
@@ -116,7 +107,7 @@ def _read_envelope(data: int, message: int, stop: int, row: int) -> bool:
     return _flags_agree(flags, schema_id | schema_version, key_bytes)
 
 
-@_inlined
+@inlined
 def _flags_agree(flags: int, schema: int, key_bytes: int) -> bool:
     """No unknown flag, and what a flag calls absent is zero."""
     if flags & ~at.FLAGS_KNOWN != 0:
@@ -126,32 +117,32 @@ def _flags_agree(flags: int, schema: int, key_bytes: int) -> bool:
     return not (flags & at.FLAG_KEY == 0 and key_bytes != 0)
 
 
-@_inlined
+@inlined
 def _is_version_6(high: int, low: int) -> bool:
     return (high >> 12) & 0xF == 6 and (low >> 62) & 3 == 2
 
 
-@_inlined
+@inlined
 def _rises(high: int, low: int, after_high: int, after_low: int) -> bool:
     if high != after_high:
         return bool(np.uint64(high) > np.uint64(after_high))
     return bool(np.uint64(low) > np.uint64(after_low))
 
 
-@_inlined
+@inlined
 def _raw_columns(message: int, row: int) -> None:
     for field in range(at.OFFSET, at.PAYLOAD):
         simd.put(row, field, 0)
     simd.put(row, at.PAYLOAD, message)
 
 
-@_inlined
+@inlined
 def _checksum_holds(data: int, position: int, end: int) -> bool:
     body = end - at.CHECKSUM_BYTES
     return bool(simd.hash64(data, position, body - position) == np.uint64(simd.load64(data, body)))
 
 
-@_inlined
+@inlined
 def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
     """Checksum, envelope and id of one record by itself: AT_END when it is good."""
     if mode & at.VERIFY and not _checksum_holds(data, position, end):
@@ -172,7 +163,7 @@ def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
     return at.AT_END
 
 
-@kernel(types.UniTuple(_LONG, 3)(_BYTES, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _TABLE))
+@kernel(types.UniTuple(LONG, 3)(BYTES, LONG, LONG, LONG, LONG, LONG, LONG, TABLE))
 def scan(
     block: Any, start: int, stop: int, mode: int, after_high: int, after_low: int, next_offset: int, columns: Any
 ) -> tuple[int, int, int]:
@@ -206,13 +197,13 @@ def scan(
     return count, start, at.AT_END
 
 
-@_inlined
+@inlined
 def _plausible(data: int, position: int, after_high: int, after_low: int) -> bool:
     high, low = simd.load64(data, position), simd.load64(data, position + 8)
     return _is_version_6(high, low) and _rises(high, low, after_high, after_low)
 
 
-@kernel(_LONG(_BYTES, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG))
+@kernel(LONG(BYTES, LONG, LONG, LONG, LONG, LONG, LONG))
 def find(block: Any, start: int, stop: int, after_high: int, after_low: int, offset_low: int, offset_high: int) -> int:
     """The first place from `start` on where a whole, verified record begins that could follow; -1 if there is none.
 
@@ -233,7 +224,7 @@ def find(block: Any, start: int, stop: int, after_high: int, after_low: int, off
     return -1
 
 
-@kernel(_LONG(_BUFFER, _LONG, _LONG, _LONG, _LONGS_OUT))
+@kernel(LONG(BUFFER, LONG, LONG, LONG, LONGS_OUT))
 def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: Any) -> int:
     """Give the records of a checked block their ids, offsets, times and checksums, in place; how many there were.
 
@@ -262,7 +253,7 @@ def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: An
     return count
 
 
-@_inlined
+@inlined
 def _put16(out: int, position: int, data: int, start: int, stop: int) -> int:
     """A two-byte length and the bytes themselves; where the next field goes."""
     simd.store16(out, position, stop - start)
@@ -270,7 +261,7 @@ def _put16(out: int, position: int, data: int, start: int, stop: int) -> int:
     return position + 2 + stop - start
 
 
-@_inlined
+@inlined
 def _put_head(out: int, position: int, data: int, start: int, stop: int) -> int:
     """No id yet, and the type; where the message goes."""
     simd.store64(out, position, 0)
@@ -280,7 +271,7 @@ def _put_head(out: int, position: int, data: int, start: int, stop: int) -> int:
     return position + at.HEAD_BYTES + stop - start
 
 
-@_inlined
+@inlined
 def _put_fixed(out: int, message: int, producer_id: int, request_id: int, schema_id: int, version: int) -> None:
     """The fixed part of the envelope; offset and time are the log's to give."""
     simd.store8(out, message, at.VERSION)
@@ -292,7 +283,7 @@ def _put_fixed(out: int, message: int, producer_id: int, request_id: int, schema
     simd.store32(out, message + at.SCHEMA_VERSION_AT, version)
 
 
-@kernel(_LONG(_TABLE_IN, *(_BYTES, _LONGS) * 4, _LONGS, *(_BYTES, _LONGS) * 2, _BUFFER, types.boolean))
+@kernel(LONG(TABLE_IN, *(BYTES, LONGS) * 4, LONGS, *(BYTES, LONGS) * 2, BUFFER, types.boolean))
 def encode(
     numbers: Any,
     types_: Any,
@@ -346,94 +337,15 @@ def encode(
     return position
 
 
-@_inlined
-def _is_ascii(data: int, start: int, stop: int) -> bool:
-    while stop - start >= 8:
-        if simd.load64(data, start) & -0x7F7F7F7F7F7F7F80 != 0:
-            return False
-        start += 8
-    while start < stop:
-        if simd.load8(data, start) >= 0x80:
-            return False
-        start += 1
-    return True
-
-
-@_inlined
-def _sequence_bytes(lead: int, second: int) -> int:
-    """How long the UTF-8 sequence is that begins with these two bytes; 0 if none does (Unicode, table 3-7)."""
-    if 0xC2 <= lead <= 0xDF:
-        return 2 if 0x80 <= second <= 0xBF else 0
-    if 0xE0 <= lead <= 0xEF:
-        low = 0xA0 if lead == 0xE0 else 0x80
-        high = 0x9F if lead == 0xED else 0xBF
-        return 3 if low <= second <= high else 0
-    if 0xF0 <= lead <= 0xF4:
-        low = 0x90 if lead == 0xF0 else 0x80
-        high = 0x8F if lead == 0xF4 else 0xBF
-        return 4 if low <= second <= high else 0
-    return 0
-
-
-@_inlined
-def _is_utf8(data: int, start: int, stop: int) -> bool:
-    if _is_ascii(data, start, stop):
-        return True
-    while start < stop:
-        if simd.load8(data, start) < 0x80:
-            start += 1
-            continue
-        if start + 1 >= stop:
-            return False
-        size = _sequence_bytes(simd.load8(data, start), simd.load8(data, start + 1))
-        if size == 0 or start + size > stop:
-            return False
-        for place in range(start + 2, start + size):
-            if simd.load8(data, place) & 0xC0 != 0x80:
-                return False
-        start += size
-    return True
-
-
-@_inlined
-def _attributes_are_text(data: int, position: int, count: int) -> bool:
-    for _ in range(count):
-        size = simd.load16(data, position)
-        if not _is_utf8(data, position + 2, position + 2 + size):
-            return False
-        position += 2 + size
-        size = simd.load32(data, position)
-        if not _is_utf8(data, position + 4, position + 4 + size):
-            return False
-        position += 4 + size
-    return True
-
-
-@_inlined
-def _attributes_start(row: int) -> int:
+@inlined
+def attributes_start(row: int) -> int:
     """Where a record's attributes begin, past their count."""
     message: int = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
     variable: int = simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
     return message + at.ENVELOPE_BYTES_MIN + variable
 
 
-@kernel(_LONG(_BYTES, _TABLE_IN))
-def first_bad_text(block: Any, columns: Any) -> int:
-    """The first record whose type, producer name or an attribute is not UTF-8; -1 if all are."""
-    data, row = simd.address(block), simd.address(columns)
-    for record in range(columns.shape[0]):
-        start = simd.get(row, at.START) + at.TYPE_AT
-        type_end = start + simd.get(row, at.TYPE_BYTES)
-        name = type_end + at.MESSAGE_LENGTH_BYTES + at.NAME_LENGTH_AT + 2
-        if not _is_utf8(data, start, type_end) or not _is_utf8(data, name, name + simd.get(row, at.NAME_BYTES)):
-            return record
-        if not _attributes_are_text(data, _attributes_start(row), simd.get(row, at.ATTRIBUTES)):
-            return record
-        row += at.ROW_BYTES
-    return -1
-
-
-@kernel(types.void(_BYTES, _LONGS, _LONGS, _BUFFER))
+@kernel(types.void(BYTES, LONGS, LONGS, BUFFER))
 def views(block: Any, starts: Any, sizes: Any, out: Any) -> None:
     """Arrow's sixteen-byte views of ranges of a block, which stays where it is."""
     data, view = simd.address(block), simd.address(out)
@@ -450,7 +362,7 @@ def views(block: Any, starts: Any, sizes: Any, out: Any) -> None:
         view += 16
 
 
-@kernel(types.void(_BYTES, _LONGS, _LONGS, _INTS_OUT, _BUFFER))
+@kernel(types.void(BYTES, LONGS, LONGS, INTS_OUT, BUFFER))
 def gather(block: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
     """Copy ranges of a block behind each other, with Arrow's n + 1 boundaries."""
     data, target, position = simd.address(block), simd.address(out), 0
@@ -461,12 +373,12 @@ def gather(block: Any, starts: Any, sizes: Any, ends: Any, out: Any) -> None:
         ends[row + 1] = position
 
 
-@kernel(types.void(_BYTES, _TABLE_IN, _LONGS_OUT))
+@kernel(types.void(BYTES, TABLE_IN, LONGS_OUT))
 def attribute_ranges(block: Any, columns: Any, ranges: Any) -> None:
     """Name start, name size, value start, value size of every attribute, four numbers each, in order."""
     data, row, entry = simd.address(block), simd.address(columns), 0
     for _ in range(columns.shape[0]):
-        position = _attributes_start(row)
+        position = attributes_start(row)
         for _ in range(simd.get(row, at.ATTRIBUTES)):
             size = simd.load16(data, position)
             ranges[entry] = position + 2
@@ -480,27 +392,27 @@ def attribute_ranges(block: Any, columns: Any, ranges: Any) -> None:
         row += at.ROW_BYTES
 
 
-@kernel(types.uint64(_BYTES))
+@kernel(types.uint64(BYTES))
 def hash_bytes(data: Any) -> int:
     """HighwayHash-64 of a whole buffer."""
     digest: int = simd.hash64(simd.address(data), 0, data.shape[0])
     return digest
 
 
-@kernel(types.void(_WORDS, _BYTES, _LONG))
+@kernel(types.void(WORDS, BYTES, LONG))
 def hash_absorb(state: Any, data: Any, packets: int) -> None:
     """Take whole packets from the start of a buffer into a hash in progress."""
     simd.absorb(simd.address(state), simd.address(data), 0, packets)
 
 
-@kernel(types.uint64(_WORDS, _BYTES))
+@kernel(types.uint64(WORDS, BYTES))
 def hash_finish(state: Any, data: Any) -> int:
     """The hash of all absorbed packets and of a last buffer of less than 32 bytes."""
     digest: int = simd.finish(simd.address(state), simd.address(data), 0, data.shape[0])
     return digest
 
 
-@kernel(_LONG(_BYTES))
+@kernel(LONG(BYTES))
 def first_used(block: Any) -> int:
     """The first byte that is not zero; -1 if all are."""
     data, start, stop = simd.address(block), 0, block.shape[0]

@@ -165,13 +165,15 @@ class Log:
         return reading.offset_of(self._disk, self._view, place)
 
     def _quarantine(self, view: View, damage: Damage) -> None:
+        if damage in self.damages:
+            return
+        self.damages.append(damage)
         segment = view.segment_of(damage.offsets.start)
         if segment is None or segment.base != damage.base:
             return
         try:
             with opened(self._disk, segment.path) as file:
-                if keep_copy(self._disk, segment.path, file, damage, self._limits):
-                    self.damages.append(damage)
+                keep_copy(self._disk, segment.path, file, damage, self._limits)
         except OSError as error:
             _LOG.error("%s: %s; its bytes could not be kept: %s", segment.path, damage, error)
 

@@ -223,7 +223,7 @@ def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
             finding = survey(file, file_bytes, claim_for(disk, path, file))
             header = finding.header(State.OPEN)
             if not finding.count and finding.torn_stop > finding.torn_start and state == "no index":
-                state = "not records"
+                state = "not a segment"
     times = [
         unix_ms_of_ticks(ticks_of_id(value)) if header.count else None for value in (header.first_id, header.last_id)
     ]
@@ -258,6 +258,7 @@ def file_records(disk: Disk, path: Path, *, raw: bool) -> Iterator[Record | str]
                 return
             if stop.reason not in (at.AT_END, at.UNUSED, at.MORE):
                 yield f"position {stop.position}: {stop}"
+                number += 1
 
 
 def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from penstock.core.errors import OffsetOutOfRange
@@ -204,11 +205,10 @@ def view_of(disk: Disk, path: Path, *, known: View | None = None) -> View:
 
     `known` is an earlier view of the same log: what it holds is not counted again.
     """
-    bases = [base for base in map(base_of, disk.names(path)) if base is not None]
-    bases.sort()
+    bases = sorted(base for base in map(base_of, disk.names(path)) if base is not None)
     before = {segment.base: segment for segment in known.segments} if known else {}
     segments = []
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for base, following in zip_longest(bases, bases[1:]):
         earlier = before.get(base)
         if earlier is not None and earlier.sealed:
             segments.append(earlier)

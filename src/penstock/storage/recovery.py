@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from penstock.core.offsets import OFFSET_MAX, OffsetRange
 from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import After, Block, Longs, Stop
-from penstock.storage.disk import File, read_all
+from penstock.storage.disk import File
 from penstock.storage.index import Header, State
-from penstock.storage.segment import READ_BYTES, Damage, read_block
+from penstock.storage.segment import READ_BYTES, Damage, read_block, read_tolerant
 
-_RUNS_MAX: Final = 4096
+_RUNS_MAX: Final = 1024
 """Runs considered behind one gap; a segment with more separate islands than this is beyond repair by guessing."""
 
 
@@ -112,6 +112,10 @@ class _Run:
     stop: int
     first_offset: int
     count: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.first_offset + self.count
 
 
 @dataclass
@@ -213,10 +217,10 @@ class _Walk:
             yield self._offset_at(position, stop), position
 
     def _step_by_search(self) -> bool:
-        """No index to go by: believe what is anchored at the end of the data."""
+        """No index to go by: believe what fits together."""
         limit = OFFSET_MAX if self.claim.count is None else self.claim.base + self.claim.count
         runs = self._runs(limit)
-        chosen = _anchored(runs, self.last.next_offset, limit, _last_used(self.file, self.position, self.size))
+        chosen = _believed(runs, limit, _last_used(self.file, self.position, self.size))
         if chosen is not None:
             self._lose(chosen.start, chosen.first_offset - self.last.next_offset, str(self.stop))
             return True
@@ -279,20 +283,25 @@ class _Walk:
         )
 
 
-def _anchored(runs: list[_Run], next_offset: int, limit: int, used: int) -> _Run | None:
-    """The first run that can be believed: from the right, each must leave at least one lost offset to its right.
+def _believed(runs: list[_Run], limit: int, used: int) -> _Run | None:
+    """The first of the runs to believe; None if there is none.
 
-    Only a run that ends where the data ends is an anchor; where the number of records is known, it must also end it.
+    Where the number of records is not known, only a run that ends where the data ends can be the last: anything may be
+    behind the others. Of all runs those are believed that keep the most records and fit by their offsets: between
+    two of them at least one record is lost. On a tie the later ones win, because what a payload pretends to be comes
+    before the record that really follows it.
     """
-    if not runs or runs[-1].stop < used:
+    kept = [0] * len(runs)
+    for place in reversed(range(len(runs))):
+        run = runs[place]
+        fitting = [kept[later] for later in range(place + 1, len(runs)) if run.next_offset < runs[later].first_offset]
+        is_last = run.next_offset <= limit if limit != OFFSET_MAX else run is runs[-1] and run.stop >= used
+        if is_last or any(fitting):
+            kept[place] = run.count + max(fitting, default=0)
+    most = max(kept, default=0)
+    if not most:
         return None
-    anchor = runs[-1]
-    if limit != OFFSET_MAX and anchor.first_offset + anchor.count != limit:
-        return None
-    for run in reversed(runs[:-1]):
-        if run.first_offset > next_offset and run.first_offset + run.count < anchor.first_offset:
-            anchor = run
-    return anchor
+    return next(run for run, count in zip(reversed(runs), reversed(kept), strict=True) if count == most)
 
 
 def _find(file: File, start: int, stop: int, after: After, low: int, high: int) -> int:
@@ -304,7 +313,7 @@ def _find(file: File, start: int, stop: int, after: After, low: int, high: int) 
 def _find_all(file: File, start: int, stop: int, after: After, low: int, high: int) -> Iterator[int]:
     step = BLOCK_BYTES_CEILING
     while start < stop:
-        data = np.frombuffer(read_all(file, start, min(stop - start, 2 * step)), dtype=np.uint8)
+        data = read_tolerant(file, start, min(stop - start, 2 * step))
         place = 0
         while True:
             place = int(kernels.find(data, place, data.size, after.id_high, after.id_low, low, high))
@@ -319,7 +328,7 @@ def _last_used(file: File, start: int, stop: int) -> int:
     """One past the last byte from `start` on that is not zero; `start` if all are."""
     used = start
     for position in range(start, stop, READ_BYTES):
-        data: Any = np.frombuffer(read_all(file, position, min(READ_BYTES, stop - position)), dtype=np.uint8)
+        data = read_tolerant(file, position, min(READ_BYTES, stop - position))
         if kernels.first_used(data) >= 0:
             used = position + int(np.flatnonzero(data)[-1]) + 1
     return used

@@ -14,10 +14,10 @@ import numpy as np
 from penstock.core.limits import Limits
 from penstock.record.hashing import hash64
 from penstock.storage import index as indexes
-from penstock.storage.disk import Disk, File, opened, read_all, replace_file, write_all
+from penstock.storage.disk import Disk, File, opened, replace_file, write_all
 from penstock.storage.index import IndexFile, State
 from penstock.storage.recovery import Claim, Finding, survey
-from penstock.storage.segment import READ_BYTES, Damage, base_of, hash_file, index_path
+from penstock.storage.segment import READ_BYTES, Damage, base_of, hash_file, index_path, read_tolerant
 
 _LOG = logging.getLogger(__name__)
 QUARANTINE: Final = "quarantine"
@@ -85,17 +85,15 @@ def _keep_copies(disk: Disk, path: Path, file: File, finding: Finding, limits: L
         _keep(disk, path, file, finding.torn_start, finding.torn_stop, "torn", limits)
 
 
-def keep_copy(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> bool:
-    """Log the damage and keep its bytes beside the segment, once, however often it is met; whether it is new."""
-    new = _keep(disk, path, file, damage.start, damage.stop, "damaged", limits)
-    if new:
+def keep_copy(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> None:
+    """Log the damage and keep its bytes beside the segment, once, however often it is met."""
+    if _keep(disk, path, file, damage.start, damage.stop, "damaged", limits):
         _LOG.error("%s: %s; skipped, its bytes are kept in %s", path, damage, path.parent / QUARANTINE)
-    return new
 
 
 def _keep(disk: Disk, path: Path, file: File, start: int, stop: int, kind: str, limits: Limits) -> bool:
     """Whether these bytes were not kept before. At most `quarantine_bytes_max` in all: a dying disk is not filled."""
-    data = bytes(read_all(file, start, min(stop - start, limits.quarantine_bytes_max)))
+    data = read_tolerant(file, start, min(stop - start, limits.quarantine_bytes_max)).tobytes()
     folder = path.parent / QUARANTINE
     target = folder / f"{path.stem}-{start:010d}-{kind}-{hash64(data):016x}.bin"
     if disk.exists(target):

@@ -13,9 +13,9 @@ import numpy as np
 from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
 from penstock.core.offsets import OffsetRange
 from penstock.record import layout as at
-from penstock.record.block import START_OF_LOG, After, Block, Stop, scan
+from penstock.record.block import START_OF_LOG, After, Block, Bytes, Stop, scan
 from penstock.record.hashing import StreamHash
-from penstock.storage.disk import Disk, File, opened, read_all
+from penstock.storage.disk import Disk, File, opened
 
 SEGMENT_SUFFIX: Final = ".seg"
 INDEX_SUFFIX: Final = ".idx"
@@ -73,8 +73,7 @@ def read_block(
     """
     while True:
         size = max(0, min(bytes_max, stop - position))
-        data = np.empty(size, dtype=np.uint8)
-        data = data[: _read_into(file, data, position)]
+        data = read_tolerant(file, position, size)
         block, end = scan(data, after=after, verify=verify, envelopes=envelopes, rows_max=rows_max)
         if end.reason != at.CUT or data.size < size or position + size == stop:
             return block, Stop(position + end.position, end.reason)
@@ -86,13 +85,18 @@ def read_block(
         bytes_max = max(needed, at.HEAD_BYTES + at.TYPE_AT + 255)
 
 
-def _read_into(file: File, buffer: Any, position: int) -> int:
-    """As the file does it; what the disk cannot read counts as zeros, so that it costs only the records it is in."""
+def read_tolerant(file: File, position: int, size: int) -> Bytes:
+    """Up to `size` bytes; what the disk cannot read counts as zeros, so that it costs only the records it is in."""
+    buffer = np.empty(size, dtype=np.uint8)
     try:
-        return file.read_into(buffer, position)
+        return buffer[: file.read_into(buffer, position)]
     except OSError as error:
         if error.errno != errno.EIO:
             raise
+    return buffer[: _read_pieces(file, buffer, position)]
+
+
+def _read_pieces(file: File, buffer: Bytes, position: int) -> int:
     readable = max(0, min(len(buffer), file.size() - position))
     for start in range(0, readable, PIECE_BYTES):
         piece = buffer[start : min(start + PIECE_BYTES, readable)]
@@ -120,5 +124,5 @@ def hash_file(disk: Disk, path: Path, size: int) -> int:
     hashing = StreamHash()
     with opened(disk, path) as file:
         for position in range(0, size, READ_BYTES):
-            hashing.update(read_all(file, position, min(READ_BYTES, size - position)))
+            hashing.update(read_tolerant(file, position, min(READ_BYTES, size - position)))
     return hashing.digest()

@@ -21,7 +21,7 @@ from penstock.storage.recovery import Claim, Finding, survey
 from penstock.storage.repair import claim_of
 from penstock.storage.segment import Damage, base_of, hash_file, index_path, read_block, record_bytes, segment_name
 
-NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw"
+NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw (--raw)"
 _LOOKS_MAX: Final = 3
 """How often a segment is looked at while its owner goes on writing to it."""
 
@@ -65,6 +65,18 @@ def verify_segment(
         if not report.problems or header == _header(disk, path):
             break  # else the owner has closed, sealed or opened it meanwhile
     return report
+
+
+def verify_if_there(
+    disk: Disk, path: Path, *, raw: bool = False, progress: Callable[[int], None] = lambda _: None
+) -> Report | None:
+    """As `verify_segment`; None if the file has gone meanwhile: retention works on while a large directory is read."""
+    try:
+        return verify_segment(disk, path, raw=raw, progress=progress)
+    except FileNotFoundError:
+        if disk.exists(path):
+            raise
+        return None
 
 
 def _header(disk: Disk, path: Path) -> Header | None:
@@ -173,15 +185,19 @@ def verify_sequence(disk: Disk, reports: Iterable[Report]) -> list[Problem]:
 def _before_first(disk: Disk, folder: Path, first: Report) -> Iterator[Problem]:
     """In a data directory a log begins where it was truncated, or with 0; elsewhere lie copies of any part of one."""
     start = read_start(disk, folder)
-    if first.base is None or first.base <= start or not disk.exists(folder.parents[2] / "store.json"):
+    root = folder.absolute().parent.parent.parent
+    if first.base is None or first.base <= start or not disk.exists(root / "store.json"):
         return
     if min(base for base in map(base_of, disk.names(folder)) if base is not None) == first.base:
         yield _missing(first, start)
 
 
 def _between(disk: Disk, left: Report, right: Report) -> Iterator[Problem]:
-    skipped = disk.exists(right.path.with_name(segment_name(left.next_offset)))
-    if left.next_offset != right.base and not skipped:
+    base = right.base or 0
+    if left.next_offset > base:
+        what = f"it begins with an offset that is in {left.path.name} already"
+        yield Problem(path=right.path, offset=base, position=0, what=what)
+    elif left.next_offset < base and not disk.exists(right.path.with_name(segment_name(left.next_offset))):
         yield _missing(right, left.next_offset)
     if left.records and right.records and left.last_id >= right.first_id:
         what = f"the first id is not greater than the last one of {left.path.name}"

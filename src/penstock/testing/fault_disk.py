@@ -69,7 +69,7 @@ class FaultDisk:
         self._safe_names: dict[str, _Inode] = {}
         self._changes: list[Callable[[dict[str, _Inode]], None]] = []
         self._directories: set[str] = {"/"}
-        self._dead = False
+        self.dead = False
 
     # what the power cut leaves
 
@@ -192,13 +192,13 @@ class FaultDisk:
 
     def change(self) -> Fault | None:
         """Count a call; raise if it is the one that fails, or tell how to fail."""
-        if self._dead:
+        if self.dead:
             raise Crash
         call, self.calls = self.calls, self.calls + 1
         if call != self.fail_at:
             return None
         if self.fault is Fault.CRASH:
-            self._dead = True
+            self.dead = True
             raise Crash
         if self.fault is Fault.FULL:
             raise OSError(errno.ENOSPC, "no space left on device")
@@ -226,10 +226,12 @@ class FaultFile:
     def write(self, data: Any, position: int) -> int:
         self._check_writable()
         payload = bytes(data)
+        alive = not self._disk.dead
         try:
             fault = self._disk.change()
         except Crash:
-            self._apply(payload, position)
+            if alive:  # some of it may have arrived; nothing does once the power is gone
+                self._apply(payload, position)
             raise
         if fault is Fault.SHORT:
             payload = payload[: len(payload) // 2]

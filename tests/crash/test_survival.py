@@ -161,7 +161,7 @@ def seen_by_others(disk: FaultDisk) -> dict[int, bytes]:
 def test_nothing_acknowledged_is_lost_wherever_the_power_fails(life: Life) -> None:
     for call in range(calls_of(life)):
         story, disk = cut_at(life, call)
-        for survivor in disk.survivors(random.Random(call), 20):
+        for survivor in disk.survivors(random.Random(call), 60):
             check(story, survivor)
 
 
@@ -170,7 +170,7 @@ def test_nothing_acknowledged_is_lost_wherever_the_power_fails(life: Life) -> No
 def test_nothing_acknowledged_is_lost_in_thousands_of_states(life: Life) -> None:
     for call in range(calls_of(life)):
         story, disk = cut_at(life, call)
-        for survivor in disk.survivors(random.Random(call), 2000):
+        for survivor in disk.survivors(random.Random(call), 20_000):
             check(story, survivor)
 
 

@@ -356,3 +356,25 @@ def test_reads_go_on_in_many_threads_while_one_appends(tmp_path: Path, draft: Ma
 def test_an_id_of_another_length_is_no_place() -> None:
     with pytest.raises(InvalidRequest, match="16 bytes"):
         AtId(b"short")
+
+
+def test_ids_go_on_although_every_record_was_truncated_and_the_clock_set_back(
+    open_log: OpenLog, clock: ManualClock, draft: MakeDraft
+) -> None:
+    disk = FaultDisk()
+    log = open_log(disk)
+    log.append(draft(b"a", b"b"))
+    log.roll()
+    last = log.last_id
+    log.truncate_before(2)
+    log.append(draft(b"c"))
+    log.truncate_before(3)
+    log.close()
+    for path in disk.paths():
+        if path.suffix in (".seg", ".idx"):
+            disk.remove(path)
+    clock.advance_ms(-60_000)
+    log = open_log(disk)
+    before = log.last_id
+    assert before > last
+    assert log.append(draft(b"d")).id > before

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.marker import read_start, write_start
+from penstock.storage.marker import BEGINNING, Start, read_start, write_start
 from penstock.testing import FaultDisk
 
 FOLDER = Path("/log")
@@ -16,22 +16,23 @@ FOLDER = Path("/log")
 def test_it_reads_back(offset: int) -> None:
     disk = FaultDisk()
     disk.make_directory(FOLDER)
-    write_start(disk, FOLDER, offset)
-    assert read_start(disk, FOLDER) == offset
+    write_start(disk, FOLDER, Start(offset, bytes(range(16))))
+    assert read_start(disk, FOLDER) == (offset, bytes(range(16)))
 
 
 def test_without_one_the_log_begins_at_zero() -> None:
-    assert read_start(FaultDisk(), FOLDER) == 0
+    assert read_start(FaultDisk(), FOLDER) == BEGINNING
 
 
 def test_no_flipped_bit_is_believed() -> None:
     disk = FaultDisk()
     disk.make_directory(FOLDER)
-    write_start(disk, FOLDER, 12345)
+    written = Start(12345, bytes(range(16)))
+    write_start(disk, FOLDER, written)
     content = disk.content(FOLDER / "start")
     whole = bytes(content)
     for bit in range(len(whole) * 8):
         content[bit // 8] ^= 1 << bit % 8
-        assert read_start(disk, FOLDER) in (0, 12345)
+        assert read_start(disk, FOLDER) in (BEGINNING, written)
         content[bit // 8] ^= 1 << bit % 8
     assert bytes(content) == whole

@@ -113,22 +113,33 @@ def test_without_an_index_a_broken_length_costs_one_record(field: int) -> None:
     assert finding.count == 8
 
 
-def test_without_an_index_a_broken_last_record_is_taken_for_torn() -> None:
+@pytest.mark.parametrize("place", [3, 16, 19, 20, 40, 75, 80])
+def test_without_an_index_a_broken_last_record_keeps_its_offset(place: int) -> None:
+    """Its lengths lead to the end of the data, or do with one bit put right: it is all there, so it is not torn."""
     segment = Segment()
-    segment.data[segment.start(7) + 19] ^= 1
+    segment.data[segment.start(7) + place] ^= 1
+    finding = segment.survey(None)
+    assert lost(finding) == [OffsetRange.of(BASE + 7, BASE + 8)]
+    assert finding.torn_start == finding.torn_stop == segment.ends[-1]
+
+
+def test_without_an_index_an_unfinished_last_record_is_torn() -> None:
+    segment = Segment()
+    segment.data[segment.start(7) + 60 : segment.ends[-1]] = bytes(segment.ends[-1] - segment.start(7) - 60)
     finding = segment.survey(None)
     assert (finding.count, finding.damages) == (7, ())
     assert finding.torn_start == segment.start(7)
 
 
 def test_without_an_index_records_that_do_not_lead_to_the_end_are_not_believed() -> None:
-    """Damage in one place, a torn write in another, and no index: what lies between is not anchored."""
+    """A head destroyed in one place, a torn write in another, and no index: what lies between is not anchored."""
     segment = Segment()
-    segment.data[segment.start(2) + 20] ^= 1
-    segment.data[segment.start(7) + 40] ^= 1
+    segment.data[segment.start(2) : segment.start(2) + 60] = bytes(60)
+    segment.data[segment.start(7) + 60 : segment.ends[-1]] = bytes(segment.ends[-1] - segment.start(7) - 60)
     finding = segment.survey(None)
     assert finding.count == 2
-    assert (finding.torn_start, finding.torn_stop) == (segment.start(2), segment.ends[-1])
+    assert finding.torn_start == segment.start(2)
+    assert segment.start(7) < finding.torn_stop < segment.ends[-1]
 
 
 def test_without_an_index_two_broken_records_cost_two() -> None:

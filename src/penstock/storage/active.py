@@ -16,8 +16,8 @@ from penstock.record.hashing import StreamHash
 from penstock.storage.disk import FULL_ERRORS, Disk, File, opened, write_all
 from penstock.storage.index import Header, IndexWriter, State
 from penstock.storage.reading import Segment
-from penstock.storage.repair import repair_newest
-from penstock.storage.segment import SPARE_NAME, Damage, hash_file, index_path, segment_name
+from penstock.storage.repair import has_clean_end, is_index_of, repair_newest
+from penstock.storage.segment import SPARE_NAME, Damage, hash_file, index_path, read_tolerant, segment_name
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,20 +57,24 @@ class ActiveSegment:
     @classmethod
     def reopen(cls, disk: Disk, path: Path, header: Header | None, limits: Limits) -> tuple[Self, list[Damage]]:
         """The newest segment of a log as it was left: in order, or recovered."""
-        with opened(disk, path) as file:
-            size = file.size()
-        if header is not None and header.state is State.CLOSED and size >= header.size:
-            return cls._of(disk, path, header, size), []
+        if header is not None and _is_as_closed(disk, path, header):
+            with opened(disk, path) as file:
+                return cls._of(disk, path, header, file.size()), []
         finding = repair_newest(disk, path, limits)
-        with opened(disk, path) as file:
-            size = file.size()
-        return cls._of(disk, path, finding.header(State.OPEN), size), list(finding.damages)
+        if not finding.count:
+            # Whoever made it may have died before its name was durable; records make sure that it was.
+            disk.sync_directory(path.parent)
+        capacity = finding.size
+        if has_clean_end(disk, path, finding.size):
+            with opened(disk, path) as file:
+                capacity = file.size()
+        return cls._of(disk, path, finding.header(State.OPEN), capacity), list(finding.damages)
 
     @classmethod
-    def _of(cls, disk: Disk, path: Path, header: Header, size: int) -> Self:
+    def _of(cls, disk: Disk, path: Path, header: Header, capacity: int) -> Self:
         stop = header.base + header.count
         segment = Segment(path=path, base=header.base, stop=stop, size=header.size, sealed=False)
-        return cls(disk, segment, size, header)
+        return cls(disk, segment, capacity, header)
 
     @property
     def last_id(self) -> bytes:
@@ -97,10 +101,14 @@ class ActiveSegment:
         if self._file is not None:
             return
         self._file = self._disk.open(self.segment.path, write=True)
-        self._index = IndexWriter(self._disk.open(index_path(self.segment.path), write=True), self.segment.base)
-        if self._header.state is not State.OPEN:
-            self._index.reopen()
-            self._header = replace(self._header, state=State.OPEN)
+        try:
+            self._index = IndexWriter(self._disk.open(index_path(self.segment.path), write=True), self.segment.base)
+            if self._header.state is not State.OPEN:
+                self._index.reopen()
+        except OSError:
+            self.rest()  # awake is awake: nothing is written behind an index that says it is closed
+            raise
+        self._header = replace(self._header, state=State.OPEN)
 
     def reserve(self, records: int) -> None:
         """Room in the index for so many more records. Raises ENOSPC before anything is written."""
@@ -154,9 +162,14 @@ class ActiveSegment:
             return
         self._spare = True
 
-    def seal(self) -> Segment:
-        """Complete for ever: hash it, say so in the index, give back what was not used. Durable on return."""
+    def seal(self, *, sync: bool) -> Segment:
+        """Complete for ever: hash it, say so in the index, give back what was not used. Durable on return.
+
+        `sync`: the records themselves were not synced yet.
+        """
         self.wake()
+        if sync:
+            self._open_file.sync()
         self._mark(State.SEALED, self._digest())
         self._open_index.sync()
         self._open_index.trim(self.segment.count)
@@ -190,6 +203,15 @@ class ActiveSegment:
             if held is not None:
                 held.close()
         self._file = self._index = None
+
+
+def _is_as_closed(disk: Disk, path: Path, header: Header) -> bool:
+    """Whether a segment is still as it was when its index was closed, as far as a glance tells: all there, and followed
+    by unused space."""
+    if header.state is not State.CLOSED or not is_index_of(disk, path, header):
+        return False
+    with opened(disk, path) as file:
+        return file.size() >= header.size and not read_tolerant(file, header.size, ID_BYTES).any()
 
 
 def _preallocate(disk: Disk, path: Path, size: int, limits: Limits) -> int:

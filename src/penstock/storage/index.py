@@ -18,9 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.core.ids import ID_BYTES
-from penstock.record.block import Longs
+from penstock.record.block import Bytes, Longs
 from penstock.record.hashing import hash64
-from penstock.storage.disk import Disk, File, opened, read_all, replace_file, write_all
+from penstock.storage.disk import Disk, File, opened, replace_file, write_all
+from penstock.storage.segment import read_tolerant
 
 FORMAT: Final = 1
 MAGIC: Final = b"PNSTKIDX"
@@ -96,7 +97,7 @@ def _tags(positions: Any, first_offset: int) -> Any:
 
 
 class IndexFile:
-    """Reads entries; an index that is not there, or too short, has entries that are not known."""
+    """Reads entries; an index that is not there, too short or unreadable has entries that are not known."""
 
     def __init__(self, disk: Disk, path: Path, base: int) -> None:
         self._disk = disk
@@ -105,7 +106,7 @@ class IndexFile:
 
     def header(self) -> Header | None:
         """None if it is missing, damaged, or of another segment."""
-        header = Header.decode(self._read(0, HEADER_BYTES))
+        header = Header.decode(bytes(self._read(0, HEADER_BYTES)))
         return header if header is not None and header.base == self._base else None
 
     def ends(self, start: int, stop: int) -> Longs:
@@ -119,6 +120,10 @@ class IndexFile:
     def start(self, ordinal: int) -> int:
         """Where a record begins; -1 if that is not known."""
         return 0 if ordinal == 0 else int(self.ends(ordinal - 1, ordinal)[0])
+
+    def is_whole(self, count: int) -> bool:
+        """Whether it is long enough to list `count` records."""
+        return self._size() >= HEADER_BYTES + count * ENTRY_BYTES
 
     def all_ends(self) -> Longs:
         """Every entry up to the last one that is sound."""
@@ -142,12 +147,12 @@ class IndexFile:
         except FileNotFoundError:
             return 0
 
-    def _read(self, position: int, size: int) -> bytearray:
+    def _read(self, position: int, size: int) -> Bytes:
         try:
             with opened(self._disk, self._path) as file:
-                return read_all(file, position, size)
+                return read_tolerant(file, position, size)
         except FileNotFoundError:
-            return bytearray()
+            return np.empty(0, dtype=np.uint8)
 
 
 class IndexWriter:

@@ -6,6 +6,7 @@ the disk has answered. The first write or sync that fails is the last: the log t
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -23,11 +24,11 @@ from penstock.record.block import Draft, stamp
 from penstock.record.message import Record
 from penstock.storage import reading
 from penstock.storage.active import ActiveSegment
-from penstock.storage.disk import Disk, opened, storage_error
+from penstock.storage.disk import FULL_ERRORS, Disk, opened, storage_error
 from penstock.storage.index import IndexFile, State
-from penstock.storage.marker import read_start, write_start
+from penstock.storage.marker import Start, read_start, write_start
 from penstock.storage.reading import Chunk, Segment, View
-from penstock.storage.repair import keep_copy, rebuild_sealed
+from penstock.storage.repair import is_index_of, keep_copy, rebuild_sealed
 from penstock.storage.retention import Aged, expired
 from penstock.storage.segment import READ_BYTES, SPARE_NAME, Damage, base_of, index_path, segment_name
 from penstock.storage.topics import Retention
@@ -210,7 +211,7 @@ class Log:
         try:
             active.reserve(records)
         except OSError as error:
-            raise storage_error(error, f"{self._path} cannot take an append") from error
+            raise self._refusal(error) from error
         data = bytearray().join([draft.data for draft in drafts[:count]])
         ids = self._ids.take(records)
         first = self._view.next_offset
@@ -251,7 +252,7 @@ class Log:
         """The active segment, rolled if it is full or old. Raises `DiskFull` before anything is written."""
         try:
             active = self._active
-            if active is not None and active.segment.count and (not active.has_room(size) or self._is_old(active)):
+            if active is not None and self._is_done(active, size):
                 self._roll(active)
                 active = None
             if active is None:
@@ -261,8 +262,20 @@ class Log:
             active.wake()
             active.prepare_spare(self._limits)
         except OSError as error:
-            raise storage_error(error, f"{self._path} cannot take an append") from error
+            raise self._refusal(error) from error
         return active
+
+    def _refusal(self, error: OSError) -> PenstockError:
+        """Why nothing could be written: what can pass leaves the log as it was, anything else is final."""
+        if error.errno in (*FULL_ERRORS, errno.EMFILE, errno.ENFILE):
+            return storage_error(error, f"{self._path} cannot take an append")
+        return self._fail(error)
+
+    def _is_done(self, active: ActiveSegment, size: int) -> bool:
+        """Full, old, or behind: the log was truncated past what is left of it, and goes on where it was truncated."""
+        if active.segment.stop < self.next_offset:
+            return True
+        return active.segment.count > 0 and (not active.has_room(size) or self._is_old(active))
 
     def _is_old(self, active: ActiveSegment) -> bool:
         return now_ms(self._clock) - active.first_time_ms >= self._limits.segment_age_ms_max
@@ -281,7 +294,7 @@ class Log:
 
     def _roll(self, active: ActiveSegment) -> None:
         try:
-            self._show(active.seal())
+            self._show(active.seal(sync=self._durability is Durability.OS))
         except OSError as error:
             raise self._fail(error) from error
         self._active = None
@@ -290,7 +303,6 @@ class Log:
         """Seal the active segment now, if it holds anything; the next append begins a new one."""
         self._check_open()
         if self._active is not None and self._active.segment.count:
-            self._active.wake()
             self._roll(self._active)
 
     # forgetting
@@ -303,7 +315,7 @@ class Log:
                 offset=offset,
             )
         try:
-            write_start(self._disk, self._path, offset)
+            write_start(self._disk, self._path, Start(offset, self._last_id))
             self._drop(sum(segment.sealed and segment.stop <= offset for segment in self._view.segments), offset)
         except OSError as error:
             raise storage_error(error, f"{self._path} cannot be truncated") from error
@@ -342,8 +354,10 @@ class Log:
         self._disk.make_directory(self._path)
         self._disk.remove(self._path / SPARE_NAME)
         bases = sorted(base for base in map(base_of, self._disk.names(self._path)) if base is not None)
+        start = read_start(self._disk, self._path)
+        self._last_id = start.last_id
         segments = [self._sealed(base, following) for base, following in pairwise(bases)]
-        self._view = View(tuple(segments), read_start(self._disk, self._path))
+        self._view = View(tuple(segments), start.offset)
         if bases:
             self._open_newest(self._path / segment_name(bases[-1]), bases[-1])
         self._ids.advance(ticks_of_id(self._last_id))
@@ -351,16 +365,21 @@ class Log:
     def _sealed(self, base: int, following: int) -> Segment:
         path = self._path / segment_name(base)
         header = IndexFile(self._disk, index_path(path), base).header()
-        if header is None or header.state is not State.SEALED:
+        if header is None or header.state is not State.SEALED or not is_index_of(self._disk, path, header):
             finding = rebuild_sealed(self._disk, path, self._limits, count=following - base)
             self.damages += finding.damages
             header = finding.header(State.SEALED)
+        if base + header.count > following:
+            raise StorageFailed(
+                f"{path} goes up to offset {base + header.count - 1}, and {segment_name(following)} begins before that:"
+                " one of the two does not belong here. Neither was changed; move it away and open the log again."
+            )
         self._last_id = max(self._last_id, header.last_id)
         return Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True)
 
     def _open_newest(self, path: Path, base: int) -> None:
         header = IndexFile(self._disk, index_path(path), base).header()
-        if header is not None and header.state is State.SEALED:
+        if header is not None and header.state is State.SEALED and is_index_of(self._disk, path, header):
             self._last_id = max(self._last_id, header.last_id)
             self._show(Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True))
             return

@@ -1,35 +1,49 @@
-"""The offset a log was truncated before, in a small file of its own. Damaged or lost, it hides nothing and deletes
-nothing: the log then begins at its first segment again."""
+"""Where a log begins after it was truncated, and the last id it had given by then, in a small file of its own.
+
+The id is there because the record that carried it may be gone. Damaged or lost, the marker hides nothing and deletes
+nothing: the log then begins at its first segment again.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from penstock.core.ids import ID_BYTES
 from penstock.record.hashing import hash64
 from penstock.storage.disk import Disk, opened, read_all, replace_file
 
 _NAME: Final = "start"
-_BYTES_MAX: Final = 64
+_BYTES_MAX: Final = 128
+_OFFSET_BYTES: Final = 8
 
 
-def read_start(disk: Disk, path: Path) -> int:
-    """0 if the log was never truncated, or what was said is damaged."""
+class Start(NamedTuple):
+    offset: int
+    last_id: bytes
+
+
+BEGINNING: Final = Start(0, bytes(ID_BYTES))
+
+
+def read_start(disk: Disk, path: Path) -> Start:
+    """The beginning if the log was never truncated, or what was said is damaged."""
     try:
         with opened(disk, path / _NAME) as file:
             words = bytes(read_all(file, 0, _BYTES_MAX)).split()
     except FileNotFoundError:
-        return 0
-    if len(words) == 2 and words[0].isdigit() and words[1] == _check(words[0]):
-        return int(words[0])
-    return 0
+        return BEGINNING
+    if len(words) != 2 or words[1] != _check(words[0]):
+        return BEGINNING
+    said = bytes.fromhex(words[0].decode())
+    return Start(int.from_bytes(said[:_OFFSET_BYTES], "big"), said[_OFFSET_BYTES:])
 
 
-def write_start(disk: Disk, path: Path, offset: int) -> None:
+def write_start(disk: Disk, path: Path, start: Start) -> None:
     """Durable on return."""
-    digits = str(offset).encode()
-    replace_file(disk, path / _NAME, digits + b" " + _check(digits) + b"\n")
+    said = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
+    replace_file(disk, path / _NAME, said + b" " + _check(said) + b"\n")
 
 
-def _check(digits: bytes) -> bytes:
-    return f"{hash64(digits):016x}".encode()
+def _check(said: bytes) -> bytes:
+    return f"{hash64(said):016x}".encode()

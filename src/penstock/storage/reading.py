@@ -128,7 +128,11 @@ def _read_segment(
         after = After(0, 0, offset)
         block, stop = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
     if len(block):
-        return block.select(0, min(len(block), segment.stop - offset)), None
+        rows = min(len(block), segment.stop - offset)
+        listed = int(index.ends(ordinal + rows - 1, ordinal + rows)[0])
+        if listed not in (-1, start + int(block.columns[rows - 1, at.END])):
+            return _read_by_survey(disk, segment, offset, bytes_max, verify)
+        return block.select(0, rows), None
     end = int(index.ends(ordinal, ordinal + 1)[0])
     if end < start:
         return _read_by_survey(disk, segment, offset, bytes_max, verify)
@@ -138,7 +142,8 @@ def _read_segment(
 def _read_by_survey(
     disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
 ) -> tuple[Block, Damage | None]:
-    """The index cannot say where the record lies: read the whole segment to find out. Slow, and rare."""
+    """The index cannot say where the record lies, or does not agree: read the whole segment to find out. Slow, and
+    rare."""
     finding = look(disk, segment.path, count=segment.count if segment.sealed else None)
     for damage in finding.damages:
         if offset in damage.offsets:
@@ -147,9 +152,10 @@ def _read_by_survey(
     if ordinal >= finding.count:
         return EMPTY, None
     start = int(finding.ends[ordinal - 1]) if ordinal else 0
+    stop = min((damage.start for damage in finding.damages if damage.start >= start), default=segment.size)
     with opened(disk, segment.path) as file:
         after = After(0, 0, offset)
-        block, _ = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
+        block, _ = read_block(file, start, stop, after=after, bytes_max=bytes_max, verify=verify)
     return block.select(0, min(len(block), segment.stop - offset)), None
 
 
@@ -217,7 +223,7 @@ def view_of(disk: Disk, path: Path, *, known: View | None = None) -> View:
             segments.append(_segment(disk, path / segment_name(base), base, following, earlier))
         except FileNotFoundError:
             continue  # retention was quicker
-    return View(tuple(segments), read_start(disk, path))
+    return View(tuple(segments), read_start(disk, path).offset)
 
 
 def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: Segment | None) -> Segment:

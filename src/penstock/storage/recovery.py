@@ -8,15 +8,16 @@ Two things can be wrong, and they are not the same:
 
 The index tells them apart. It lists records only after they are durable, so a listed record that does not verify is
 damaged, and its neighbours are where the index says. Past the index of a segment that was being written, the first
-record that does not verify begins the torn tail. Where the index itself is lost, what follows a gap is believed only
-if an unbroken run of verified records leads from there to the clean end of the data, or fits, by offsets, before one
-that does: a record inside another record's payload does not.
+record that does not verify begins the torn tail. Where the index itself is lost, a damaged record's own length is
+believed if the next record begins there, or the data ends. Else what follows the gap is believed only if an unbroken
+run of verified records leads from there to the clean end of the data, or fits, by offsets, before one that does: a
+record inside another record's payload does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -25,11 +26,14 @@ from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
 from penstock.record import kernels
 from penstock.record import layout as at
-from penstock.record.block import After, Block, Longs, Stop
+from penstock.record.block import After, Block, Bytes, Longs, scan
 from penstock.storage.disk import File
 from penstock.storage.index import Header, State
-from penstock.storage.segment import READ_BYTES, Damage, read_block, read_tolerant
+from penstock.storage.segment import READ_BYTES, Damage, read_block, read_tolerant, record_bytes
 
+NONE_LISTED: Final[Longs] = np.empty(0, dtype=np.int64)
+_NOT_AS_LISTED: Final = "the record is not the one that was acknowledged here"
+_LENGTH_BITS: Final = 8 * (1 + at.MESSAGE_LENGTH_BYTES)
 _RUNS_MAX: Final = 1024
 """Runs considered behind one gap; a segment with more separate islands than this is beyond repair by guessing."""
 
@@ -43,7 +47,7 @@ class Claim:
     ends: Longs
     """From the index: where each listed record ends, -1 where an entry is not sound."""
     count: int | None = None
-    """How many records it must hold, where that is known: the next segment's base, or a closed header."""
+    """How many records it must hold, where that is known: a closed header, or else the next segment's base."""
 
     @property
     def listed(self) -> int:
@@ -53,9 +57,28 @@ class Claim:
         return int(self.ends[ordinal]) if ordinal < self.ends.size else -1
 
     @property
+    def is_open(self) -> bool:
+        """The index is there and says that the segment is being written."""
+        return self.header is not None and self.header.state is State.OPEN
+
+    @property
     def was_being_written(self) -> bool:
-        """The index is there and says that the segment was open: its unlisted rest is unacknowledged."""
-        return self.header is not None and self.header.state is State.OPEN and self.count is None
+        """The index is there and says that the newest segment was open: its unlisted rest is unacknowledged."""
+        return self.is_open and self.count is None
+
+    @property
+    def closed(self) -> Header | None:
+        """The header that counts all there is, where the segment was closed in order or sealed."""
+        return None if self.is_open else self.header
+
+    @property
+    def limit(self) -> int:
+        """No offset it holds is as high as this."""
+        return OFFSET_MAX if self.count is None else self.base + self.count
+
+    def without_index(self) -> Claim:
+        """As if the index were not there: it is that of another segment."""
+        return replace(self, header=None, ends=NONE_LISTED, count=None if self.closed else self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +148,8 @@ class _Walk:
     file: File
     size: int
     claim: Claim
-    stop: Stop = field(default_factory=lambda: Stop(0, at.AT_END))
+    why: str = ""
+    """What stopped it last."""
     position: int = 0
     torn_stop: int = 0
     last: After = field(default_factory=After)
@@ -141,58 +165,79 @@ class _Walk:
         return self.last.next_offset - self.claim.base
 
     def run(self) -> None:
-        while True:
-            for block, at_position in self._verified():
-                self._take(block, at_position)
-            if not self._step_over():
+        self._take_verified()
+        while self._step_over():
+            self._take_verified()
+
+    def _take_verified(self) -> None:
+        """All records up to the first that is not good, or not the one that was listed; `why` says what it is."""
+        self.why = at.REASONS[at.AT_END]
+        while self.position < self.size:
+            block, stop = read_block(self.file, self.position, self.size, after=self.last)
+            agreed = self._as_listed(block)
+            self._take(block.select(0, agreed))
+            self.why = str(stop) if agreed == len(block) else _NOT_AS_LISTED
+            if agreed < len(block) or stop.reason != at.MORE:
                 return
 
-    def _verified(self) -> Iterator[tuple[Block, int]]:
-        """Blocks up to the first thing that is not a good record; `self.stop` says what that was."""
-        position = self.position
-        while True:
-            block, self.stop = read_block(self.file, position, self.size, after=self.last)
-            if len(block):
-                yield block, position
-            position = self.stop.position
-            if self.stop.reason != at.MORE:
-                return
+    def _as_listed(self, block: Block) -> int:
+        """How many of the first records end where the index has them end.
 
-    def _take(self, block: Block, at_position: int) -> None:
+        Where the two differ, the one that a good record follows is right: a record may verify although its length was
+        changed, if whoever wrote its payload saw to that; and an index may be that of another segment.
+        """
+        listed = self.claim.ends[self.ordinal : self.ordinal + len(block)]
+        ends = block.columns[: listed.size, at.END] + self.position
+        wrong = np.flatnonzero((listed >= 0) & (listed != ends))
+        if not wrong.size:
+            return len(block)
+        first = int(wrong[0])
+        if self._is_followed(int(listed[first]), self.last.next_offset + first + 1):
+            return first
+        self.claim = self.claim.without_index()
+        return len(block)
+
+    def _is_followed(self, end: int, offset: int) -> bool:
+        """Whether the record with that offset begins at `end`, or the data ends there."""
+        if not self.position < end <= self.size:
+            return False
+        block, _ = read_block(self.file, end, self.size, after=replace(self.last, next_offset=offset), rows_max=1)
+        return len(block) == 1 or _ends_data(end, _last_used(self.file, self.position, self.size))
+
+    def _take(self, block: Block) -> None:
+        if not len(block):
+            return
         if self.first_id == bytes(at.ID_BYTES):
             self.first_id = block.id(0)
-        self.pieces.append(block.columns[:, at.END] + at_position)
-        self.position = at_position + int(block.columns[-1, at.END])
+        self.pieces.append(block.columns[:, at.END] + self.position)
+        self.position += int(block.columns[-1, at.END])
         self.last = block.last
 
     def _step_over(self) -> bool:
         """Past what stopped the walk, if anything follows; False when the data ends here."""
-        if self._listed_further():
+        if self.ordinal < self.claim.listed:
             return self._step_by_index()
-        used = _last_used(self.file, self.position, self.size)
-        self.torn_stop = max(used, self.position)
-        if self.torn_stop == self.position and not self._missing():
-            return False
-        if self.claim.was_being_written:
+        self.torn_stop = _last_used(self.file, self.position, self.size)
+        if self.claim.was_being_written or (self.torn_stop == self.position and not self._missing()):
             return False
         return self._step_by_search()
 
-    def _listed_further(self) -> bool:
-        return self.ordinal < self.claim.listed
-
-    def _missing(self) -> bool:
-        return self.claim.count is not None and self.ordinal < self.claim.count
+    def _missing(self) -> int:
+        """How many more records there must be."""
+        limit = self.claim.limit
+        return 0 if limit == OFFSET_MAX else max(0, limit - self.last.next_offset)
 
     def _step_by_index(self) -> bool:
         """The index lists the record here, so it was acknowledged: it is damaged, and the index says where it ends."""
         following = np.flatnonzero(self.claim.ends[self.ordinal :] >= self.position)
         if not following.size:
-            return self._step_by_search()
+            self.claim = self.claim.without_index()
+            return self._step_over()
         lost = int(following[0]) + 1
         end = self.claim.end(self.ordinal + lost - 1)
         if lost > 1:
             return self._step_to_known(end, lost)
-        self._lose(end, 1, str(self.stop))
+        self._lose(end, 1)
         return True
 
     def _step_to_known(self, end: int, span: int) -> bool:
@@ -200,16 +245,15 @@ class _Walk:
         first, limit = self.last.next_offset, self.last.next_offset + span
         for offset, start in self._candidates(self.position + 1, end, first + 1, limit):
             if self._chain(start, end, offset, limit):
-                self._lose(start, offset - first, str(self.stop))
+                self._lose(start, offset - first)
                 return True
-        self._lose(end, span, str(self.stop))
+        self._lose(end, span)
         return True
 
     def _chain(self, start: int, end: int, offset: int, limit: int) -> bool:
         """Whether verified records lead from `start` to exactly `end`, with the offsets up to `limit`."""
-        block, stop = read_block(
-            self.file, start, end, after=After(self.last.id_high, self.last.id_low, offset), bytes_max=end - start
-        )
+        after = replace(self.last, next_offset=offset)
+        block, stop = read_block(self.file, start, end, after=after, bytes_max=end - start)
         return stop.position == end and offset + len(block) == limit
 
     def _candidates(self, start: int, stop: int, low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -217,35 +261,108 @@ class _Walk:
             yield self._offset_at(position, stop), position
 
     def _step_by_search(self) -> bool:
-        """No index to go by: believe what fits together."""
-        limit = OFFSET_MAX if self.claim.count is None else self.claim.base + self.claim.count
-        runs = self._runs(limit)
-        chosen = _believed(runs, limit, _last_used(self.file, self.position, self.size))
-        if chosen is not None:
-            self._lose(chosen.start, chosen.first_offset - self.last.next_offset, str(self.stop))
+        """No index to go by: believe what the damaged record says of itself, if the next one bears it out; else what
+        fits together."""
+        end, inside = self._own_end()
+        if self._is_followed(end, self.last.next_offset + 1):
+            self._lose(end, 1)
             return True
-        if self._missing():
-            lost = limit - self.last.next_offset
-            self._lose(max(self.position, self.torn_stop), lost, str(self.stop))
-            self.torn_stop = self.position
+        run = self._believed_run(self.position + 1)
+        if run is not None and run.start < inside and not self._reaches(run):
+            run = self._believed_run(inside)
+        if run is not None:
+            self._lose(run.start, run.first_offset - self.last.next_offset)
+            return True
+        self._lose_the_rest()
         return False
 
-    def _runs(self, limit: int) -> list[_Run]:
-        """Every unbroken run of verified records from here to the end of the segment."""
+    def _believed_run(self, start: int) -> _Run | None:
+        return _believed(self._runs(start), self.claim.limit, self.torn_stop)
+
+    def _reaches(self, run: _Run) -> bool:
+        """Whether the damaged record verifies with the length that makes it end where the run begins."""
+        data = read_tolerant(self.file, self.position, run.start - self.position)
+        message = at.HEAD_BYTES + int(data[at.TYPE_LENGTH_AT])
+        size = len(data) - message - at.CHECKSUM_BYTES
+        if size < at.ENVELOPE_BYTES_MIN or run.first_offset != self.last.next_offset + 1:
+            return False
+        data[message - at.MESSAGE_LENGTH_BYTES : message] = np.frombuffer(size.to_bytes(4, "big"), dtype=np.uint8)
+        return self._verifies(data)
+
+    def _verifies(self, data: Bytes) -> bool:
+        """Whether `data` is the record that belongs here."""
+        block, _ = scan(data, after=self.last, rows_max=1)
+        return len(block) == 1
+
+    def _lose_the_rest(self) -> None:
+        """Nothing more can be believed. What must be there is lost, as far as it can have been in this file."""
+        closed = self.claim.closed
+        stop = closed.size if closed is not None else self.size
+        room = self._missing() if closed is not None else (stop - self.position) // at.MESSAGE_RECORD_BYTES_MIN
+        lost = min(self._missing(), room)
+        if lost:
+            self._lose(max(stop, self.position), lost)
+            self.torn_stop = self.position
+
+    def _own_end(self) -> tuple[int, int]:
+        """Where the damaged record says that it ends, and up to where that rules out other records; -1 if it does not.
+
+        It does if the record verifies with one bit of its lengths put right, or if all else in its head is as it must
+        be: an unfinished write may hold anything.
+        """
+        head = read_tolerant(self.file, self.position, at.HEAD_BYTES + 255 + at.ENVELOPE_BYTES_MIN)
+        for bit in range(_LENGTH_BITS if len(head) > at.HEAD_BYTES else 0):
+            end = self._end_with_bit_flipped(head, bit)
+            if end >= 0:
+                return end, end
+        end = self.position + record_bytes(head)
+        if not self.position + at.MESSAGE_RECORD_BYTES_MIN <= end <= self.size:
+            return -1, -1
+        return end, end if self._is_whole(head) else -1
+
+    def _end_with_bit_flipped(self, head: Bytes, bit: int) -> int:
+        """Where the record ends if it verifies with one bit of its lengths changed; -1 if it does not."""
+        place = at.TYPE_LENGTH_AT if bit < 8 else at.TYPE_AT + int(head[at.TYPE_LENGTH_AT]) + bit // 8 - 1
+        if place >= len(head):
+            return -1
+        flipped = head.copy()
+        flipped[place] ^= 1 << bit % 8
+        size = record_bytes(flipped)
+        if size > min(BLOCK_BYTES_CEILING, self.size - self.position):
+            return -1
+        data = read_tolerant(self.file, self.position, size)
+        data[: len(flipped)] = flipped[:size]
+        return self.position + size if self._verifies(data) else -1
+
+    def _is_whole(self, head: Bytes) -> bool:
+        """Whether id, envelope version and offset are what they must be in the record that belongs here."""
+        message = at.HEAD_BYTES + int(head[at.TYPE_LENGTH_AT])
+        if len(head) < message + at.PRODUCER_ID_AT:
+            return False
+        is_id = head[6] >> 4 == 6 and head[8] >> 6 == 2 and head[: at.ID_BYTES].tobytes() > id_of(self.last)
+        offset = int.from_bytes(head[message + at.OFFSET_AT : message + at.PRODUCER_ID_AT].tobytes())
+        return bool(is_id and head[message] == at.VERSION and offset == self.last.next_offset)
+
+    def _runs(self, start: int) -> list[_Run]:
+        """Every unbroken run of verified records from `start` to the end of the segment that can come after the gap."""
         runs: list[_Run] = []
-        position = self.position + 1
         while len(runs) < _RUNS_MAX:
-            start = _find(self.file, position, self.size, self.last, self.last.next_offset + 1, limit)
+            start = _find(self.file, start, self.size, self.last, self.last.next_offset + 1, self.claim.limit)
             if start < 0:
                 break
             run = self._run_at(start)
-            runs.append(run)
-            position = run.stop
+            if self._fits(run):
+                runs.append(run)
+            start = run.stop
         return runs
+
+    def _fits(self, run: _Run) -> bool:
+        """Whether there is room before it for the records that it says there are."""
+        return run.first_offset - self.claim.base <= run.start // at.MESSAGE_RECORD_BYTES_MIN
 
     def _run_at(self, start: int) -> _Run:
         first = self._offset_at(start, self.size)
-        after = After(self.last.id_high, self.last.id_low, first)
+        after = replace(self.last, next_offset=first)
         position = start
         while True:
             block, stop = read_block(self.file, position, self.size, after=after)
@@ -255,13 +372,13 @@ class _Walk:
                 return _Run(start, position, first, after.next_offset - first)
 
     def _offset_at(self, position: int, stop: int) -> int:
-        block, _ = read_block(self.file, position, stop, rows_max=1)
+        block, _ = read_block(self.file, position, stop, bytes_max=at.MESSAGE_RECORD_BYTES_MIN, rows_max=1)
         return int(block.columns[0, at.OFFSET])
 
-    def _lose(self, end: int, count: int, reason: str) -> None:
+    def _lose(self, end: int, count: int) -> None:
         """`count` records are damaged; the first of them is charged with all the bytes up to `end`."""
         first = self.last.next_offset
-        lost = Damage(self.claim.base, OffsetRange.of(first, first + count), self.position, end, reason)
+        lost = Damage(self.claim.base, OffsetRange.of(first, first + count), self.position, end, self.why)
         if self.damages and self.damages[-1].stop == lost.start and self.damages[-1].offsets.stop == first:
             before = self.damages.pop()
             offsets = OffsetRange(before.offsets.start, lost.offsets.stop)
@@ -269,12 +386,12 @@ class _Walk:
         self.damages.append(lost)
         self.pieces.append(np.full(count, end, dtype=np.int64))
         self.position = end
-        self.last = After(self.last.id_high, self.last.id_low, first + count)
+        self.last = replace(self.last, next_offset=first + count)
 
     def finding(self) -> Finding:
         return Finding(
             base=self.claim.base,
-            ends=np.concatenate(self.pieces) if self.pieces else np.empty(0, dtype=np.int64),
+            ends=np.concatenate(self.pieces) if self.pieces else NONE_LISTED,
             damages=tuple(self.damages),
             torn_start=self.position,
             torn_stop=max(self.position, self.torn_stop),
@@ -302,6 +419,11 @@ def _believed(runs: list[_Run], limit: int, used: int) -> _Run | None:
     if not most:
         return None
     return next(run for run, count in zip(reversed(runs), reversed(kept), strict=True) if count == most)
+
+
+def _ends_data(end: int, used: int) -> bool:
+    """Whether a record that ends at `end` is the last thing before unused space: its checksum may end with zeros."""
+    return used <= end < used + at.CHECKSUM_BYTES
 
 
 def _find(file: File, start: int, stop: int, after: After, low: int, high: int) -> int:

@@ -5,22 +5,26 @@ Every step may be repeated: a crash in the middle leaves a segment that the next
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from penstock.core.ids import ID_BYTES
 from penstock.core.limits import Limits
 from penstock.record.hashing import hash64
 from penstock.storage import index as indexes
-from penstock.storage.disk import Disk, File, opened, replace_file, write_all
-from penstock.storage.index import IndexFile, State
-from penstock.storage.recovery import Claim, Finding, survey
+from penstock.storage.disk import Disk, File, opened, read_all, replace_file, write_all
+from penstock.storage.index import Header, IndexFile, State
+from penstock.storage.recovery import NONE_LISTED, Claim, Finding, survey
 from penstock.storage.segment import READ_BYTES, Damage, base_of, hash_file, index_path, read_tolerant
 
 _LOG = logging.getLogger(__name__)
 QUARANTINE: Final = "quarantine"
+_PAGE_BYTES: Final = 4096
+"""What the kernel reads before it writes a part of it."""
 
 
 def claim_of(disk: Disk, path: Path, *, count: int | None = None) -> Claim:
@@ -28,10 +32,19 @@ def claim_of(disk: Disk, path: Path, *, count: int | None = None) -> Claim:
     base = base_of(path.name) or 0
     file = IndexFile(disk, index_path(path), base)
     header = file.header()
-    if header is not None and header.state is not State.OPEN and count is None:
+    if header is not None and header.state is not State.OPEN:
         count = header.count
-    ends = file.all_ends() if header is not None else np.empty(0, dtype=np.int64)
+    ends = file.all_ends() if header is not None else NONE_LISTED
     return Claim(base=base, header=header, ends=ends, count=count)
+
+
+def is_index_of(disk: Disk, path: Path, header: Header) -> bool:
+    """Whether the index with that header is whole and that of the segment at `path`, as far as a glance tells: it is
+    long enough, and the segment begins with the id that the index has for its first record."""
+    if not IndexFile(disk, index_path(path), header.base).is_whole(header.count):
+        return False
+    with opened(disk, path) as file:
+        return not header.count or read_tolerant(file, 0, ID_BYTES).tobytes() == header.first_id
 
 
 def look(disk: Disk, path: Path, *, count: int | None = None) -> Finding:
@@ -53,8 +66,9 @@ def repair_newest(disk: Disk, path: Path, limits: Limits) -> Finding:
             file.preallocate(finding.size)
         if finding.count > claim.listed or finding.torn_stop > finding.torn_start:
             # A record that is not listed may be in the page cache alone, and is about to be served.
+            _write_again(file, claim, finding)
             file.sync()
-    if claim.header is None or not np.array_equal(claim.ends, finding.ends):
+    if not claim.is_open or not np.array_equal(claim.ends, finding.ends):
         indexes.rewrite(disk, index_path(path), finding.header(State.OPEN), finding.ends)
     return finding
 
@@ -74,8 +88,36 @@ def rebuild_sealed(disk: Disk, path: Path, limits: Limits, *, count: int | None)
 def _cut(path: Path, file: File, finding: Finding) -> None:
     size = finding.torn_stop - finding.torn_start
     _LOG.warning("%s: %d bytes of an unfinished write after offset %d cut", path, size, finding.last.next_offset - 1)
-    for position in range(finding.torn_start, finding.torn_stop, READ_BYTES):
-        write_all(file, bytes(min(READ_BYTES, finding.torn_stop - position)), position)
+    try:
+        for position in range(finding.torn_start, finding.torn_stop, READ_BYTES):
+            write_all(file, bytes(min(READ_BYTES, finding.torn_stop - position)), position)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        _LOG.error("%s: the unfinished write cannot be overwritten: %s; nothing more goes there", path, error)
+
+
+def has_clean_end(disk: Disk, path: Path, size: int) -> bool:
+    """Whether a segment can be written to behind its first `size` bytes: the page they end in is readable, and unused
+    from there on."""
+    with opened(disk, path) as file:
+        try:
+            page = read_all(file, size - size % _PAGE_BYTES, _PAGE_BYTES)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+    return not any(page[size % _PAGE_BYTES :])
+
+
+def _write_again(file: File, claim: Claim, finding: Finding) -> None:
+    """What is found past the index of a segment that was being written, once more: if a sync of it failed, the kernel
+    calls it clean and would not write it."""
+    if not claim.was_being_written:
+        return
+    start = int(finding.ends[claim.listed - 1]) if claim.listed else 0
+    for position in range(start, finding.size, READ_BYTES):
+        write_all(file, read_tolerant(file, position, min(READ_BYTES, finding.size - position)), position)
 
 
 def _keep_copies(disk: Disk, path: Path, file: File, finding: Finding, limits: Limits) -> None:

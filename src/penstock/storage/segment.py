@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
-from penstock.core.offsets import OffsetRange
+from penstock.core.offsets import OFFSET_MAX, OffsetRange
 from penstock.record import layout as at
 from penstock.record.block import START_OF_LOG, After, Block, Bytes, Stop, scan
 from penstock.record.hashing import StreamHash
@@ -32,8 +32,9 @@ def segment_name(base: int) -> str:
 
 
 def base_of(name: str) -> int | None:
+    """None for a file that is not a segment, whatever its name has in common with one."""
     found = _NAME.fullmatch(name)
-    return int(found[1]) if found else None
+    return int(found[1]) if found and int(found[1]) <= OFFSET_MAX else None
 
 
 def index_path(segment: Path) -> Path:
@@ -86,27 +87,29 @@ def read_block(
 
 
 def read_tolerant(file: File, position: int, size: int) -> Bytes:
-    """Up to `size` bytes; what the disk cannot read counts as zeros, so that it costs only the records it is in."""
-    buffer = np.empty(size, dtype=np.uint8)
+    """Up to `size` bytes, fewer only where the file ends. What the disk cannot read counts as zeros, sector by sector:
+    it costs only the records it is in."""
+    data = np.empty(size, dtype=np.uint8)
+    count = _read_if_readable(file, data, position)
+    if count is not None:
+        return data[:count]
+    data = data[: max(0, file.size() - position)]
+    start = 0
+    while start < data.size:
+        stop = start + PIECE_BYTES - (position + start) % PIECE_BYTES
+        if _read_if_readable(file, data[start:stop], position + start) is None:
+            data[start:stop] = 0
+        start = stop
+    return data
+
+
+def _read_if_readable(file: File, buffer: Bytes, position: int) -> int | None:
     try:
-        return buffer[: file.read_into(buffer, position)]
+        return file.read_into(buffer, position)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-    return buffer[: _read_pieces(file, buffer, position)]
-
-
-def _read_pieces(file: File, buffer: Bytes, position: int) -> int:
-    readable = max(0, min(len(buffer), file.size() - position))
-    for start in range(0, readable, PIECE_BYTES):
-        piece = buffer[start : min(start + PIECE_BYTES, readable)]
-        try:
-            file.read_into(piece, position + start)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            piece[:] = 0
-    return readable
+        return None
 
 
 def record_bytes(data: Any) -> int:
@@ -120,7 +123,7 @@ def record_bytes(data: Any) -> int:
 
 
 def hash_file(disk: Disk, path: Path, size: int) -> int:
-    """HighwayHash-64 of the first `size` bytes of a file."""
+    """HighwayHash-64 of the first `size` bytes of a file, as far as they can be read."""
     hashing = StreamHash()
     with opened(disk, path) as file:
         for position in range(0, size, READ_BYTES):

@@ -184,7 +184,7 @@ def verify_sequence(disk: Disk, reports: Iterable[Report]) -> list[Problem]:
 
 def _before_first(disk: Disk, folder: Path, first: Report) -> Iterator[Problem]:
     """In a data directory a log begins where it was truncated, or with 0; elsewhere lie copies of any part of one."""
-    start = read_start(disk, folder)
+    start = read_start(disk, folder).offset
     root = folder.absolute().parent.parent.parent
     if first.base is None or first.base <= start or not disk.exists(root / "store.json"):
         return

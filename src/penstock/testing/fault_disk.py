@@ -1,8 +1,9 @@
 """A disk in memory that fails at a chosen call, and loses power.
 
 What a power cut leaves of a real disk is modelled strictly: bytes are safe once their file was synced, names once their
-directory was. Of everything since, any set of 512-byte sectors may have arrived, in any order, and any first part of
-the changes to names.
+directory was. Of everything since, each 512-byte sector may have arrived or not, as it was after any one of the writes
+to it; any first part of the changes to a file's size; and any first part of the changes to names. What a failed sync
+was to write is lost for good, although it can still be read: the kernel keeps the pages and calls them clean.
 
     disk = FaultDisk(fail_at=17, fault=Fault.CRASH)
     try:
@@ -16,15 +17,15 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 SECTOR_BYTES: Final = 512
-_ALL_SUBSETS_MAX: Final = 10
 
 
 class Crash(BaseException):
@@ -42,17 +43,63 @@ class Fault(Enum):
     """A write takes only half; the rest of it fails with EIO."""
 
 
+Names = dict[str, "_Inode"]
+
+
 @dataclass
 class _Inode:
     data: bytearray = field(default_factory=bytearray)
-    safe: bytes = b""
-    dirty: set[int] = field(default_factory=set)
-    resized: bool = False
+    """What is read."""
+    safe: bytearray = field(default_factory=bytearray)
+    """What is on the disk for certain."""
+    dirty: dict[int, list[bytes]] = field(default_factory=dict)
+    """What each sector held after each write since the last sync."""
+    sizes: list[int] = field(default_factory=list)
+    """What the size was set to, each time, since the last sync. A write that makes the file longer does so with it."""
+
+    def resize(self, size: int) -> None:
+        _resize(self.data, size)
+        self.sizes.append(size)
+        for sector in [sector for sector in self.dirty if sector * SECTOR_BYTES >= size]:
+            del self.dirty[sector]
+
+    def write(self, payload: bytes, position: int) -> None:
+        _resize(self.data, max(len(self.data), position + len(payload)))
+        self.data[position : position + len(payload)] = payload
+        for sector in range(position // SECTOR_BYTES, -(-(position + len(payload)) // SECTOR_BYTES)):
+            piece = bytes(self.data[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES])
+            self.dirty.setdefault(sector, []).append(piece)
+
+    def surviving(self, versions: dict[int, int], sizes: int) -> bytearray:
+        """The safe bytes after the first `sizes` changes of size, overlaid with a version of some sectors (from 1)."""
+        data = bytearray(self.safe)
+        for size in self.sizes[:sizes]:
+            _resize(data, size)
+        for sector, version in versions.items():
+            start = sector * SECTOR_BYTES
+            piece = self.dirty[sector][version - 1]
+            _resize(data, max(len(data), start + len(piece)))
+            data[start : start + len(piece)] = piece
+        return data
 
     def settle(self) -> None:
-        self.safe = bytes(self.data)
+        newest = {sector: len(versions) for sector, versions in self.dirty.items()}
+        self.safe = self.surviving(newest, len(self.sizes))
         self.dirty.clear()
-        self.resized = False
+        self.sizes.clear()
+
+
+class _Change(NamedTuple):
+    """Of the name of one file."""
+
+    directory: Path
+    inode: _Inode
+    apply: Callable[[Names], Any]
+
+
+def _resize(data: bytearray, size: int) -> None:
+    del data[size:]
+    data.extend(bytes(size - len(data)))
 
 
 class FaultDisk:
@@ -64,58 +111,74 @@ class FaultDisk:
         self.fault = fault
         self.free = free_bytes
         self.unreadable: set[tuple[str, int]] = set()
-        """(path, sector) pairs that fail to read with EIO."""
-        self._inodes: dict[str, _Inode] = {}
-        self._safe_names: dict[str, _Inode] = {}
-        self._changes: list[Callable[[dict[str, _Inode]], None]] = []
+        """(path, sector) pairs that fail to read with EIO, and to write in part; written as a whole they are well."""
+        self._inodes: Names = {}
+        self._safe_names: Names = {}
+        self._changes: list[_Change] = []
+        """Of names, since their directory was synced."""
         self._directories: set[str] = {"/"}
         self.dead = False
 
-    # what the power cut leaves
+    # what a crash leaves
+
+    def restart(self) -> None:
+        """The process died and the machine did not: all that was written can be read, and is no safer than before."""
+        self.dead, self.fail_at = False, None
 
     def dirty_sectors(self) -> list[tuple[_Inode, int]]:
-        inodes = {id(inode): inode for inode in (*self._inodes.values(), *self._safe_names.values())}
-        return [(inode, sector) for inode in inodes.values() for sector in sorted(inode.dirty)]
+        return [(inode, sector) for inode in self._all_inodes() for sector in sorted(inode.dirty)]
+
+    def _all_inodes(self) -> list[_Inode]:
+        changed = [change.inode for change in self._changes]
+        everyone = (*self._inodes.values(), *self._safe_names.values(), *changed)
+        return list({id(inode): inode for inode in everyone}.values())
 
     def survivors(self, chance: random.Random, count: int) -> Iterator[FaultDisk]:
-        """Disks as they may be after the power is back: all subsets of few sectors, else `count` random ones."""
-        dirty = self.dirty_sectors()
-        if len(dirty) <= _ALL_SUBSETS_MAX and 2 ** len(dirty) <= count:
-            choices: Iterator[tuple[bool, ...]] = itertools.product((False, True), repeat=len(dirty))
+        """Disks as they may be after the power is back: all there can be if those are at most `count`, else `count`.
+
+        Where only the sectors are few enough, all sets of them, with what else may have happened left to chance.
+        """
+        sectors = [1 + len(inode.dirty[sector]) for inode, sector in self.dirty_sectors()]
+        others = [1 + len(inode.sizes) for inode in self._all_inodes()] + [1 + len(self._changes)]
+        choices: Iterable[tuple[int, ...]]
+        if math.prod(sectors) * math.prod(others) <= count:
+            choices = itertools.product(*map(range, (*sectors, *others)))
+        elif math.prod(sectors) <= count:
+            choices = ((*kept, *_any(chance, others)) for kept in itertools.product(*map(range, sectors)))
         else:
-            choices = (self._choice(chance, len(dirty), number) for number in range(count))
-        for kept in choices:
-            sectors = {(id(inode), sector) for (inode, sector), keep in zip(dirty, kept, strict=True) if keep}
-            yield self._survivor(sectors, chance.randint(0, len(self._changes)))
+            choices = (
+                (*_some(chance, sectors, number), *_some(chance, others, number, whole=True)) for number in range(count)
+            )
+        return map(self._survivor, choices)
 
-    @staticmethod
-    def _choice(chance: random.Random, size: int, number: int) -> tuple[bool, ...]:
-        """Nothing, everything, a first part, or each sector for itself."""
-        if number < 2:
-            return (bool(number),) * size
-        if number % 3 == 0:
-            cut = chance.randint(0, size)
-            return tuple(place < cut for place in range(size))
-        odds = chance.random()
-        return tuple(chance.random() < odds for _ in range(size))
-
-    def _survivor(self, sectors: set[tuple[int, int]], changes: int) -> FaultDisk:
+    def _survivor(self, choice: tuple[int, ...]) -> FaultDisk:
+        """The disk with one version of each dirty sector (0: none), some of each file's sizes, some of the renames."""
+        dirty, inodes = self.dirty_sectors(), self._all_inodes()
+        kept: dict[int, dict[int, int]] = {}
+        for (inode, sector), version in zip(dirty, choice, strict=False):
+            if version:
+                kept.setdefault(id(inode), {})[sector] = version
+        sizes = {id(inode): size for inode, size in zip(inodes, choice[len(dirty) :], strict=False)}
         disk = FaultDisk(free_bytes=self.free)
         names = dict(self._safe_names)
-        for change in self._changes[:changes]:
-            change(names)
+        for change in self._changes[: choice[-1]]:
+            change.apply(names)
         for path, inode in names.items():
-            survivor = _Inode(data=_surviving_bytes(inode, sectors))
-            survivor.settle()
-            disk._inodes[path] = survivor
-            disk._safe_names[path] = survivor
+            disk._put(path, inode.surviving(kept.get(id(inode), {}), sizes[id(inode)]))
         disk._directories = set(self._directories)
         return disk
 
     def copy(self) -> FaultDisk:
-        """The same files, all of them safe, with no fault to come."""
-        everything = {(id(inode), sector) for inode, sector in self.dirty_sectors()}
-        return self._survivor(everything, len(self._changes))
+        """The same files as they are read now, all of them safe, with no fault to come."""
+        disk = FaultDisk(free_bytes=self.free)
+        for path, inode in self._inodes.items():
+            disk._put(path, bytearray(inode.data))
+        disk._directories = set(self._directories)
+        disk.unreadable = set(self.unreadable)
+        return disk
+
+    def _put(self, path: str, data: bytearray) -> None:
+        self._inodes[path] = self._safe_names[path] = _Inode(data=data, safe=bytearray(data))
 
     # direct access for tests
 
@@ -135,7 +198,7 @@ class FaultDisk:
                 raise FileNotFoundError(errno.ENOENT, "no such file", name)
             self.change()
             inode = _Inode()
-            self._rename_now(lambda names: names.__setitem__(name, inode))
+            self._change_names(path.parent, inode, lambda names: names.__setitem__(name, inode))
         return FaultFile(self, name, self._inodes[name], writable=write)
 
     def names(self, path: Path) -> list[str]:
@@ -149,7 +212,9 @@ class FaultDisk:
         return str(path) in self._inodes or str(path) in self._directories
 
     def make_directory(self, path: Path) -> None:
-        self._directories.update(str(each) for each in (path, *path.parents))
+        if str(path) not in self._directories:
+            self.change()
+            self._directories.update(str(each) for each in (path, *path.parents))
 
     def rename(self, source: Path, target: Path) -> None:
         self.change()
@@ -157,16 +222,17 @@ class FaultDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(source))
         inode = self._inodes[str(source)]
 
-        def change(names: dict[str, _Inode]) -> None:
+        def change(names: Names) -> None:
             names.pop(str(source), None)
             names[str(target)] = inode
 
-        self._rename_now(change)
+        self._change_names(target.parent, inode, change)
 
     def remove(self, path: Path) -> None:
         if str(path) in self._inodes:
             self.change()
-            self._rename_now(lambda names: names.pop(str(path), None))
+            inode = self._inodes[str(path)]
+            self._change_names(path.parent, inode, lambda names: names.pop(str(path), None))
 
     def remove_tree(self, path: Path) -> None:
         for each in self.paths():
@@ -178,17 +244,19 @@ class FaultDisk:
         self.change()
         if str(path) not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
-        self._safe_names = dict(self._inodes)
-        self._changes.clear()
+        for change in self._changes:
+            if change.directory == path:
+                change.apply(self._safe_names)
+        self._changes = [change for change in self._changes if change.directory != path]
 
     def free_bytes(self, _path: Path) -> int:
         return self.free
 
     # faults
 
-    def _rename_now(self, change: Callable[[dict[str, _Inode]], Any]) -> None:
-        change(self._inodes)
-        self._changes.append(change)
+    def _change_names(self, directory: Path, inode: _Inode, apply: Callable[[Names], Any]) -> None:
+        apply(self._inodes)
+        self._changes.append(_Change(directory, inode, apply))
 
     def change(self) -> Fault | None:
         """Count a call; raise if it is the one that fails, or tell how to fail."""
@@ -231,42 +299,40 @@ class FaultFile:
             fault = self._disk.change()
         except Crash:
             if alive:  # some of it may have arrived; nothing does once the power is gone
-                self._apply(payload, position)
+                self._inode.write(payload, position)
             raise
+        self._overwrite_unreadable(position, position + len(payload))
         if fault is Fault.SHORT:
             payload = payload[: len(payload) // 2]
             self._disk.fail_at, self._disk.fault = self._disk.calls, Fault.ERROR
-        self._apply(payload, position)
+        self._inode.write(payload, position)
         return len(payload)
 
-    def _apply(self, payload: bytes, position: int) -> None:
-        data = self._inode.data
-        if len(data) < position + len(payload):
-            data.extend(bytes(position + len(payload) - len(data)))
-            self._inode.resized = True
-        data[position : position + len(payload)] = payload
-        first, last = position // SECTOR_BYTES, (position + len(payload) - 1) // SECTOR_BYTES
-        self._inode.dirty.update(range(first, last + 1))
+    def _overwrite_unreadable(self, start: int, stop: int) -> None:
+        for sector in range(start // SECTOR_BYTES, -(-stop // SECTOR_BYTES)):
+            if (self._name, sector) in self._disk.unreadable:
+                if not start <= sector * SECTOR_BYTES <= stop - SECTOR_BYTES:
+                    raise OSError(errno.EIO, "input/output error")
+                self._disk.unreadable.remove((self._name, sector))
 
     def sync(self) -> None:
-        self._disk.change()
+        try:
+            self._disk.change()
+        except OSError:
+            self._inode.dirty.clear()
+            raise
         self._inode.settle()
 
     def preallocate(self, size: int) -> None:
         self._check_writable()
         self._disk.change()
         if size > len(self._inode.data):
-            self._inode.data.extend(bytes(size - len(self._inode.data)))
-            self._inode.resized = True
+            self._inode.resize(size)
 
     def truncate(self, size: int) -> None:
         self._check_writable()
         self._disk.change()
-        if size < len(self._inode.data):
-            del self._inode.data[size:]
-        else:
-            self._inode.data.extend(bytes(size - len(self._inode.data)))
-        self._inode.resized = True
+        self._inode.resize(size)
 
     def size(self) -> int:
         return len(self._inode.data)
@@ -279,15 +345,18 @@ class FaultFile:
             raise OSError(errno.EBADF, "not open for writing")
 
 
-def _surviving_bytes(inode: _Inode, sectors: set[tuple[int, int]]) -> bytearray:
-    """The safe bytes, overlaid with the sectors that made it."""
-    data = bytearray(inode.safe)
-    kept = [sector for sector in inode.dirty if (id(inode), sector) in sectors]
-    if inode.resized and (kept or not inode.dirty):
-        size = len(inode.data)
-        data = data[:size] + bytes(max(0, size - len(data)))
-    for sector in kept:
-        piece = inode.data[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES]
-        stop = min(len(data), sector * SECTOR_BYTES + len(piece))
-        data[sector * SECTOR_BYTES : stop] = piece[: max(0, stop - sector * SECTOR_BYTES)]
-    return data
+def _any(chance: random.Random, options: list[int]) -> tuple[int, ...]:
+    return tuple(chance.randrange(each) for each in options)
+
+
+def _some(chance: random.Random, options: list[int], number: int, *, whole: bool = False) -> tuple[int, ...]:
+    """Nothing, everything, a first part (left to chance where a part makes no sense), or each for itself."""
+    if number < 2:
+        return tuple(number * (each - 1) for each in options)
+    if whole:
+        return _any(chance, options)
+    if number % 3 == 0:
+        cut = chance.randint(0, len(options))
+        return tuple((each - 1) * (place < cut) for place, each in enumerate(options))
+    odds = chance.random()
+    return tuple(chance.randrange(1, each) if chance.random() < odds else 0 for each in options)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from io import TextIOWrapper
+from types import FrameType
+
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 def main() -> None:
     """The `penstock` command."""
-    from penstock.cli.app import run
+    # As Ctrl-C does it: open logs are closed in order, temporary files and child processes go.
+    signal.signal(signal.SIGTERM, _terminate)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a message may hold what this terminal cannot show
+    try:
+        from penstock.cli.app import run
 
-    sys.exit(run())
+        sys.exit(run())
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(EXIT_TERMINATED)

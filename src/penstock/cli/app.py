@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from penstock import __version__
-from penstock.cli import bench, demo, log, segment, warm
-from penstock.cli.output import fail
+from penstock.cli import EXIT_INTERRUPTED, bench, demo, log, segment, warm
+from penstock.cli.options import EXIT_COULD_NOT, EXIT_OK
+from penstock.cli.output import discard_output, fail
 from penstock.core.errors import PenstockError
-
-EXIT_OK: Final = 0
-EXIT_COULD_NOT: Final = 2
-EXIT_INTERRUPTED: Final = 130
+from penstock.storage.disk import storage_error
 
 app = typer.Typer(
     name="penstock",
@@ -50,33 +47,57 @@ def _root(
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code. 0 done, 1 findings, 2 could not, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    code = _run(arguments, json="--json" in arguments)
     try:
-        code = app(arguments, standalone_mode=False)
+        sys.stdout.flush()
+    except OSError as error:
+        return _unwritten(error, code)
+    return code
+
+
+def _run(arguments: list[str], *, json: bool) -> int:
+    try:
+        code = app(arguments, prog_name="penstock", standalone_mode=False)
+    except SystemExit as done:
+        return _exit_code(done)
     except typer.Exit as done:
         return done.exit_code
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone, as `head` does. Nothing is left to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
     except PenstockError as error:
-        return fail(error)
+        return fail(error, json=json)
     except ModuleNotFoundError as error:
         return _missing(error)
+    except OSError as error:
+        return fail(storage_error(error, str(error.filename or "reading or writing failed")), json=json)
     except Exception as error:
         return _usage(error)
     return code if isinstance(code, int) else EXIT_OK
 
 
+def _exit_code(done: SystemExit) -> int:
+    """Typer leaves with 1 where the reader of our output has gone, as `head` does. That is no failure."""
+    if isinstance(done.__context__, BrokenPipeError):
+        discard_output()
+        return EXIT_OK
+    return done.code if isinstance(done.code, int) else EXIT_COULD_NOT
+
+
+def _unwritten(error: OSError, code: int) -> int:
+    """The last of the output could not be written."""
+    discard_output()
+    if isinstance(error, BrokenPipeError):
+        return code
+    return fail(storage_error(error, "the output could not be written"))
+
+
 def _missing(error: ModuleNotFoundError) -> int:
     """Part of Penstock is not installed; which extra would bring it."""
-    if (error.name or "").partition(".")[0] == "penstock":
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "penstock"):
         raise error
-    sys.stderr.write(f"penstock: this needs the package {error.name!r}: pip install 'penstock[server]'\n")
+    sys.stderr.write(f"penstock: this needs the package {package!r}: pip install 'penstock[server]'\n")
     return EXIT_COULD_NOT
 
 

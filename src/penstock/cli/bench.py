@@ -11,6 +11,7 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.output import console, print_json, table
+from penstock.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from penstock.bench import Figure
@@ -21,13 +22,15 @@ app = typer.Typer(help="Measure this machine: each figure beside what it is comp
 @app.command()
 def log(
     folder: Annotated[Path | None, typer.Option("--dir", help="The disk to measure. Default: a temporary one.")] = None,
-    megabytes: Annotated[int, typer.Option(min=1, help="How much data a figure uses.")] = 128,
+    megabytes: Annotated[int, typer.Option(min=16, max=1024, help="How much data a figure uses.")] = 128,
     json: opt.Json = False,
 ) -> None:
     """Scan, verify, encode, append durably, recover.
 
     Example: `penstock bench log --dir /var/lib/penstock --megabytes 256`
     """
+    if folder is not None and not folder.is_dir():
+        raise InvalidRequest(f"{folder} is not a directory: choose one on the disk to measure")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as scratch:
         figures = []
         for figure in _figures(Path(scratch), megabytes):

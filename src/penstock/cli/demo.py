@@ -26,7 +26,7 @@ def demo(
     say = console(stderr=True)
     result = run(50_000 if small else messages, keep=keep, say=lambda line: say.print(line, markup=False))
     if json:
-        print_json(result.facts)
+        print_json(result.facts | {"holds": result.holds})
     else:
         table("what happened", ("step", "result"), result.rows)
         for line in result.next_steps:

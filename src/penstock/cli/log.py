@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from penstock.cli import feed
 from penstock.cli import options as opt
-from penstock.cli.output import bytes_text, print_json, table, time_text
+from penstock.cli.output import bytes_text, many, print_json, table, time_text
 from penstock.cli.show import as_json, print_record
-from penstock.core.errors import InvalidRequest
-from penstock.core.limits import MIB
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import parse_place
+from penstock.core.places import Place, parse_places
 from penstock.core.units import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
-    from penstock.storage.readers import TopicReader
+    from penstock.storage.log import Log
+    from penstock.storage.readers import LogReader, TopicReader
+    from penstock.storage.store import Store
 
 app = typer.Typer(help="Logs on this machine, without a broker: create, append, read, info.", no_args_is_help=True)
 
@@ -46,22 +51,22 @@ def create(
     """
     name = TopicName.parse(topic)
     from penstock.storage.store import Store
-    from penstock.storage.topics import Retention, TopicSettings
+    from penstock.storage.topics import Retention, TopicSettings, check_partitions
 
+    check_partitions(name, partitions)
     retention = Retention(
-        age_ms=parse_duration_ms(retention_age) if retention_age else None,
-        bytes=parse_size(retention_bytes) if retention_bytes else None,
+        age_ms=None if retention_age is None else parse_duration_ms(retention_age),
+        bytes=None if retention_bytes is None else parse_size(retention_bytes),
         count=retention_count,
     )
-    settings = TopicSettings(
-        retention=retention, segment_bytes_max=parse_size(segment_bytes) if segment_bytes else None
-    )
+    segment_bytes_max = None if segment_bytes is None else parse_size(segment_bytes)
+    settings = TopicSettings(retention=retention, segment_bytes_max=segment_bytes_max)
     with Store.open(data, create=True) as store:
         made = store.create_topic(name, partitions=partitions, settings=settings)
     if json:
         print_json({"topic": str(made.name), "partitions": made.partitions, "data": str(data)})
     else:
-        typer.echo(f"created {made.name} with {made.partitions} partition{'s'[: made.partitions > 1]} in {data}")
+        typer.echo(f"created {made.name} with {many(made.partitions, 'partition')} in {data}")
 
 
 @app.command()
@@ -88,61 +93,97 @@ def append(
     name = TopicName.parse(topic)
     attributes = _attributes(attr or [])
     from penstock.record.block import Draft
-    from penstock.record.message import Message
+    from penstock.record.message import Message, draft_bytes
     from penstock.storage.store import Store
 
     def message(payload: bytes) -> Message:
-        return Message(payload=payload, type=type_, key=None if key is None else key.encode(), attributes=attributes)
-
-    source = sys.stdin.buffer if file is None or str(file) == "-" else _open(file)
-    count, first, last = 0, None, None
-    with Store.open(data) as store:
-        for group in _batches(source, whole=whole, batch=batch):
-            done = store.append(name, Draft.of(message(payload) for payload in group), partition=partition)
-            count += len(group)
-            first = done.offsets.start if first is None else first
-            last = done.offsets.stop - 1
-    if json:
-        print_json(
-            {"topic": str(name), "partition": partition, "count": count, "first_offset": first, "last_offset": last}
+        return Message(
+            payload=payload, type=type_, key=None if key is None else os.fsencode(key), attributes=attributes
         )
-    elif count:
-        typer.echo(f"{count} message{'s'[: count > 1]} appended to {name}: offsets {first} to {last}")
+
+    record_bytes = len(draft_bytes(message(b"")))
+    with _source(file) as source, Store.open(data) as store:
+        log = store.log(name, partition)
+        room = feed.Room(
+            block_bytes=log.limits.block_bytes_max,
+            record_bytes=record_bytes,
+            payload_bytes=log.limits.payload_bytes_max,
+        )
+        stored = Stored(str(name), partition, log.next_offset)
+        with _told(store, log, stored):
+            for group in feed.whole(source, room) if whole else feed.groups(source, room, count_max=batch):
+                store.append(name, Draft.of(map(message, group)), partition=partition)
+    if json:
+        print_json(stored.as_dict(log.next_offset))
     else:
-        typer.echo("nothing to append")
+        typer.echo(stored.text(log.next_offset))
+
+
+@contextmanager
+def _told(store: Store, log: Log, stored: Stored) -> Iterator[None]:
+    """Whatever ends the appending, its user learns how much is stored."""
+    try:
+        yield
+    except PenstockError as error:
+        store.close()
+        raise stored.explained(error, log.next_offset) from error
+    except (KeyboardInterrupt, SystemExit):
+        store.close()
+        sys.stderr.write(f"penstock: interrupted: {stored.text(log.next_offset)}\n")
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What one command has appended: all that its log has grown by, since nobody else may write to it."""
+
+    topic: str
+    partition: int
+    first: int
+
+    def as_dict(self, stop: int) -> dict[str, object]:
+        ends = {"first_offset": self.first, "last_offset": stop - 1} if stop > self.first else {}
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "count": stop - self.first,
+            "first_offset": None,
+            "last_offset": None,
+        } | ends
+
+    def text(self, stop: int) -> str:
+        count = stop - self.first
+        if not count:
+            return f"nothing appended to {self.topic}"
+        offsets = f"offset {self.first}" if count == 1 else f"offsets {self.first} to {stop - 1}"
+        return f"{many(count, 'message')} appended to {self.topic}: {offsets}"
+
+    def explained(self, error: PenstockError, stop: int) -> PenstockError:
+        """The error, and how much was stored before it."""
+        return type(error)(f"{error.message}; before that: {self.text(stop)}", **(error.details | self.as_dict(stop)))
 
 
 def _attributes(pairs: list[str]) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise InvalidRequest(f"--attr {pair!r}: expected name=value", given=pair)
+        if name in found:
+            raise InvalidRequest(f"--attr {name!r} is given twice: an attribute has one value", given=pair)
         found[name] = value
     return found
 
 
-def _open(file: Path) -> BinaryIO:
+def _source(file: Path | None) -> AbstractContextManager[BinaryIO]:
+    if file is None or str(file) == "-":
+        if sys.stdin is None:
+            raise InvalidRequest("there is no standard input: name a file with the messages")
+        return nullcontext(sys.stdin.buffer)
     try:
         return file.open("rb")
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
-
-
-def _batches(source: BinaryIO, *, whole: bool, batch: int) -> Iterator[list[bytes]]:
-    if whole:
-        yield [source.read()]
-        return
-    group: list[bytes] = []
-    size = 0
-    for line in source:
-        group.append(line.rstrip(b"\r\n"))
-        size += len(line)
-        if len(group) == batch or size > MIB:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 @app.command()
@@ -170,24 +211,22 @@ def read(
 
     `penstock log read orders.created --from latest --follow --json`
     """
-    start, stop = parse_place(from_), parse_place(to) if to else None
+    start, stop = parse_places(from_, to)
     from penstock.storage.readers import DataReader
 
     found = DataReader(data).topic(TopicName.parse(topic))
     if follow and partition is None and found.partitions > 1:
-        raise InvalidRequest("--follow reads one partition: choose it with --partition")
-    shown = 0
-    partitions = range(found.partitions) if partition is None else [partition]
-    damaged = False
-    for number in partitions:
-        reader = found.partition(number)
+        raise InvalidRequest(f"--follow reads one partition: choose it with --partition 0 to {found.partitions - 1}")
+    numbers = range(found.partitions) if partition is None else [partition]
+    shown, damaged = 0, False
+    for number, reader in _opened(found, numbers, start):
         for record, damages in reader.follow(start, stop, wait=_pause if follow else None):
             for damage in damages:
                 damaged = True
                 sys.stderr.write(f"penstock: {found.name}[{number}]: skipped {damage}\n")
             if record is None or (type_ is not None and not fnmatchcase(record.message.type, type_)):
                 continue
-            _print(record, payload=payload, json=json)
+            _print(record, number if found.partitions > 1 else None, payload=payload, json=json)
             shown += 1
             if shown == limit:
                 raise typer.Exit(opt.EXIT_FINDINGS if damaged else opt.EXIT_OK)
@@ -195,19 +234,30 @@ def read(
         raise typer.Exit(opt.EXIT_FINDINGS)
 
 
+def _opened(found: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
+    """The partitions asked for. An offset that one of them does not hold is refused before anything is printed."""
+    readers = [(number, found.partition(number)) for number in numbers]
+    for number, reader in readers:
+        try:
+            reader.offset_of(start)
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(f"{found.name}[{number}]: {error.message}", **error.details) from None
+    return readers
+
+
 def _pause() -> None:
     sys.stdout.flush()
     time.sleep(_FOLLOW_SECONDS)
 
 
-def _print(record: Record, *, payload: bool, json: bool) -> None:
+def _print(record: Record, partition: int | None, *, payload: bool, json: bool) -> None:
     if json:
-        print_json(as_json(record))
+        print_json(({} if partition is None else {"partition": partition}) | as_json(record))
     elif payload:
         sys.stdout.flush()
         sys.stdout.buffer.write(record.message.payload + b"\n")
     else:
-        print_record(record)
+        print_record(record, partition=partition)
 
 
 @app.command()
@@ -228,6 +278,9 @@ def info(
     if json:
         for row in rows:
             print_json(row)
+        return
+    if not rows:
+        typer.echo(f"no topics in {data} yet: penstock log create TOPIC")
         return
     columns = ("topic", "partition", "messages", "first", "next", "size", "segments", "oldest", "newest")
     table(f"{data}", columns, [_row(facts) for facts in rows])

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 Data = Annotated[
-    Path, typer.Option("--data", "-d", envvar="PENSTOCK_DATA", help="The data directory.", show_default=True)
+    Path,
+    # Whether it can be read is asked when it is: a file may be verified wherever the variable points to.
+    typer.Option("--data", "-d", envvar="PENSTOCK_DATA", help="The data directory.", readable=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
 From = Annotated[
@@ -21,7 +23,6 @@ TypeGlob = Annotated[str | None, typer.Option("--type", help="Only types that ma
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.")]
 
 DEFAULT_DATA = Path("penstock-data")
+EXIT_OK = 0
 EXIT_FINDINGS = 1
 EXIT_COULD_NOT = 2
-EXIT_INTERRUPTED = 130
-EXIT_OK = 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.options import EXIT_COULD_NOT
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-_WIDE = 160
-"""Columns where nobody's terminal says how many: wide enough that a table does not fold paths and times."""
+_WIDE = 500
+"""Columns where no terminal says how many: a table takes what it needs, and no path is folded."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -26,9 +28,16 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else _WIDE)
 
 
-def fail(error: PenstockError) -> int:
-    sys.stderr.write(f"penstock: {error.code.value}: {error.message}\n")
-    return 2
+def fail(error: PenstockError, *, json: bool = False) -> int:
+    """Say why on standard error: a sentence, or the same facts as JSON."""
+    text = _json_text({"error": error.as_dict()}) if json else f"penstock: {error.code.value}: {error.message}"
+    sys.stderr.write(f"{text}\n")
+    return EXIT_COULD_NOT
+
+
+def discard_output() -> None:
+    """Nobody takes what is printed: let the rest go nowhere, so that nothing fails once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -42,7 +51,10 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
         drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in body:
         drawn.add_row(*(_cell(value) for value in row))
-    console().print(drawn)
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(drawn)
+    sys.stdout.write(captured.get())  # not by rich, which leaves the program if nobody takes it
 
 
 def _cell(value: Any) -> str:
@@ -58,7 +70,13 @@ def _cell(value: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(f"{_json_text(value)}\n")
+
+
+def _json_text(value: Any) -> str:
+    """One line; characters as they are only where the reader expects UTF-8."""
+    utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return json.dumps(value, ensure_ascii=not utf8, default=str)
 
 
 def progress() -> Progress:
@@ -93,6 +111,10 @@ def bytes_text(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
+def many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def text_or_none(data: bytes) -> str | None:
     """The bytes as text if a person can read them; None otherwise."""
     try:
@@ -100,3 +122,10 @@ def text_or_none(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if all(character.isprintable() or character in "\t\n\r" for character in text) else None
+
+
+def on_one_line(text: str) -> str:
+    """Text from a message, safe on a terminal: what does not print, and every line end, is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

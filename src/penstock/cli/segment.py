@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.output import bytes_text, console, print_json, progress, table, time_text
+from penstock.cli.output import bytes_text, many, print_json, progress, table, time_text
 from penstock.cli.show import as_json, print_record
-from penstock.core.errors import InvalidRequest
+from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Place, parse_place
+from penstock.core.places import Place, parse_places
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
@@ -32,27 +35,30 @@ Raw = Annotated[bool, typer.Option("--raw", help="Messages are any bytes, not Pe
 
 
 def _paths(targets: list[str], data: Path) -> list[Path]:
-    """Files as they are, directories searched, topics looked up."""
+    """Files as they are, directories searched, topics looked up; each once, however often it is named."""
+    found = [path for target in targets for path in _target_paths(target, data)]
+    return list({path.absolute(): path for path in found}.values())
+
+
+def _target_paths(target: str, data: Path) -> Sequence[Path]:
     from penstock.storage.readers import DataReader
     from penstock.storage.verify import segment_paths
 
-    found: list[Path] = []
-    for target in targets:
-        path = Path(target)
-        if path.is_dir():
-            found += segment_paths(path)
-        elif path.exists():
-            found.append(path)
-        elif data.is_dir():
-            for folder in DataReader(data).topic(TopicName.parse(target)).paths:
-                found += segment_paths(folder)
-        else:
-            raise InvalidRequest(
-                f"{target}: no such file or directory, and {data} is no data directory to look it up in"
-            )
-    if not found:
-        raise InvalidRequest(f"no segments in {', '.join(targets)}")
-    return found
+    path = Path(target)
+    if path.is_dir():
+        found = segment_paths(path)
+        if not found and not (path / "store.json").exists():
+            raise InvalidRequest(f"there are no segments in {target}")
+        return found
+    if path.is_file():
+        return [path]
+    if path.exists():
+        raise InvalidRequest(f"{target} is neither a file nor a directory")
+    try:
+        topic = DataReader(data).topic(TopicName.parse(target))
+    except PenstockError as error:
+        raise InvalidRequest(f"{target} is no file or directory, and no topic: {error.message}") from None
+    return [each for folder in topic.paths for each in segment_paths(folder)]
 
 
 @app.command("ls")
@@ -96,23 +102,20 @@ def dump(
 
     Example: `penstock segment dump 00000000000000000000.seg --type 'order.*' --limit 10`
     """
-    start, stop = parse_place(from_), parse_place(to) if to else None
-    shown, bad = 0, 0
-    errors = console(stderr=True)
+    start, stop = parse_places(from_, to)
+    from penstock.storage.disk import OsDisk
+    from penstock.storage.readers import file_records
+
+    shown, bad = 0, False
     for path in _paths(targets, data):
-        for item in _records(path, raw=raw):
+        for item in _between(file_records(OsDisk(), path, raw=raw), start, stop):
             if isinstance(item, str):
-                bad += 1
-                errors.print(f"{path}: {item}", markup=False)
+                bad = True
+                sys.stderr.write(f"penstock: {path}: {item}\n")
                 continue
-            if _before(item, start) or (type_ is not None and not fnmatchcase(item.message.type, type_)):
+            if type_ is not None and not fnmatchcase(item.message.type, type_):
                 continue
-            if stop is not None and not _before(item, stop):
-                break
-            if json:
-                print_json(_raw_json(item) if raw else as_json(item))
-            else:
-                print_record(item)
+            _print(item, raw=raw, json=json)
             shown += 1
             if shown == limit:
                 raise typer.Exit(opt.EXIT_FINDINGS if bad else opt.EXIT_OK)
@@ -120,32 +123,28 @@ def dump(
         raise typer.Exit(opt.EXIT_FINDINGS)
 
 
+def _between(items: Iterable[Record | str], start: Place, stop: Place | None) -> Iterator[Record | str]:
+    from penstock.storage.readers import lies_before
+
+    for item in items:
+        if not isinstance(item, str):
+            if stop is not None and not lies_before(item, stop):
+                return
+            if lies_before(item, start):
+                continue
+        yield item
+
+
+def _print(record: Record, *, raw: bool, json: bool) -> None:
+    if json:
+        print_json(_raw_json(record) if raw else as_json(record))
+    else:
+        print_record(record)
+
+
 def _raw_json(record: Record) -> dict[str, Any]:
     kept = ("id", "publish_time", "type", "payload", "payload_base64")
-    return {name: value for name, value in as_json(record).items() if name in kept}
-
-
-def _records(path: Path, *, raw: bool) -> Iterator[Record | str]:
-    """Good records, and in between a sentence for each thing that is not one."""
-    from penstock.storage.disk import OsDisk
-    from penstock.storage.readers import file_records
-
-    return file_records(OsDisk(), path, raw=raw)
-
-
-def _before(record: Record, place: Place) -> bool:
-    """Whether a record lies before a place."""
-    match place:
-        case AtOffset(offset):
-            return record.offset < offset
-        case AtTime(unix_ms):
-            return record.publish_time_ms < unix_ms
-        case AtId(value):
-            return record.id < value
-        case Earliest():
-            return False
-        case _:
-            return True
+    return {"number": record.offset} | {name: value for name, value in as_json(record).items() if name in kept}
 
 
 @app.command()
@@ -163,39 +162,39 @@ def verify(
     Example: `penstock segment verify penstock-data --json`
     """
     paths = _paths(targets, data)
-    reports = list(_verified(paths, raw=raw, jobs=jobs or os.cpu_count() or 1))
+    reports = _verified(paths, raw=raw, jobs=jobs or os.cpu_count() or 1)
+    from penstock.storage.disk import OsDisk
     from penstock.storage.verify import verify_sequence
 
     problems = [problem for report in reports for problem in report.problems]
-    problems += verify_sequence(reports)
-    if json:
-        _print_json(reports, problems)
-    else:
-        _print_table(reports, problems)
+    problems += verify_sequence(OsDisk(), reports)
+    with contextlib.suppress(BrokenPipeError):  # `verify | head` still has findings, or has not
+        (_print_json if json else _print_table)(reports, problems)
     if problems:
         raise typer.Exit(opt.EXIT_FINDINGS)
 
 
-def _verified(paths: list[Path], *, raw: bool, jobs: int) -> Iterator[Report]:
+def _verified(paths: list[Path], *, raw: bool, jobs: int) -> list[Report]:
     """The kernels release the GIL, so threads are enough."""
     from penstock.storage.disk import OsDisk
-    from penstock.storage.verify import verify_segment
+    from penstock.storage.verify import verify_if_there
 
-    total = sum(path.stat().st_size for path in paths)
+    interrupted = threading.Event()
     with progress() as bar, ThreadPoolExecutor(jobs) as pool:
-        task = bar.add_task("verifying", total=total)
+        task = bar.add_task("verifying", total=sum(path.stat().st_size for path in paths if path.exists()))
 
         def advance(count: int) -> None:
+            if interrupted.is_set():
+                raise InterruptedError
             bar.advance(task, count)
 
-        started = [pool.submit(verify_segment, OsDisk(), path, raw=raw, progress=advance) for path in paths]
+        started = [pool.submit(verify_if_there, OsDisk(), path, raw=raw, progress=advance) for path in paths]
         try:
-            for _ in as_completed(started):
-                pass
-        except KeyboardInterrupt:
+            return [report for each in started if (report := each.result()) is not None]
+        except BaseException:
+            interrupted.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        yield from (each.result() for each in started)
 
 
 def _print_json(reports: list[Report], problems: list[Problem]) -> None:
@@ -220,9 +219,5 @@ def _print_table(reports: list[Report], problems: list[Problem]) -> None:
     for report in reports:
         if report.torn_bytes and not any(problem.path == report.path for problem in report.problems):
             typer.echo(f"{report.path}: {report.torn_bytes} bytes of an unfinished write, cut at the next opening")
-    verdict = _many(len(problems), "finding") if problems else "clean"
-    typer.echo(f"{_many(len(reports), 'segment')}, {_many(records, 'record')}, {bytes_text(size)}: {verdict}")
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    verdict = many(len(problems), "finding") if problems else "clean"
+    typer.echo(f"{many(len(reports), 'segment')}, {many(records, 'record')}, {bytes_text(size)}: {verdict}")

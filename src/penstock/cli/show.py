@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
+import json
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from penstock.cli.output import console, text_or_none, time_text
+from penstock.cli.output import on_one_line, text_or_none, time_text
 from penstock.core.ids import format_id
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
 
-PAYLOAD_CHARS_SHOWN = 2000
+PAYLOAD_CHARS_SHOWN: Final = 2000
+_BOLD, _DIM, _CYAN = 1, 2, 36
+"""As a terminal calls them."""
 
 
 def as_json(record: Record) -> dict[str, Any]:
@@ -42,38 +47,49 @@ def _bytes_field(name: str, data: bytes) -> dict[str, str]:
         return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
-def print_record(record: Record) -> None:
+def print_record(record: Record, *, partition: int | None = None) -> None:
     """A head line, then attributes, then the payload: pretty if it is text, in hex if it is not."""
-    from rich.markup import escape
+    lines = [_head(record, partition)]
+    attributes = record.message.attributes.items()
+    lines += [_styled(f"    {on_one_line(name)}: {on_one_line(value)}", _DIM) for name, value in attributes]
+    # JSON made pretty may hold characters that its text had escaped.
+    lines += [f"    {on_one_line(line.expandtabs())}" for line in _pretty(record.message.payload).splitlines()]
+    sys.stdout.write("\n".join(lines) + "\n")
 
+
+def _head(record: Record, partition: int | None) -> str:
     message = record.message
-    head = [f"[bold]{record.offset}[/bold]", time_text(record.publish_time_ms), format_id(record.id)]
+    place = f"{record.offset}" if partition is None else f"{partition}:{record.offset}"
+    words = [_styled(place, _BOLD), time_text(record.publish_time_ms), format_id(record.id)]
     if message.type:
-        head.append(f"[cyan]{escape(message.type)}[/cyan]")
+        words.append(_styled(on_one_line(message.type), _CYAN))
     if message.key is not None:
-        head.append(f"key={escape(short(message.key))}")
+        words.append(f"key={short(message.key)}")
     if message.schema is not None:
-        head.append(f"schema={message.schema.id}/{message.schema.version}")
+        words.append(f"schema={message.schema.id}/{message.schema.version}")
     if message.producer_name or message.producer_id:
-        head.append(f"producer={escape(message.producer_name)}#{message.producer_id} request={message.request_id}")
-    out = console()
-    out.print("  ".join(head))
-    for name, value in message.attributes.items():
-        out.print(f"    {escape(name)}: {escape(value)}", style="dim")
-    sys.stdout.flush()
-    for line in _pretty(message.payload).splitlines():
-        sys.stdout.write(f"    {line}\n")
+        name = on_one_line(message.producer_name)
+        words.append(f"producer={name}#{message.producer_id} request={message.request_id}")
+    return "  ".join(words)
+
+
+def _styled(text: str, code: int) -> str:
+    """By hand: a million messages are not to wait for a layout engine."""
+    return f"\033[{code}m{text}\033[0m" if _in_color() else text
+
+
+@functools.cache
+def _in_color() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def _pretty(payload: bytes) -> str:
-    import json
-
     text = text_or_none(payload)
     if text is None:
         shown = payload[: PAYLOAD_CHARS_SHOWN // 3]
         return f"{shown.hex(' ')}{' ...' if len(shown) < len(payload) else ''}  ({len(payload)} bytes)"
     if text[:1] in ("{", "["):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     if len(text) > PAYLOAD_CHARS_SHOWN:
         return f"{text[:PAYLOAD_CHARS_SHOWN]} ... ({len(payload)} bytes)"
@@ -83,5 +99,5 @@ def _pretty(payload: bytes) -> str:
 def short(data: bytes, size: int = 40) -> str:
     """Bytes on part of a line."""
     text = text_or_none(data)
-    shown = data.hex() if text is None else text.replace("\n", "\\n")
+    shown = data.hex() if text is None else on_one_line(text)
     return shown if len(shown) <= size else f"{shown[: size - 3]}..."

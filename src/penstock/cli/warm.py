@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from penstock.cli import options as opt
+from penstock.cli.output import print_json
+from penstock.core.errors import StorageFailed
 
-def warm() -> None:
+
+def warm(json: opt.Json = False) -> None:
     """Compile the kernels now, so that nothing waits for it later.
 
     Use it when you build an image. Set PENSTOCK_KERNEL_CACHE to choose where they are kept; the directory may be
@@ -15,6 +19,11 @@ def warm() -> None:
     """
     from penstock.record import kernel_cache, kernels  # noqa: F401 - importing the kernels is what registers them
 
-    seconds = kernel_cache.prepare()
-    state = f"compiled in {seconds:.1f} s" if seconds else "already there"
-    typer.echo(f"kernels {state}: {kernel_cache.directory()}")
+    seconds = kernel_cache.prepare() if kernel_cache.directory() is not None else 0.0
+    place = kernel_cache.directory()
+    if place is None:
+        raise StorageFailed(f"the kernels are kept nowhere: set {kernel_cache.ENVIRONMENT} to a directory to keep them")
+    if json:
+        print_json({"directory": str(place), "compiled": bool(seconds), "seconds": round(seconds, 3)})
+    else:
+        typer.echo(f"kernels {f'compiled in {seconds:.1f} s' if seconds else 'already there'}: {place}")

@@ -77,12 +77,11 @@ def _parse_time(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def check_order(start: Place, stop: Place) -> None:
-    """Raise `InvalidRequest` if nothing can lie between two places, whatever the log holds."""
-    match start, stop:
+def parse_places(start: str, stop: str | None) -> tuple[Place, Place | None]:
+    """Where to begin and where to stop. Raises `InvalidRequest` if nothing can lie between, whatever the log holds."""
+    first, last = parse_place(start), None if stop is None else parse_place(stop)
+    match first, last:
         case (AtOffset(one), AtOffset(other)) | (AtTime(one), AtTime(other)) | (AtId(one), AtId(other)):
-            empty = one > other  # type: ignore[operator]  # both of one kind
-        case _:
-            empty = False
-    if empty:
-        raise InvalidRequest("there is nothing to read: the start lies behind the stop")
+            if one > other:  # type: ignore[operator]  # both of one kind
+                raise InvalidRequest(f"nothing lies between {start} and {stop}: the start comes after the stop")
+    return first, last

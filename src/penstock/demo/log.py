@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import InvalidRequest
+from penstock.core.errors import InvalidRequest, StorageFailed
 from penstock.core.names import TopicName
 from penstock.demo.writer import order
 from penstock.record.block import Block
@@ -44,9 +45,9 @@ class Result:
 
 
 def run(messages: int, *, keep: Path | None, say: Callable[[str], None]) -> Result:
-    """Raises `InvalidRequest` if `keep` is a directory with something in it."""
-    if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise InvalidRequest(f"{keep} is not empty: choose a new directory")
+    """Raises `InvalidRequest` if `keep` is there already, unless as an empty directory."""
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise InvalidRequest(f"{keep} is there already: choose a new directory")
     prepare(say=say)
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")) if keep is None else keep
@@ -92,9 +93,18 @@ class _Rate:
         return (last - first) / max(ended - began, 1e-9)
 
 
-def _writer(root: Path, first: int, count: int) -> subprocess.Popen[str]:
+@contextmanager
+def _writer(root: Path, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
+    """A writer that is gone at the end, however that comes; Ctrl-C reaches it through us alone."""
     command = [sys.executable, "-m", "penstock.demo.writer", str(root), str(_TOPIC), str(first), str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as writer:  # noqa: S603
+        try:
+            yield writer
+        except BaseException:
+            writer.kill()
+            raise
+    if writer.returncode not in (0, -signal.SIGKILL):
+        raise StorageFailed(f"the writer ended with exit code {writer.returncode}: see what it said above")
 
 
 def _acknowledged(writer: subprocess.Popen[str]) -> Iterator[int]:
@@ -107,13 +117,10 @@ def _acknowledged(writer: subprocess.Popen[str]) -> Iterator[int]:
 def _write_and_kill(root: Path, messages: int, kill_at: int, result: Result) -> int:
     acknowledged, clock = 0, _Rate()
     with _writer(root, 0, messages) as writer:
-        try:
-            for acknowledged in _acknowledged(writer):
-                clock.saw(acknowledged)
-                if acknowledged >= kill_at:
-                    writer.kill()
-        finally:
-            writer.kill()
+        for acknowledged in _acknowledged(writer):
+            clock.saw(acknowledged)
+            if acknowledged >= kill_at:
+                writer.kill()
     rate = clock.rate
     result.note(
         "written, acknowledged, killed", f"{acknowledged:,} messages ({rate:,.0f}/s)", acknowledged=acknowledged
@@ -166,7 +173,7 @@ def _wrong_in(block: Block, first: int) -> int:
 def _verify(root: Path, messages: int, result: Result) -> None:
     began = time.monotonic()
     reports = [verify_segment(OsDisk(), path) for path in segment_paths(root)]
-    problems = [problem for report in reports for problem in report.problems] + verify_sequence(reports)
+    problems = [problem for report in reports for problem in report.problems] + verify_sequence(OsDisk(), reports)
     records, size = sum(report.records for report in reports), sum(report.size for report in reports)
     speed = size / (time.monotonic() - began) / 1e9
     result.note("verified", f"{records:,} checksums in {len(reports)} segments, {speed:.1f} GB/s", verified=records)

@@ -7,8 +7,10 @@ Every line it prints is a promise: `FIRST LAST OFFSET` means that orders FIRST t
 
 from __future__ import annotations
 
+import os
 import sys
 
+from penstock.core.errors import PenstockError
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
@@ -33,7 +35,19 @@ def order(number: int) -> Message:
     )
 
 
-def main() -> None:
+def main() -> int:
+    """0 when all is written, 2 when it cannot be."""
+    try:
+        _write()
+    except PenstockError as error:
+        sys.stderr.write(f"penstock: {error.code.value}: {error.message}\n")
+        return 2
+    except BrokenPipeError:  # nobody listens any more: the demo has been killed
+        os._exit(2)
+    return 0
+
+
+def _write() -> None:
     root, topic, first, count = sys.argv[1], TopicName.parse(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     with Store.open(root) as store:
         for start in range(first, first + count, BATCH):
@@ -43,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

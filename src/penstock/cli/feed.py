@@ -1,0 +1,97 @@
+"""Messages from a stream of bytes: lines as they arrive, gathered into blocks. Memory is bounded by the limits."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import UnsupportedOperation
+from typing import BinaryIO, Final
+
+from penstock.core.errors import PayloadTooLarge
+from penstock.core.limits import MIB
+
+_READ_BYTES: Final = 1 * MIB
+_GROUP_BYTES: Final = 1 * MIB
+"""What one block gathers while more is there: enough that the sync, not the block, is what is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a block and a message may hold."""
+
+    block_bytes: int
+    record_bytes: int
+    """Of a message, its payload aside: type, key and attributes are the same for all."""
+    payload_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.line_bytes < 0:
+            raise PayloadTooLarge(
+                f"type, key and attributes take {self.record_bytes} bytes with the rest of a record: a block of this"
+                f" topic has at most {self.block_bytes}"
+            )
+
+    @property
+    def line_bytes(self) -> int:
+        return min(self.payload_bytes, self.block_bytes - self.record_bytes)
+
+    def check(self, payload: bytes, what: str) -> None:
+        if len(payload) > self.line_bytes:
+            raise PayloadTooLarge(f"{what} is too large: a message has at most {self.line_bytes} bytes")
+
+
+def whole(source: BinaryIO, room: Room) -> Iterator[list[bytes]]:
+    """All of the input as one message."""
+    payload = source.read(room.line_bytes + 1)
+    room.check(payload, "the input")
+    yield [payload]
+
+
+def groups(source: BinaryIO, room: Room, *, count_max: int) -> Iterator[list[bytes]]:
+    """The lines, in groups that fit into a block each. A group ends where nothing more has arrived, so that a slow
+    stream is stored as it comes."""
+    group: list[bytes] = []
+    size, number = 0, 0
+    for line in _lines(source, room.line_bytes):
+        if group and (line is None or not _fits(group, size, line, room, count_max)):
+            yield group
+            group, size = [], 0
+        if line is None:
+            continue
+        number += 1
+        room.check(line, f"line {number}")
+        group.append(line)
+        size += room.record_bytes + len(line)
+    if group:
+        yield group
+
+
+def _fits(group: list[bytes], size: int, line: bytes, room: Room, count_max: int) -> bool:
+    grown = size + room.record_bytes + len(line)
+    return len(group) < count_max and grown <= min(_GROUP_BYTES, room.block_bytes) and len(line) <= room.line_bytes
+
+
+def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
+    """Each line without its end; None where no more of the input is there yet.
+
+    Of a line that is too long no more is kept than shows that it is.
+    """
+    rest = b""
+    while data := source.read1(_READ_BYTES):  # type: ignore[attr-defined]  # of every buffered reader
+        *complete, rest = (rest + data).split(b"\n")
+        yield from (line.removesuffix(b"\r") for line in complete)
+        if len(rest) > line_bytes + 1:
+            break
+        if not _is_ready(source):
+            yield None
+    if rest:
+        yield rest
+
+
+def _is_ready(source: BinaryIO) -> bool:
+    """Whether reading would not wait."""
+    try:
+        return bool(select.select([source], [], [], 0)[0])
+    except (UnsupportedOperation, ValueError):  # a buffer in memory
+        return True

@@ -1,0 +1,97 @@
+"""The commands, run in this process for breadth and as a user runs them where the process itself matters."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.kit import Fill, Outcome, Run, Start, child_environment
+
+from penstock.cli.app import run
+from penstock.core.names import TopicName
+from penstock.record.block import Draft
+from penstock.record.message import Message
+from penstock.storage.store import Store
+
+DEADLINE_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test in a directory of its own, where `penstock-data` is the default data directory."""
+    place = tmp_path / "home"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.delenv("PENSTOCK_DATA", raising=False)
+    return place
+
+
+@pytest.fixture
+def here(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in this process."""
+
+    def call(*arguments: str | Path, given: bytes = b"", **_: Any) -> Outcome:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        capsysbinary.readouterr()
+        code = run([str(argument) for argument in arguments])
+        out, err = capsysbinary.readouterr()
+        return Outcome(code, out, err.decode())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return child_environment(tmp_path_factory)
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Start:
+    """Start a command as a process of its own."""
+
+    def call(*arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen(command, **{"env": environment, **pipes, **options})
+
+    return call
+
+
+@pytest.fixture
+def apart(start: Start) -> Run:
+    """Run a command in a process of its own."""
+
+    def call(*arguments: str | Path, given: bytes = b"", **options: Any) -> Outcome:
+        with start(*arguments, **options) as process:
+            out, err = process.communicate(given, timeout=DEADLINE_SECONDS)
+        return Outcome(process.returncode, out or b"", err.decode())
+
+    return call
+
+
+@pytest.fixture
+def fill(home: Path) -> Fill:
+    """A data directory with a topic and these messages in it."""
+
+    def call(messages: Sequence[Message | bytes] = (), *, topic: str = "orders", partitions: int = 1) -> Path:
+        made = [each if isinstance(each, Message) else Message(payload=each, type="t") for each in messages]
+        with Store.open(home / "penstock-data", create=True) as store:
+            name = TopicName.parse(topic)
+            store.create_topic(name, partitions=partitions)
+            if made:
+                store.append(name, Draft.of(made))
+        return home / "penstock-data"
+
+    return call
+
+
+@pytest.fixture
+def segment(fill: Fill) -> Path:
+    """The one segment of a topic with ten messages."""
+    (found,) = fill([b"message %d" % number for number in range(10)]).rglob("*.seg")
+    return found

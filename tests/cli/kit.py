@@ -1,0 +1,74 @@
+"""What the fixtures of this room are, for those who take them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from penstock.record import kernel_cache, kernels  # noqa: F401 - importing the kernels is what registers them
+from penstock.record.message import Message
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended, and what it said."""
+
+    code: int
+    raw: bytes
+    """Standard output as it was written."""
+    err: str
+
+    @property
+    def out(self) -> str:
+        return self.raw.decode(errors="replace")
+
+    @property
+    def rows(self) -> list[Any]:
+        return [json.loads(line) for line in self.raw.splitlines()]
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.err)["error"]
+
+    def refused(self, *words: str) -> None:
+        """One sentence on standard error that says so, nothing on standard output, exit code 2."""
+        assert (self.code, self.out) == (2, "")
+        assert len(self.err.splitlines()) == 1, self.err
+        assert self.err.startswith("penstock: ")
+        for word in words:
+            assert word in self.err
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str | Path, given: bytes = b"", **options: Any) -> Outcome: ...
+
+
+class Start(Protocol):
+    def __call__(self, *arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]: ...
+
+
+class Fill(Protocol):
+    def __call__(
+        self, messages: Sequence[Message | bytes] = (), *, topic: str = "orders", partitions: int = 1
+    ) -> Path: ...
+
+
+def contents(root: Path) -> dict[Path, tuple[bytes, int]]:
+    """Every file below a directory, with its bytes and when it was last changed."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in root.rglob("*") if path.is_file()}
+
+
+def child_environment(temporary: pytest.TempPathFactory) -> dict[str, str]:
+    """For child processes: as a user has it, with kernels and bytecode kept, so that each starts in a second."""
+    kernel_cache.load_all()
+    kept = {name: value for name, value in os.environ.items() if name not in ("PENSTOCK_DATA", "PYTHONUNBUFFERED")}
+    if kept.pop("PYTHONDONTWRITEBYTECODE", None):
+        kept["PYTHONPYCACHEPREFIX"] = str(temporary.getbasetemp().parent / "bytecode")
+    return kept

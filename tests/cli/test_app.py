@@ -1,0 +1,241 @@
+"""What all commands have in common: help, versions, errors, exit codes, pipes that break."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.cli.kit import Fill, Run, Start
+
+import penstock
+from penstock.cli import app as application
+from penstock.cli import output
+from penstock.cli.app import run
+from penstock.record.message import Message
+
+COMMANDS = [
+    "log create",
+    "log append",
+    "log read",
+    "log info",
+    "segment ls",
+    "segment dump",
+    "segment verify",
+    "bench log",
+    "warm",
+    "demo",
+]
+HEAVY = ["numba", "llvmlite", "numpy", "pyarrow", "sqlalchemy", "msgspec"]
+
+
+def leaves(command: Any, name: str = "") -> Iterator[str]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield name
+    for each, child in (below or {}).items():
+        yield from leaves(child, f"{name} {each}".strip())
+
+
+def test_the_commands_are_these() -> None:
+    assert sorted(leaves(typer.main.get_command(application.app))) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(here: Run, command: str) -> None:
+    shown = here(*command.split(), "--help")
+    assert shown.code == 0
+    assert "Example" in shown.out
+    assert f"penstock {command}" in " ".join(shown.out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("group", [(), ("log",), ("segment",), ("bench",)])
+def test_a_group_alone_shows_what_it_can_do_and_is_not_done(here: Run, group: tuple[str, ...]) -> None:
+    shown = here(*group)
+    assert shown.code == 2
+    assert "Usage: penstock" in shown.out + shown.err
+
+
+def test_the_version_is_the_packages(here: Run) -> None:
+    assert (here("--version").code, here("--version").out) == (0, f"penstock {penstock.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["log", "nonsense"], "No such command 'nonsense'"),
+        (["log", "read"], "Missing argument"),
+        (["log", "read", "orders", "--nonsense"], "No such option"),
+        (["log", "read", "orders", "--limit", "0"], "--limit"),
+        (["log", "read", "orders", "--limit", "few"], "--limit"),
+        (["log", "create", "orders", "--partitions", "many"], "--partitions"),
+        (["segment", "verify", "x", "--jobs", "0"], "--jobs"),
+        (["bench", "log", "--megabytes", "0"], "--megabytes"),
+        (["bench", "log", "--megabytes", "1000000"], "--megabytes"),
+        (["demo", "--messages", "1"], "--messages"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(here: Run, home: Path, arguments: list[str], words: str) -> None:
+    shown = here(*arguments)
+    assert (shown.code, shown.out) == (2, "")
+    assert words in shown.err
+    assert "--help" in shown.err or "-h" in shown.err
+    assert list(home.iterdir()) == []
+
+
+def test_an_error_is_a_sentence_with_its_code(here: Run) -> None:
+    here("log", "info", "--data", "nowhere").refused(
+        "INVALID_REQUEST: ", "nowhere is not a Penstock data directory", "penstock log create"
+    )
+
+
+def test_an_error_is_json_where_json_is_asked_for(here: Run, fill: Fill) -> None:
+    fill([b"a"])
+    shown = here("log", "read", "orders", "--from", "7", "--json")
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.error["code"] == "OFFSET_OUT_OF_RANGE"
+    assert "offset 7 is not in the log" in shown.error["message"]
+    assert shown.error["details"] == {"offset": 7, "first_offset": 0, "next_offset": 1}
+
+
+@pytest.mark.parametrize(
+    "command", [["log", "info"], ["log", "read", "orders"], ["segment", "verify", "penstock-data"]]
+)
+def test_what_the_system_refuses_is_a_sentence_too(
+    here: Run, fill: Fill, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    root = fill([b"a"])
+
+    def refuse(*_: object) -> Any:
+        raise PermissionError(13, "Permission denied", str(root / "topics"))
+
+    monkeypatch.setattr("os.listdir", refuse)
+    monkeypatch.setattr("os.scandir", refuse)
+    here(*command).refused("STORAGE_FAILED", "penstock-data/topics", "Permission denied")
+
+
+def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(application, "app", broken)
+    with pytest.raises(ZeroDivisionError):
+        run(["log", "info"])
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, typer.Abort])
+def test_an_interrupted_command_says_130(monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise stop
+
+    monkeypatch.setattr(application, "app", interrupted)
+    assert run(["log", "info"]) == 130
+
+
+def python(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+
+
+BLOCKED = """
+import sys
+for name in {names!r}:
+    sys.modules[name] = None
+from penstock.cli.app import run
+code = run({arguments!r})
+print([name for name in {heavy!r} if sys.modules.get(name)])
+sys.exit(code)
+"""
+
+
+def blocked(names: list[str], *arguments: str) -> str:
+    """A Python program that runs a command where some packages are not installed."""
+    return BLOCKED.format(names=names, arguments=list(arguments), heavy=HEAVY)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["log", "read", "--help"]])
+def test_help_needs_nothing_heavy_and_loads_nothing_heavy(environment: dict[str, str], arguments: list[str]) -> None:
+    assert python(blocked([], *arguments), environment).stdout.splitlines()[-1] == "[]"
+    assert python(blocked(HEAVY, *arguments), environment).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("numba", ["log", "create", "orders"]),
+        ("numba", ["segment", "verify", "."]),
+        ("numpy", ["warm"]),
+        ("sqlalchemy", ["log", "append", "orders"]),
+        ("msgspec", ["demo"]),
+    ],
+)
+def test_a_missing_extra_is_named_with_how_to_get_it(
+    environment: dict[str, str], home: Path, name: str, arguments: list[str]
+) -> None:
+    done = python(blocked([name], *arguments), environment)
+    assert done.returncode == 2
+    assert done.stderr == f"penstock: this needs the package '{name}': pip install 'penstock[server]'\n"
+    assert list(home.iterdir()) == []
+
+
+def test_a_module_of_our_own_that_is_missing_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError(name="penstock.storage.nonsense")
+
+    monkeypatch.setattr(application, "app", broken)
+    with pytest.raises(ModuleNotFoundError):
+        run(["log", "info"])
+
+
+def test_output_into_head_ends_quietly(start: Start, fill: Fill) -> None:
+    fill([b"x" * 1000 for _ in range(2000)])
+    for options in ([], ["--json"], ["--payload"]):
+        with start("log", "read", "orders", *options) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(60) == 0
+            assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_output_that_cannot_be_written_is_not_lost_in_silence(apart: Run, fill: Fill) -> None:
+    fill([b"x"])
+    with Path("/dev/full").open("wb") as full:
+        done = apart("log", "read", "orders", stdout=full)
+    assert done.code == 2
+    assert done.err.startswith("penstock: DISK_FULL: ")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_messages_are_shown_where_the_terminal_knows_only_ascii(
+    apart: Run, environment: dict[str, str], fill: Fill
+) -> None:
+    fill([Message(payload='{"price": "5 €", "bad": "\\ud800"}'.encode(), type="Größe")])
+    limited = environment | {"PYTHONIOENCODING": "ascii"}
+    for options in ([], ["--json"]):
+        done = apart("log", "read", "orders", *options, env=limited)
+        assert (done.code, done.err) == (0, "")
+        assert "20ac" in done.out
+        assert "Gr" in done.out
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 30, "3.0 GiB"), (5 << 50, "5120.0 TiB")]
+)
+def test_sizes_are_shown_in_the_unit_that_fits(size: int, text: str) -> None:
+    assert output.bytes_text(size) == text
+
+
+@pytest.mark.parametrize(("ms", "text"), [(0, "1970-01-01T00:00:00.000Z"), (-1, "1969-12-31T23:59:59.999Z")])
+def test_times_are_shown_in_utc_with_milliseconds(ms: int, text: str) -> None:
+    assert output.time_text(ms) == text
+
+
+def test_a_time_that_no_calendar_holds_is_shown_as_a_number() -> None:
+    assert output.time_text(2**62) == f"{2**62} ms"

@@ -1,0 +1,244 @@
+"""The documentation is true: what it names exists, what exists is named, and what it tells to run runs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer
+from tests.cli.kit import child_environment
+
+from penstock.cli.app import app
+from penstock.core import errors, limits
+from penstock.core.errors import Code, PenstockError
+from penstock.core.limits import Limits
+
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+CLASSES: Final = {
+    each.code: each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, PenstockError)
+}
+
+
+def rows(page: Path) -> dict[str, list[str]]:
+    """The rows of all tables of a page, by what stands first in them."""
+    found = {}
+    for line in page.read_text().splitlines():
+        if line.startswith("| `"):
+            first, *rest = (cell.strip() for cell in line.strip("|").split("|"))
+            found[first.strip("`")] = rest
+    return found
+
+
+def blocks(page: Path, language: str, *, below: str = "") -> list[str]:
+    """The code blocks of a page in a language, from a heading on up to the next of its rank."""
+    text = page.read_text()
+    if below:
+        text = re.split(r"^## ", text.split(f"## {below}\n", 1)[1], flags=re.MULTILINE)[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+# errors and limits
+
+
+def test_every_error_code_has_a_row_and_every_row_a_code() -> None:
+    assert list(rows(DOCS / "errors.md")) == [code.value for code in Code]
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_an_error_row_says_whether_trying_again_helps_and_what_to_do(code: Code) -> None:
+    meaning, again, todo = rows(DOCS / "errors.md")[code.value]
+    assert again == ("yes" if CLASSES[code].retriable else "no")
+    assert len(meaning) > 10
+    assert len(todo) > 5
+
+
+def documented(source: Path) -> Iterator[tuple[str, str]]:
+    """Every name of a module or of its classes that has a text below it, and the text on one line."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        body = getattr(node, "body", None)
+        for one, other in pairwise(body) if isinstance(body, list) else ():
+            match one, other:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    yield name, " ".join(text.split())
+
+
+REASONS: Final = dict(documented(Path(str(limits.__file__))))
+CONSTANTS: Final = [name for name in vars(limits) if re.fullmatch(r"[A-Z][A-Z_]*_(MAX|CEILING)", name)]
+SETTINGS: Final = [field.name for field in fields(Limits)]
+
+
+def shown(value: int) -> set[str]:
+    """The ways to write a number of bytes, milliseconds or things."""
+    units = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "days": 86_400_000}
+    return {f"{value:,}"} | {f"{value // size:,} {unit}" for unit, size in units.items() if not value % size}
+
+
+def test_the_limits_of_the_page_are_the_limits_there_are() -> None:
+    assert len(CONSTANTS) > 10
+    assert sorted(rows(DOCS / "limits.md")) == sorted(CONSTANTS + SETTINGS)
+
+
+@pytest.mark.parametrize("name", CONSTANTS + SETTINGS)
+def test_a_limit_has_its_value_and_its_reason_on_the_page(name: str) -> None:
+    value, reason = rows(DOCS / "limits.md")[name]
+    assert value in shown(getattr(Limits() if name in SETTINGS else limits, name))
+    assert reason == REASONS[name]
+
+
+# commands
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command of the tree that does something, by its full name."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield " ".join(words), command
+    for name, child in (below or {}).items():
+        yield from commands(child, (*words, name))
+
+
+COMMANDS: Final = dict(commands(typer.main.get_command(app), ("penstock",)))
+
+
+def test_every_command_has_a_section_and_every_section_a_command() -> None:
+    headings = re.findall(r"^## (.*)$", (DOCS / "commands.md").read_text(), flags=re.MULTILINE)
+    assert sorted(headings) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_documented_with_its_purpose_and_an_example(name: str) -> None:
+    section = (DOCS / "commands.md").read_text().split(f"## {name}\n")[1].split("\n## ")[0]
+    purpose = " ".join(str(COMMANDS[name].help).split("\n\n")[0].split()).rstrip(".")
+    assert purpose[:20] in section
+    assert any(name in block for block in blocks(DOCS / "commands.md", "sh", below=name))
+
+
+def called(line: str) -> tuple[str, list[str]] | None:
+    """The command in a line of shell, and its arguments; None if it is not one of ours."""
+    words = shlex.split(line.rpartition(" | ")[2])
+    while words and "=" in words[0]:
+        del words[0]
+    words = words[: next((place for place, word in enumerate(words) if word.startswith("<")), None)]
+    if not words or words[0] != "penstock":
+        return None
+    length = next(size for size in (3, 2) if " ".join(words[:size]) in COMMANDS)
+    return " ".join(words[:length]), words[length:]
+
+
+EXAMPLES: Final = [
+    *(line for page in PAGES for block in blocks(page, "sh") for line in block.splitlines()),
+    *(line for each in COMMANDS.values() for line in re.findall(r"`([^`]*penstock [^`]*)`", str(each.help))),
+]
+OURS: Final = [line for line in EXAMPLES if called(line)]
+
+
+@pytest.mark.parametrize("line", OURS)
+def test_an_example_is_a_command_line_that_is_understood(line: str) -> None:
+    found = called(line)
+    assert found is not None
+    name, arguments = found
+    COMMANDS[name].make_context(name, arguments)
+
+
+def test_every_command_has_an_example() -> None:
+    assert {found[0] for line in OURS if (found := called(line))} == set(COMMANDS)
+
+
+# README
+
+
+def test_the_python_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks(ROOT / "README.md", "python")
+    exec(compile(block, "README.md", "exec"), {})
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == "0 1"
+    assert second == """0 order.created b'{"order": 1}'"""
+    assert third == """{'offset': [0], 'type': ['order.created'], 'value': [b'{"order": 1}']}"""
+
+
+@pytest.mark.slow
+def test_the_first_look_of_the_readme_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As it stands, but for installing what is installed already."""
+    install, *rest = blocks(ROOT / "README.md", "sh", below="A first look")
+    assert install == "pip install 'penstock[server]'\n"
+    environment = child_environment(tmp_path_factory)
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    script = "set -e\n" + "".join(rest)
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("created /default/orders", "1 message appended", '"cents": 1999', "key=customer-7", "1 record"):
+        assert words in done.stdout
+    assert done.stdout.endswith(": clean\n")
+
+
+def test_the_commands_of_dev_are_the_ones_that_are_told_of() -> None:
+    usable = set(re.findall(r"^([a-z]+)\)", (ROOT / "dev").read_text(), flags=re.MULTILINE))
+    told = {name for page in PAGES for name in re.findall(r"\./dev ([a-z]+)", page.read_text())}
+    assert told <= usable
+    assert {"demo", "test", "quick", "check", "bench", "soak"} <= told
+
+
+# links
+
+
+def anchors(page: Path) -> set[str]:
+    """What a heading is called in an address."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+LINKS: Final = [
+    (page, target)
+    for page in PAGES
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    if not re.match(r"[a-z]+:", target)
+]
+
+
+@pytest.mark.parametrize(("page", "target"), LINKS, ids=[f"{page.name}-{target}" for page, target in LINKS])
+def test_a_link_leads_somewhere(page: Path, target: str) -> None:
+    path, _, anchor = target.partition("#")
+    found = (page.parent / path).resolve() if path else page
+    assert found.exists()
+    assert not anchor or anchor in anchors(found)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == DOCS], ids=lambda page: page.name)
+def test_every_page_can_be_reached_from_the_readme(page: Path) -> None:
+    assert f"docs/{page.name}" in (ROOT / "README.md").read_text()
+
+
+# the package
+
+
+LIGHT: Final = """
+import sys
+before = set(sys.modules)
+import penstock
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))
+"""
+
+
+def test_importing_penstock_brings_in_nothing_but_penstock() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["penstock"]

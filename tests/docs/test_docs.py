@@ -78,7 +78,7 @@ def documented(source: Path) -> Iterator[tuple[str, str]]:
 
 
 REASONS: Final = dict(documented(Path(str(limits.__file__))))
-CONSTANTS: Final = [name for name in vars(limits) if re.fullmatch(r"[A-Z][A-Z_]*_(MAX|CEILING)", name)]
+CONSTANTS: Final = [name for name in vars(limits) if re.fullmatch(r"[A-Z][A-Z_]*_(MAX|CEILING|FLOOR)", name)]
 SETTINGS: Final = [field.name for field in fields(Limits)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidRequest, StorageFailed, TopicNotSupported
-from penstock.core.limits import PARTITIONS_MAX, SEGMENT_BYTES_CEILING
+from penstock.core.limits import PARTITIONS_MAX, SEGMENT_BYTES_CEILING, SEGMENT_BYTES_FLOOR
 from penstock.core.names import TopicName
 from penstock.core.offsets import OFFSET_MAX, Offset
 from penstock.storage.topics import (
@@ -31,7 +31,7 @@ retentions = st.builds(Retention, age_ms=bounds, bytes=bounds, count=bounds)
 
 @st.composite
 def topic_settings(draw: st.DrawFn) -> TopicSettings:
-    segment = draw(st.none() | st.integers(1, SEGMENT_BYTES_CEILING))
+    segment = draw(st.none() | st.integers(SEGMENT_BYTES_FLOOR, SEGMENT_BYTES_CEILING))
     return TopicSettings(
         retention=draw(retentions),
         segment_bytes_max=segment,
@@ -71,9 +71,11 @@ def test_a_retention_that_cannot_be_is_refused_by_name(field: str, value: Any) -
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="payload_bytes_max"):
-        TopicSettings(segment_bytes_max=1000, payload_bytes_max=1001)
+        TopicSettings(segment_bytes_max=8192, payload_bytes_max=8193)
     with pytest.raises(InvalidRequest, match="segment_bytes_max"):
         TopicSettings(segment_bytes_max=SEGMENT_BYTES_CEILING + 1)
+    with pytest.raises(InvalidRequest, match="from 4096"):
+        TopicSettings(segment_bytes_max=SEGMENT_BYTES_FLOOR - 1)
     with pytest.raises(InvalidRequest, match="retention"):
         TopicSettings(retention={"age_ms": 1})  # type: ignore[arg-type]
 

@@ -41,13 +41,15 @@ def _paths(targets: list[str], data: Path) -> list[Path]:
 
 
 def _target_paths(target: str, data: Path) -> Sequence[Path]:
+    from penstock.storage.directory import is_data_directory
+    from penstock.storage.disk import OsDisk
     from penstock.storage.readers import DataReader
     from penstock.storage.verify import segment_paths
 
     path = Path(target)
     if path.is_dir():
         found = segment_paths(path)
-        if not found and not (path / "store.json").exists():
+        if not found and not is_data_directory(OsDisk(), path):
             raise InvalidRequest(f"there are no segments in {target}")
         return found
     if path.is_file():

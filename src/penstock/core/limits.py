@@ -26,6 +26,9 @@ PARTITIONS_MAX: Final = 1024
 SEGMENT_BYTES_CEILING: Final = 2 * GIB
 """Index entries hold a position in 32 bits; half of that range leaves room for the last block."""
 
+SEGMENT_BYTES_FLOOR: Final = 4 * KIB
+"""One page of any disk: a topic with smaller segments could hold no message worth sending."""
+
 BLOCK_BYTES_CEILING: Final = 64 * MIB
 """A length beyond this is damage, not a record: nobody reads gigabytes because of a flipped bit."""
 

@@ -329,7 +329,8 @@ class Log:
         if gone == len(self._view.segments):
             gone -= 1  # the newest segment says where the log goes on
         if gone > 0:
-            self.truncate_before(sealed[gone - 1].stop)
+            # A crash may have left segments that were truncated already.
+            self.truncate_before(max(sealed[gone - 1].stop, self.first_offset))
         return max(0, gone)
 
     def _aged(self, segment: Segment) -> Aged:

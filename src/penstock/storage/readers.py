@@ -22,12 +22,12 @@ from penstock.record import layout as at
 from penstock.record.block import EMPTY, After, Block
 from penstock.record.message import Message, Record
 from penstock.storage import reading
+from penstock.storage.directory import TOPICS, check_root, read_identity
 from penstock.storage.disk import Disk, File, OsDisk, opened
 from penstock.storage.index import IndexFile, State
 from penstock.storage.reading import Chunk, View, view_of
 from penstock.storage.recovery import Finding, survey
 from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block
-from penstock.storage.store import check_root, read_identity, topics_path
 from penstock.storage.verify import NOT_ENVELOPES, claim_for, leftover, raw_blocks
 
 _PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
@@ -173,11 +173,11 @@ class DataReader:
         self._disk = disk or OsDisk()
         check_root(root)
         with contextlib.suppress(StorageFailed):  # damaged: the segments can be read without it
-            read_identity(self._disk, root / "store.json")
+            read_identity(self._disk, root)
 
     def topics(self) -> list[TopicReader]:
         found: dict[TopicName, dict[int, Path]] = {}
-        folder = topics_path(self._root)
+        folder = self._root / TOPICS
         for namespace in self._disk.names(folder):
             for entry in self._names(folder / namespace) or ():
                 path = folder / namespace / entry

@@ -16,6 +16,7 @@ record inside another record's payload does not.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -344,17 +345,17 @@ class _Walk:
         return bool(is_id and head[message] == at.VERSION and offset == self.last.next_offset)
 
     def _runs(self, start: int) -> list[_Run]:
-        """Every unbroken run of verified records from `start` to the end of the segment that can come after the gap."""
-        runs: list[_Run] = []
-        while len(runs) < _RUNS_MAX:
+        """Every unbroken run of verified records from `start` to the end of the segment that can come after the gap;
+        the last ones if there are very many, for these are what the others must fit before."""
+        runs: deque[_Run] = deque(maxlen=_RUNS_MAX)
+        while True:
             start = _find(self.file, start, self.size, self.last, self.last.next_offset + 1, self.claim.limit)
             if start < 0:
-                break
+                return list(runs)
             run = self._run_at(start)
             if self._fits(run):
                 runs.append(run)
             start = run.stop
-        return runs
 
     def _fits(self, run: _Run) -> bool:
         """Whether there is room before it for the records that it says there are."""

@@ -1,11 +1,4 @@
-"""A data directory: its owner lock, its catalog, its logs, one id generator and one writer for all of them.
-
-DIR/store.json            format version and the generator's name
-DIR/lock                  held by the process that writes
-DIR/catalog.db            topics, settings, producers
-DIR/topics/NAMESPACE/TOPIC[-part-N]/   one log each
-DIR/trash/                topics on their way out
-"""
+"""A data directory: its owner lock, its catalog, its logs, one id generator and one writer for all of them."""
 
 from __future__ import annotations
 
@@ -14,45 +7,36 @@ import secrets
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import InvalidRequest, StorageFailed, VersionNotSupported
+from penstock.core.errors import InvalidRequest
 from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.storage.catalog import Catalog
 from penstock.storage.commit import GroupCommit
-from penstock.storage.disk import Disk, OsDisk, OwnerLock, opened, read_all, replace_file, storage_error
+from penstock.storage.directory import (
+    CATALOG,
+    FORMAT,
+    IDENTITY,
+    LOCK,
+    TOPICS,
+    TRASH,
+    Identity,
+    check_root,
+    is_data_directory,
+    log_path,
+    read_identity,
+)
+from penstock.storage.disk import Disk, OsDisk, OwnerLock, replace_file, storage_error
 from penstock.storage.log import Appended, Durability, Log
 from penstock.storage.topics import Topic, TopicSettings
 
 _LOG = logging.getLogger(__name__)
-
-FORMAT: Final = 1
-_IDENTITY: Final = "store.json"
-_LOCK: Final = "lock"
-_CATALOG: Final = "catalog.db"
-_TOPICS: Final = "topics"
-_TRASH: Final = "trash"
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a data directory says of itself."""
-
-    format: int
-    node: int
-
-
-def topics_path(root: Path) -> Path:
-    return root / _TOPICS
-
-
-def topic_path(root: Path, topic: Topic, partition: int) -> Path:
-    return topics_path(root) / topic.name.namespace / topic.name.partition(partition, topic.partitions)
 
 
 class Store:
@@ -103,14 +87,14 @@ class Store:
         check_root(self.root, create=create)
         if create:
             self._disk.make_directory(self.root)
-        lock = OwnerLock(self.root / _LOCK)
+        lock = OwnerLock(self.root / LOCK)
         self._closing.append(lock.release)
         identity = self._identity()
         if self._durability is Durability.OS:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
         # Segments without a catalog: it was lost. An empty one in its place would hide them.
-        fresh = not self._disk.names(topics_path(self.root))
-        self.catalog = Catalog.open(self.root / _CATALOG, clock=self._clock, create=fresh)
+        fresh = not self._disk.names(self.root / TOPICS)
+        self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh)
         self._closing.append(self.catalog.close)
         self._ids = IdGenerator(self._clock, node=identity.node)
         self._empty_trash()
@@ -121,13 +105,12 @@ class Store:
         self._closing.append(self.writer.close)
 
     def _identity(self) -> Identity:
-        path = self.root / _IDENTITY
-        if not self._disk.exists(path):
+        if not is_data_directory(self._disk, self.root):
             self.root.chmod(0o700)
             identity = Identity(format=FORMAT, node=secrets.randbits(62))
-            replace_file(self._disk, path, msgspec.json.encode(identity))
+            replace_file(self._disk, self.root / IDENTITY, msgspec.json.encode(identity))
             return identity
-        return read_identity(self._disk, path)
+        return read_identity(self._disk, self.root)
 
     # topics
 
@@ -142,7 +125,7 @@ class Store:
     def delete_topic(self, name: TopicName) -> None:
         """With its messages. Once this has begun it is finished, if need be at the next opening."""
         topic = self.catalog.get_topic(name)
-        trash = self.root / _TRASH / str(topic.topic_uid)
+        trash = self.root / TRASH / str(topic.topic_uid)
         self.writer.run(lambda: self._discard(topic, trash))
         self.catalog.delete_topic(name)
         self._disk.remove_tree(trash)
@@ -159,18 +142,18 @@ class Store:
     def _empty_trash(self) -> None:
         """A deletion that a crash interrupted is a deletion."""
         known = {str(topic.topic_uid): topic for topic in self.catalog.list_topics()}
-        for uid in self._disk.names(self.root / _TRASH):
+        for uid in self._disk.names(self.root / TRASH):
             if uid in known:
                 self.catalog.delete_topic(known[uid].name)
                 for partition in range(known[uid].partitions):
-                    path = topic_path(self.root, known[uid], partition)
+                    path = log_path(self.root, known[uid].name, partition, known[uid].partitions)
                     if self._disk.exists(path):
                         self._disk.remove_tree(path)
-            self._disk.remove_tree(self.root / _TRASH / uid)
+            self._disk.remove_tree(self.root / TRASH / uid)
 
     def _open_logs(self, topic: Topic) -> None:
         for partition in range(topic.partitions):
-            path = topic_path(self.root, topic, partition)
+            path = log_path(self.root, topic.name, partition, topic.partitions)
             log = Log.open(
                 self._disk,
                 path,
@@ -239,30 +222,3 @@ def _limits_of(settings: TopicSettings, limits: Limits) -> Limits:
         block_bytes_max=block,
         payload_bytes_max=settings.payload_bytes_max or min(limits.payload_bytes_max, block),
     ).check()
-
-
-def check_root(root: Path, *, create: bool = False) -> None:
-    """Raise `InvalidRequest` if `root` is not a data directory and cannot become one."""
-    if root.exists() and not root.is_dir():
-        raise InvalidRequest(f"{root} is not a directory")
-    if (root / _IDENTITY).exists():
-        return
-    if not create:
-        raise InvalidRequest(f"{root} is not a Penstock data directory: create one with `penstock log create`")
-    if root.exists() and any(root.iterdir()) and not (root / _LOCK).exists():
-        raise InvalidRequest(f"{root} holds other files: choose an empty or a new directory")
-
-
-def read_identity(disk: Disk, path: Path) -> Identity:
-    with opened(disk, path) as file:
-        data = bytes(read_all(file, 0, 4096))
-    try:
-        identity = msgspec.json.decode(data, type=Identity)
-    except msgspec.MsgspecError as error:
-        raise StorageFailed(f"{path} is damaged ({error}); nothing was changed. Restore it from a backup.") from None
-    if identity.format != FORMAT:
-        raise VersionNotSupported(
-            f"{path.parent} has format {identity.format}; this Penstock reads format {FORMAT}: use a newer Penstock",
-            format=identity.format,
-        )
-    return identity

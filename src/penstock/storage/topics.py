@@ -14,7 +14,12 @@ from typing import Final
 import msgspec
 
 from penstock.core.errors import InvalidRequest, StorageFailed
-from penstock.core.limits import PARTITIONS_MAX, PRODUCER_NAME_BYTES_MAX, SEGMENT_BYTES_CEILING
+from penstock.core.limits import (
+    PARTITIONS_MAX,
+    PRODUCER_NAME_BYTES_MAX,
+    SEGMENT_BYTES_CEILING,
+    SEGMENT_BYTES_FLOOR,
+)
 from penstock.core.names import TopicName
 from penstock.core.offsets import OFFSET_MAX, Offset
 
@@ -26,9 +31,9 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_bound(field: str, value: int | None, *, at_most: int = WORD_MAX) -> None:
+def _check_bound(field: str, value: int | None, *, at_least: int = 1, at_most: int = WORD_MAX) -> None:
     if value is not None:
-        _check_word(field, value, at_least=1, at_most=at_most)
+        _check_word(field, value, at_least=at_least, at_most=at_most)
 
 
 def _check_word(field: str, value: int, *, at_least: int = 0, at_most: int = OFFSET_MAX) -> None:
@@ -72,7 +77,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def __post_init__(self) -> None:
         if not isinstance(self.retention, Retention):
             raise InvalidRequest(f"retention must be a Retention, not {self.retention!r}", field="retention")
-        _check_bound("segment_bytes_max", self.segment_bytes_max, at_most=SEGMENT_BYTES_CEILING)
+        _check_bound(
+            "segment_bytes_max", self.segment_bytes_max, at_least=SEGMENT_BYTES_FLOOR, at_most=SEGMENT_BYTES_CEILING
+        )
         _check_bound("segment_age_ms_max", self.segment_age_ms_max)
         _check_bound(
             "payload_bytes_max", self.payload_bytes_max, at_most=self.segment_bytes_max or SEGMENT_BYTES_CEILING

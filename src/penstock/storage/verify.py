@@ -14,6 +14,7 @@ import numpy as np
 from penstock.core.ids import format_id
 from penstock.record import layout as at
 from penstock.record.block import START_OF_LOG, Block, Stop
+from penstock.storage.directory import IDENTITY, TRASH, is_data_directory
 from penstock.storage.disk import Disk, File, opened, read_all
 from penstock.storage.index import Header, IndexFile, State
 from penstock.storage.marker import read_start
@@ -186,7 +187,7 @@ def _before_first(disk: Disk, folder: Path, first: Report) -> Iterator[Problem]:
     """In a data directory a log begins where it was truncated, or with 0; elsewhere lie copies of any part of one."""
     start = read_start(disk, folder).offset
     root = folder.absolute().parent.parent.parent
-    if first.base is None or first.base <= start or not disk.exists(root / "store.json"):
+    if first.base is None or first.base <= start or not is_data_directory(disk, root):
         return
     if min(base for base in map(base_of, disk.names(folder)) if base is not None) == first.base:
         yield _missing(first, start)
@@ -270,8 +271,8 @@ def segment_paths(root: Path) -> Sequence[Path]:
     """
     found: list[Path] = []
     for folder, folders, files in os.walk(root, onerror=_raise, followlinks=True):
-        if "store.json" in files and "trash" in folders:
-            folders.remove("trash")
+        if IDENTITY in files and TRASH in folders:
+            folders.remove(TRASH)
         found += (Path(folder, name) for name in files if base_of(name) is not None)
     return sorted(found)
 

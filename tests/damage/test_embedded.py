@@ -91,6 +91,7 @@ def host_start(sent: list[bytes]) -> int:
     return sum(len(Draft.of([Message(payload=payload)]).data) for payload in sent[:HOST])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["kept", "lost"])
 @pytest.mark.parametrize("behind", [0, 1, 3])
 def test_whatever_bit_of_the_head_around_them_is_hit(index: str, behind: int) -> None:
@@ -105,6 +106,7 @@ def test_whatever_bit_of_the_head_around_them_is_hit(index: str, behind: int) ->
             check(damaged, sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["kept", "lost"])
 def test_however_much_of_the_record_around_them_is_wiped(index: str) -> None:
     for host in hosts():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
@@ -13,6 +14,10 @@ from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.log import Log
 from penstock.testing import FaultDisk, ManualClock
+
+# A busy machine is not a failed property: nothing is timed in tests.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 OpenLog = Callable[[FaultDisk], Log]
 LOG_PATH = Path("/log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from penstock.testing import FaultDisk, ManualClock
 # A busy machine is not a failed property: nothing is timed in tests.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+# A shell that runs tests in the background has them ignore Ctrl-C, and so would every process they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OpenLog = Callable[[FaultDisk], Log]
 LOG_PATH = Path("/log")

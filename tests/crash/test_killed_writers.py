@@ -25,7 +25,7 @@ def kill(root: Path, kills: int, durability: str) -> dict[str, int]:
 def test_what_a_killed_writer_was_promised_is_there(tmp_path: Path, durability: str, kills: int) -> None:
     found = kill(tmp_path / "data", kills, durability)
     assert found["kills"] == kills
-    assert found["found"] >= found["promised"] > kills
+    assert found["found"] >= found["promised"] > kills / 2
 
 
 def test_a_handful_of_kills(tmp_path: Path) -> None:

@@ -50,6 +50,30 @@ ATTRIBUTE_NAME_BYTES_MAX: Final = 255
 ATTRIBUTE_BYTES_MAX: Final = 256 * KIB
 """All names and values of one message together: they are copied into every dead letter."""
 
+VERSION_CHARS_MAX: Final = 20
+"""Three numbers and two dots; the founding protocol's own bound."""
+
+REQUEST_ID_CHARS: Final = 36
+"""A UUID in its usual spelling."""
+
+REQUEST_TIMEOUT_MS_CEILING: Final = 3_600_000
+"""An hour: whoever waits longer wants a durable topic."""
+
+SERVICE_NAME_CHARS_MAX: Final = 36
+"""The founding protocol's own bound; a name for lists and logs."""
+
+SERVICE_DESCRIPTION_CHARS_MAX: Final = 1024
+"""The founding protocol's own bound: a paragraph."""
+
+LOG_PATTERN_CHARS_MAX: Final = 256
+"""A filter somebody typed; it is tried on every log line."""
+
+LIST_ENTRIES_MAX: Final = 1000
+"""One answer of a system topic: what a person can page through, and well below the payload limit."""
+
+QUOTED_CHARS_MAX: Final = 128
+"""How much of what came is repeated in an error: enough to recognise it, too little to amplify it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -90,18 +114,80 @@ class Limits:
 
     def check(self) -> Limits:
         """Return self, or raise `InvalidRequest` naming the field that cannot be."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-                raise InvalidRequest(f"{field.name} must be a positive whole number, not {value!r}", field=field.name)
-        for name, ceiling in _CEILINGS:
-            if getattr(self, name) > ceiling:
-                raise InvalidRequest(f"{name} is at most {ceiling}, not {getattr(self, name)}", field=name)
-        for name, other, reason in _ORDER:
-            if getattr(self, name) > getattr(self, other):
-                values = f"{name} ({getattr(self, name)}) is at most {other} ({getattr(self, other)})"
-                raise InvalidRequest(f"{values}: {reason}", field=name)
+        _check(self, _CEILINGS, _ORDER)
         return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireLimits:
+    """What one connection, and all of them together, may ask of the broker. An operator may set each."""
+
+    payload_bytes_max: int = 1 * MIB
+    """One message. Larger things belong in object storage, with their address in the message."""
+
+    connections_max: int = 20_000
+    """Open at once, on all transports: a few hundred MiB when they are idle."""
+
+    subscriptions_max: int = 1_000
+    """Of one connection: more is a wildcard that was not used."""
+
+    output_bytes_max: int = 8 * MIB
+    """Waiting to be sent to one connection: past this it is too slow, and is told so and closed."""
+
+    output_wait_ms: int = 100
+    """How long a publisher waits for a subscriber that is behind: long enough for a pause, too short to hurt others."""
+
+    requests_open_max: int = 10_000
+    """Requests waiting for their answer, of all connections: the newest is refused, none already taken is dropped."""
+
+    request_timeout_ms: int = 5_000
+    """When the request itself says nothing."""
+
+    request_timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
+    """The longest a request may ask for."""
+
+    heartbeat_retry_ms: int = 30_000
+    """Silence after which the broker asks whether anybody is there."""
+
+    heartbeat_deregister_ms: int = 60_000
+    """Silence after which nobody is: subscriptions go, and the connection is closed. Half a message is silence too."""
+
+    handshake_ms: int = 10_000
+    """For TLS and for a WebSocket upgrade: whoever needs longer holds a place for nothing."""
+
+    drain_ms: int = 10_000
+    """Between the order to stop and the end: open requests may finish, what is queued is sent."""
+
+    connection_rate_max: int | None = None
+    """Messages a second that one connection may send; no limit unless set."""
+
+    topic_rate_max: int | None = None
+    """Messages a second that may be published to one topic; no limit unless set."""
+
+    def check(self) -> WireLimits:
+        """Return self, or raise `InvalidRequest` naming the field that cannot be."""
+        _check(self, _WIRE_CEILINGS, _WIRE_ORDER)
+        return self
+
+
+_Ceilings = tuple[tuple[str, int], ...]
+_Order = tuple[tuple[str, str, str], ...]
+
+
+def _check(limits: Limits | WireLimits, ceilings: _Ceilings, order: _Order) -> None:
+    for field in fields(limits):
+        value = getattr(limits, field.name)
+        if value is None and field.default is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            raise InvalidRequest(f"{field.name} must be a positive whole number, not {value!r}", field=field.name)
+    for name, ceiling in ceilings:
+        if getattr(limits, name) > ceiling:
+            raise InvalidRequest(f"{name} is at most {ceiling}, not {getattr(limits, name)}", field=name)
+    for name, other, reason in order:
+        if getattr(limits, name) > getattr(limits, other):
+            values = f"{name} ({getattr(limits, name)}) is at most {other} ({getattr(limits, other)})"
+            raise InvalidRequest(f"{values}: {reason}", field=name)
 
 
 _CEILINGS: Final = (
@@ -116,3 +202,13 @@ _ORDER: Final = (
     ("block_bytes_max", "segment_bytes_max", "a block is never split over two segments"),
 )
 """Which limit must not be larger than which, and why."""
+
+_WIRE_CEILINGS: Final = (
+    ("payload_bytes_max", BLOCK_BYTES_CEILING),
+    ("request_timeout_ms_max", REQUEST_TIMEOUT_MS_CEILING),
+)
+_WIRE_ORDER: Final = (
+    ("payload_bytes_max", "output_bytes_max", "a message must fit into what may wait for one connection"),
+    ("request_timeout_ms", "request_timeout_ms_max", "the default is itself a timeout"),
+    ("heartbeat_retry_ms", "heartbeat_deregister_ms", "whoever is silent is asked before being given up"),
+)

@@ -13,6 +13,7 @@ DEFAULT_NAMESPACE: Final = "default"
 SYSTEM: Final = "system"
 DEAD_LETTER_SUFFIX: Final = "-dlq"
 
+_BELOW_SYSTEM: Final = f"{SYSTEM}."
 _LEVEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _ONE_LEVEL: Final = "+"
@@ -49,8 +50,8 @@ class TopicName:
 
     @property
     def is_system(self) -> bool:
-        """`system` and everything below it is the broker's own."""
-        return self.levels[0] == SYSTEM
+        """Everything below `system` is the broker's own; `system` itself is a topic like any other."""
+        return self.topic.startswith(_BELOW_SYSTEM)
 
     @property
     def dead_letters(self) -> TopicName:

@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any, Final
 
 ENVIRONMENT: Final = "PENSTOCK_KERNEL_CACHE"
-_SOURCES: Final = ("kernels.py", "text_kernels.py", "kernel_types.py", "simd.py", "layout.py", "kernel_cache.py")
+_SOURCES: Final = (
+    "frame_kernels.py",
+    "kernel_cache.py",
+    "kernel_types.py",
+    "kernels.py",
+    "layout.py",
+    "simd.py",
+    "text_kernels.py",
+)
 _COMPLETE: Final = "complete"
 
 
@@ -89,7 +97,7 @@ def prepare(*, say: Callable[[str], None] | None = None) -> float:
 
     Two processes that do this at once do the work twice and agree on the result.
     """
-    from penstock.record import kernels, text_kernels  # noqa: F401 - importing them is what registers them
+    from penstock.record import frame_kernels, kernels, text_kernels  # noqa: F401 - importing them is what registers them
 
     with _SETTINGS:
         place = directory()

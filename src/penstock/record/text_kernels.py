@@ -41,7 +41,7 @@ def _sequence_bytes(lead: int, second: int) -> int:
 
 
 @inlined
-def _is_utf8(data: int, start: int, stop: int) -> bool:
+def is_utf8(data: int, start: int, stop: int) -> bool:
     if _is_ascii(data, start, stop):
         return True
     while start < stop:
@@ -64,11 +64,11 @@ def _is_utf8(data: int, start: int, stop: int) -> bool:
 def _attributes_are_text(data: int, position: int, count: int) -> bool:
     for _ in range(count):
         size = simd.load16(data, position)
-        if not _is_utf8(data, position + 2, position + 2 + size):
+        if not is_utf8(data, position + 2, position + 2 + size):
             return False
         position += 2 + size
         size = simd.load32(data, position)
-        if not _is_utf8(data, position + 4, position + 4 + size):
+        if not is_utf8(data, position + 4, position + 4 + size):
             return False
         position += 4 + size
     return True
@@ -82,7 +82,7 @@ def first_bad_text(block: Any, columns: Any) -> int:
         start = simd.get(row, at.START) + at.TYPE_AT
         type_end = start + simd.get(row, at.TYPE_BYTES)
         name = type_end + at.MESSAGE_LENGTH_BYTES + at.NAME_LENGTH_AT + 2
-        if not _is_utf8(data, start, type_end) or not _is_utf8(data, name, name + simd.get(row, at.NAME_BYTES)):
+        if not is_utf8(data, start, type_end) or not is_utf8(data, name, name + simd.get(row, at.NAME_BYTES)):
             return record
         if not _attributes_are_text(data, attributes_start(row), simd.get(row, at.ATTRIBUTES)):
             return record

@@ -1,0 +1,472 @@
+"""The broker: what becomes of each message that comes in.
+
+It is told what happened (a client came, sent, left; time passed) and returns what is to be done. `now_ms` is a clock
+that only goes forward; the time of day, for people, comes from a `Clock`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final
+
+from penstock.broker import system
+from penstock.broker.clients import Client, Clients
+from penstock.broker.effects import Close, Effect, Send
+from penstock.broker.metrics import Metrics
+from penstock.broker.quota import Bucket
+from penstock.broker.replies import (
+    CLOSING,
+    FAILURE,
+    HEARTBEAT,
+    INITIALIZE,
+    LOG,
+    SUCCESS,
+    error_payload,
+    iso_time,
+    json_bytes,
+    own_message,
+    publish,
+    request,
+    response,
+)
+from penstock.broker.requests import OpenRequest, OpenRequests
+from penstock.broker.routing import Kind, Routes
+from penstock.core.clock import Clock
+from penstock.core.clock import now_ms as clock_ms
+from penstock.core.errors import (
+    InvalidRequest,
+    NoRouteFound,
+    PenstockError,
+    QuotaExceeded,
+    ServiceUnavailable,
+    Timeout,
+    TopicNotSupported,
+)
+from penstock.core.limits import WireLimits
+from penstock.core.names import TopicName, TopicPattern
+from penstock.protocol.actions import VERBS, Action
+from penstock.protocol.blocks import Run
+from penstock.protocol.frames import Frame, Rejected
+from penstock.protocol.header import Head
+
+_LOG: Final = logging.getLogger(__name__)
+_BUCKETS_MAX: Final = 10_000  # topics whose rate is known at once; the idle ones are forgotten first
+_SECOND_MS: Final = 1000
+
+
+class Broker:
+    """Live publish/subscribe, request/response, and the system topics."""
+
+    def __init__(
+        self,
+        limits: WireLimits,
+        clock: Clock,
+        random: Random,
+        *,
+        now_ms: int = 0,
+        probe: Callable[[], dict[str, float]] = dict,
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._random = random
+        self._probe = probe
+        self._now_ms = now_ms
+        self._counted_ms = now_ms
+        self._draining = False
+        self._routes = Routes(random)
+        self._requests = OpenRequests(limits.requests_open_max)
+        self._buckets: dict[TopicName, Bucket] = {}
+        self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
+        self.metrics = Metrics()
+
+    # what happens to connections
+
+    def connect(self, address: str, now_ms: int) -> tuple[Client, list[Effect]]:
+        """A new connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
+        self._now_ms = now_ms
+        if len(self.clients) >= self._limits.connections_max or self._draining:
+            self.metrics.add("connection.rejected")
+            why = "the broker is stopping" if self._draining else f"at most {self._limits.connections_max} connections"
+            raise ServiceUnavailable(f"Connection refused: {why}; try again later")
+        client = Client(id=self._new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
+        if self._limits.connection_rate_max is not None:
+            client.bucket = Bucket(self._limits.connection_rate_max, now_ms)
+        self.clients.add(client)
+        self.metrics.add("connection.connected")
+        _LOG.info("connected", extra={"client": client.id, "address": address})
+        return client, [Send(client.id, own_message(INITIALIZE, b"{}"))]
+
+    def disconnect(self, client: Client, now_ms: int, reason: str = "closed by the client") -> list[Effect]:
+        """The connection is gone: its subscriptions go, and whoever waits for its answer is told at once."""
+        self._now_ms = now_ms
+        if self.clients.remove(client.id) is None:
+            return []
+        for kind, pattern in client.subscriptions:
+            self._routes.remove(kind, pattern, client.id)
+        self._requests.requester_gone(client.id)
+        self.metrics.add("connection.disconnected")
+        if client.name:
+            self.metrics.add("registry.unregistration")
+        _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
+        return [each for lost in self._requests.server_gone(client.id) for each in self._lost(lost)]
+
+    def _lost(self, lost: OpenRequest) -> list[Effect]:
+        error = ServiceUnavailable(
+            f"The service that was to answer {lost.header.topic} disconnected", targetServiceId=lost.server
+        )
+        return self._failed(lost, error)
+
+    def _failed(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
+        self.metrics.add("router.request.error")
+        if not lost.wants_answer:
+            return []
+        return [self._answer(lost.requester, lost.header.head, lost.header.request_id, self._error(error))]
+
+    def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
+        """No new connections and no new requests from now on; everybody is told."""
+        self._now_ms = now_ms
+        self._draining = True
+        payload = json_bytes({"reason": "the broker is stopping", "graceMs": grace_ms})
+        frame = own_message(CLOSING, payload)
+        return [Send(client.id, frame) for client in self.clients]
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for an answer."""
+        return len(self._requests) == 0
+
+    # what comes in
+
+    def receive(self, client: Client, items: Iterable[Run | Frame | Rejected], now_ms: int) -> list[Effect]:
+        """Messages of one client, in order."""
+        self._now_ms = now_ms
+        effects: list[Effect] = []
+        for item in items:
+            client.heard_ms, client.asked = now_ms, False
+            if isinstance(item, Run):
+                effects += self._publish(client, item)
+            elif isinstance(item, Rejected):
+                effects += self._reject(client, item)
+            else:
+                effects += self._frame(client, item)
+        return effects
+
+    def heard(self, client: Client, now_ms: int) -> None:
+        """Something came that is not a message: a sign of life."""
+        client.heard_ms, client.asked = now_ms, False
+
+    def _reject(self, client: Client, rejected: Rejected) -> list[Effect]:
+        self.metrics.saw(1, 0, 0)
+        found = rejected.salvage
+        _LOG.info("rejected", extra={"client": client.id, "error": rejected.error.message})
+        payload = self._failure(client, rejected.error)
+        answer = Send(client.id, response(found.topic, found.version, found.request_id or self._new_id(), payload))
+        return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
+
+    def _frame(self, client: Client, frame: Frame) -> list[Effect]:
+        header = frame.header
+        size = len(frame.payload)
+        self.metrics.saw(1, size, size)
+        if header.parent_id is not None:
+            _LOG.debug(
+                "traced",
+                extra={
+                    "client": client.id,
+                    "action": header.action.value,
+                    "topic": header.topic,
+                    "request_id": header.request_id,
+                    "parent_id": header.parent_id,
+                },
+            )
+        try:
+            self._check_rate(client)
+            return self._act(client, frame)
+        except PenstockError as error:
+            self._count_error(header.action)
+            return [self._answer(client.id, header.head, header.request_id, self._failure(client, error))]
+
+    def _act(self, client: Client, frame: Frame) -> list[Effect]:
+        match frame.header.action:
+            case Action.SUBSCRIBE:
+                return self._answered(client, frame, self._subscribe_frame(client, frame))
+            case Action.UNSUBSCRIBE:
+                return self._answered(client, frame, self._unsubscribe_frame(client, frame))
+            case _ if _is_system(frame.header.head):
+                payload = system.answer(self, client, frame)
+                return [] if payload is None else self._answered(client, frame, payload, always=True)
+            case Action.PUBLISH:
+                return self._publish_one(client, frame)
+            case Action.REQUEST:
+                return self._request(client, frame)
+            case Action.RESPONSE:
+                return self._response(client, frame)
+            case action if not VERBS[action].from_client:
+                raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
+            case action:
+                raise TopicNotSupported(
+                    f"{frame.header.topic} is a live topic: {action.value} needs a durable one", action=action.value
+                )
+
+    def _answered(self, client: Client, frame: Frame, payload: bytes, *, always: bool = False) -> list[Effect]:
+        """The answer, where one was asked for; `always`: the founding protocol answers a request also without an id."""
+        if frame.header.request_id is None and not always:
+            return []
+        return [self._answer(client.id, frame.header.head, frame.header.request_id, payload)]
+
+    def _answer(self, client_id: str, head: Head, request_id: str | None, payload: bytes) -> Send:
+        return Send(client_id, response(head.topic, head.version, request_id or self._new_id(), payload))
+
+    # publish
+
+    def _publish(self, client: Client, run: Run) -> list[Effect]:
+        count = len(run)
+        size = run.payload_bytes
+        self.metrics.saw(count, size, size // count)
+        self.metrics.add("router.publish", count)
+        effects: list[Effect] = []
+        if _is_system(run.head):
+            return [self._refuse(client, run, system.wrong_action(run.head))]
+        allowed = self._allowed(client, run.head.name, count)
+        if allowed < count:
+            effects.append(self._refuse(client, run.part(allowed), self._too_fast()))
+            run = run.part(0, allowed)
+        return [*self._deliver(client, run), *effects] if allowed else effects
+
+    def _deliver(self, client: Client, run: Run) -> list[Effect]:
+        subscribers = self._routes.subscribers(_topic(run.head))
+        if not subscribers:
+            self.metrics.add("router.publish.dropped", len(run))
+            return [self._refuse(client, run, NoRouteFound(f"No subscribers for topic {run.head.topic}"))]
+        frames = run.deliveries(self._new_id(first_of=len(run)))
+        effects: list[Effect] = [Send(each, frames) for each in subscribers]
+        if run.answered:
+            effects.append(Send(client.id, run.answers(self._new_id(), SUCCESS)))
+        return effects
+
+    def _refuse(self, client: Client, run: Run, error: PenstockError) -> Send:
+        """The same error to each, also to those without a request id: nothing is dropped in silence."""
+        self.metrics.add("router.publish.error", len(run))
+        payload = self._failure(client, error, len(run))
+        return Send(client.id, run.answers(self._new_id(first_of=len(run)), payload))
+
+    def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
+        """One with a parent id, which no run holds."""
+        self.metrics.add("router.publish")
+        head = frame.header.head
+        if self._allowed(None, head.name, 1) < 1:
+            raise self._too_fast()
+        subscribers = self._routes.subscribers(_topic(head))
+        if not subscribers:
+            self.metrics.add("router.publish.dropped")
+            raise NoRouteFound(f"No subscribers for topic {head.topic}")
+        delivered = publish(head.topic, head.version, self._new_id(), frame.payload)
+        return [*(Send(each, delivered) for each in subscribers), *self._answered(client, frame, SUCCESS)]
+
+    # rates
+
+    def _check_rate(self, client: Client) -> None:
+        if client.bucket is not None and client.bucket.take(1, self._now_ms) < 1:
+            raise self._too_fast()
+
+    def _allowed(self, client: Client | None, name: TopicName | TopicPattern, wanted: int) -> int:
+        if client is not None and client.bucket is not None:
+            wanted = client.bucket.take(wanted, self._now_ms)
+        if self._limits.topic_rate_max is not None and isinstance(name, TopicName):
+            wanted = self._bucket(name, self._limits.topic_rate_max).take(wanted, self._now_ms)
+        return wanted
+
+    def _bucket(self, name: TopicName, rate: int) -> Bucket:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            if len(self._buckets) >= _BUCKETS_MAX:
+                kept = {key: each for key, each in self._buckets.items() if not each.is_full(self._now_ms)}
+                self._buckets = kept if len(kept) < _BUCKETS_MAX else {}
+            bucket = self._buckets[name] = Bucket(rate, self._now_ms)
+        return bucket
+
+    def _too_fast(self) -> QuotaExceeded:
+        limits = self._limits
+        rates = {"connection_rate_max": limits.connection_rate_max, "topic_rate_max": limits.topic_rate_max}
+        return QuotaExceeded(
+            "Too many messages a second; slow down and try again",
+            **{name: rate for name, rate in rates.items() if rate is not None},
+        )
+
+    # request and response
+
+    def _request(self, client: Client, frame: Frame) -> list[Effect]:
+        self.metrics.add("router.request")
+        header = frame.header
+        if self._draining:
+            raise ServiceUnavailable("The broker is stopping: no new requests; try again later")
+        server = self._routes.server(_topic(header.head))
+        if server is None:
+            self.metrics.add("router.request.dropped")
+            raise NoRouteFound(f"No subscribers for topic {header.topic}")
+        deadline_ms = self._now_ms + (header.timeout_ms or self._limits.request_timeout_ms)
+        opened = OpenRequest(self._new_id(), client.id, server, header, deadline_ms)
+        self._requests.add(opened)
+        return [Send(server, request(header.topic, header.version, opened.id, frame.payload))]
+
+    def _response(self, client: Client, frame: Frame) -> list[Effect]:
+        self.metrics.add("router.response")
+        answered = self._requests.answer(frame.header.request_id, client.id)
+        if not answered.wants_answer:
+            return []
+        return [self._answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)]
+
+    # subscriptions
+
+    def _subscribe_frame(self, client: Client, frame: Frame) -> bytes:
+        pattern, fields = _subscription(frame)
+        kinds = system.parse_kinds({"action": "publish"} | fields)
+        self.subscribe(client, kinds, pattern, system.parse_priority(fields, kinds))
+        return SUCCESS
+
+    def _unsubscribe_frame(self, client: Client, frame: Frame) -> bytes:
+        pattern, fields = _subscription(frame)
+        kinds = system.parse_kinds({"action": "both"} | fields)
+        return SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE
+
+    def subscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern, priority: int) -> None:
+        """Live, from the next message on. A second time, it changes the priority."""
+        new = sum((kind, pattern) not in client.subscriptions for kind in kinds)
+        if len(client.subscriptions) + new > self._limits.subscriptions_max:
+            raise QuotaExceeded(
+                f"Too many subscriptions: a connection has at most {self._limits.subscriptions_max}",
+                subscriptions_max=self._limits.subscriptions_max,
+            )
+        for kind in kinds:
+            client.subscriptions[kind, pattern] = priority
+            self._routes.add(kind, pattern, client.id, priority)
+
+    def unsubscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern) -> bool:
+        """False if there was nothing to end."""
+        found = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
+        for kind in found:
+            del client.subscriptions[kind, pattern]
+            self._routes.remove(kind, pattern, client.id)
+        return bool(found)
+
+    def register(self, client: Client, name: str, description: str) -> None:
+        client.name, client.description = name, description
+        self.metrics.add("registry.registration")
+        _LOG.info("registered", extra={"client": client.id, "service": name})
+
+    # time
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """What is due: timeouts, heartbeats, the end of those that stayed silent."""
+        self._now_ms = now_ms
+        effects: list[Effect] = []
+        for late in self._requests.expire(now_ms):
+            self.metrics.add("router.request.timeout")
+            effects += self._failed(late, Timeout("Request timed out", targetServiceId=late.server))
+        if now_ms - self._counted_ms >= _SECOND_MS:
+            self._counted_ms = now_ms
+            self.metrics.second_passed()
+            effects += self._heartbeats(now_ms)
+        return effects
+
+    def next_due_ms(self) -> int:
+        """When `tick` has something to do again."""
+        due = self._counted_ms + _SECOND_MS
+        deadline = self._requests.next_deadline_ms()
+        return due if deadline is None else min(due, deadline)
+
+    def _heartbeats(self, now_ms: int) -> list[Effect]:
+        ask, gone = self.clients.silent(now_ms)
+        effects: list[Effect] = []
+        for client in ask:
+            client.asked = True
+            effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self._new_id(), Action.REQUEST)))
+        for client in gone:
+            error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
+            effects += [self.last_word(client, error), Close(client.id, error)]
+        return effects
+
+    def last_word(self, client: Client, error: PenstockError) -> Send:
+        """Why the connection is about to be closed."""
+        return Send(client.id, response("error", "1.0.0", self._new_id(), self._error(error)))
+
+    # what others ask
+
+    def log(self, level: str, text: str, facts: dict[str, Any]) -> list[Effect]:
+        """A log line, to those who subscribed to such lines."""
+        if not self.clients.loggers:
+            return []
+        wanted = [
+            each for each in self.clients.loggers.values() if each.log_filter and each.log_filter.matches(level, text)
+        ]
+        if not wanted:
+            return []
+        entry = {"timestamp": iso_time(clock_ms(self._clock)), "level": level, "message": text}
+        frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self._new_id())
+        return [Send(each.id, frame) for each in wanted]
+
+    def measured(self) -> dict[str, float]:
+        """Every metric there is, by name."""
+        found = self._probe() | self.metrics.shown()
+        found["registry.count"] = sum(bool(each.name) for each in self.clients)
+        found["connection.active"] = len(self.clients)
+        found["router.request.open"] = len(self._requests)
+        for client in self.clients:
+            if client.name:
+                found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
+                found[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
+                    self._now_ms - client.connected_ms
+                ) // 1000
+        return found
+
+    def unix_ms_of(self, at_ms: int) -> int:
+        """The time of day when the clock that only goes forward showed this."""
+        return clock_ms(self._clock) - (self._now_ms - at_ms)
+
+    # parts
+
+    def _count_error(self, action: Action) -> None:
+        if action in (Action.PUBLISH, Action.REQUEST, Action.RESPONSE):
+            self.metrics.add(f"router.{action.value}.error")
+
+    def _failure(self, client: Client, error: PenstockError, count: int = 1) -> bytes:
+        client.errors += count
+        self.metrics.add("router.message.error", count)
+        return self._error(error)
+
+    def _error(self, error: PenstockError) -> bytes:
+        return error_payload(error, clock_ms(self._clock))
+
+    def _new_id(self, *, first_of: int = 1) -> str:
+        """A UUID4 after which `first_of - 1` more follow by counting up its last group."""
+        bits = self._random.getrandbits(128)
+        tail = (bits & 0xFFFFFFFFFFFF) % (0x1000000000000 - first_of)
+        variant = 0x8000 | (bits >> 48 & 0x3FFF)
+        return f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 64 & 0xFFF:03x}-{variant:04x}-{tail:012x}"
+
+
+def _topic(head: Head) -> TopicName:
+    """Every action but those that take a pattern has a topic."""
+    name = head.name
+    return name if isinstance(name, TopicName) else TopicName(name.namespace, name.pattern)
+
+
+def _is_system(head: Head) -> bool:
+    name = head.name
+    return name.is_system if isinstance(name, TopicName) else name.pattern.startswith("system.")
+
+
+def _subscription(frame: Frame) -> tuple[TopicPattern, system.Fields]:
+    """What a `subscribe` or `unsubscribe` frame is about."""
+    pattern = frame.header.head.name
+    if not isinstance(pattern, TopicPattern):
+        pattern = TopicPattern.parse(frame.header.topic)
+    system.refuse_system(pattern)
+    fields = system.read_fields(frame.payload)
+    if "subscription" in fields:
+        raise InvalidRequest("Durable subscriptions are not served yet: leave out `subscription` for a live one")
+    unknown = sorted(fields.keys() - {"action", "priority"})
+    if unknown:
+        raise InvalidRequest(f"Unknown option {unknown[0]!r}: a live subscription has action and priority")
+    return pattern, fields

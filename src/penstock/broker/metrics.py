@@ -1,0 +1,70 @@
+"""What the broker counts: totals since the start, and rates over the last whole second."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_COUNTERS: Final = (
+    "router.message",
+    "router.message.error",
+    "router.publish",
+    "router.publish.dropped",
+    "router.publish.error",
+    "router.request",
+    "router.request.dropped",
+    "router.request.error",
+    "router.request.timeout",
+    "router.response",
+    "router.response.error",
+)
+"""Shown as `router.message.count` and `router.message.rate`, and `router.message.count.error` for the kinds of it."""
+
+_RATES: Final = ("registry.discovery", "registry.registration", "registry.unregistration")
+_TOTALS: Final = ("connection.connected", "connection.disconnected", "connection.failed", "connection.rejected")
+
+
+class Metrics:
+    """Counters by name. A name that was not announced is a mistake of the caller's."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys((*_COUNTERS, *_RATES, *_TOTALS), 0)
+        self._before = dict(self._counts)
+        self._rates = dict.fromkeys(self._counts, 0)
+        self.bytes = 0
+        self.bytes_largest = 0
+
+    def add(self, name: str, count: int = 1) -> None:
+        self._counts[name] += count
+
+    def count(self, name: str) -> int:
+        return self._counts[name]
+
+    def saw(self, messages: int, size: int, largest: int) -> None:
+        self._counts["router.message"] += messages
+        self.bytes += size
+        self.bytes_largest = max(self.bytes_largest, largest)
+
+    def second_passed(self) -> None:
+        for name, count in self._counts.items():
+            self._rates[name] = count - self._before[name]
+        self._before = dict(self._counts)
+
+    def shown(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name in _COUNTERS:
+            found[_spelled(name, "count")] = self._counts[name]
+            found[_spelled(name, "rate")] = self._rates[name]
+        messages = self._counts["router.message"]
+        found["router.message.size.avg"] = self.bytes / messages if messages else 0
+        found["router.message.size.max"] = self.bytes_largest
+        found |= {f"{name}.rate": self._rates[name] for name in _RATES}
+        for name in _TOTALS:
+            found[f"{name}.rate"] = self._rates[name]
+            found[f"{name}.total"] = self._counts[name]
+        return found
+
+
+def _spelled(name: str, what: str) -> str:
+    """`router.publish.dropped` is shown as `router.publish.count.dropped`."""
+    room, message, *kind = name.split(".")
+    return ".".join((room, message, what, *kind))

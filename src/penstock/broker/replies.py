@@ -1,0 +1,64 @@
+"""What the broker itself says: answers, errors, and its own messages, framed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from penstock.core.errors import PenstockError
+from penstock.core.limits import QUOTED_CHARS_MAX
+from penstock.protocol.actions import Action
+from penstock.protocol.frames import framed
+
+SUCCESS: Final = b'{"status":"success"}'
+FAILURE: Final = b'{"status":"failure"}'
+VERSION: Final = "1.0.0"
+INITIALIZE: Final = "system.initialize"
+HEARTBEAT: Final = "system.heartbeat"
+LOG: Final = "system.log"
+CLOSING: Final = "system.closing"
+
+
+def iso_time(unix_ms: int) -> str:
+    """ISO 8601, UTC, milliseconds."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def json_bytes(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def error_payload(error: PenstockError, unix_ms: int) -> bytes:
+    body: dict[str, Any] = {"code": error.code.value, "message": error.message, "timestamp": iso_time(unix_ms)}
+    if error.details:
+        body["details"] = {name: quoted(value) for name, value in error.details.items()}
+    return json_bytes({"error": body})
+
+
+def quoted(value: Any) -> Any:
+    """A value of the sender's, short enough to be sent back."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    if len(text) > QUOTED_CHARS_MAX:
+        return f"{text[:QUOTED_CHARS_MAX]}..."
+    return value
+
+
+def response(topic: str, version: str, request_id: str, payload: bytes) -> bytes:
+    return framed(f"response:{topic}:{version}:{request_id}".encode(), payload)
+
+
+def publish(topic: str, version: str, message_id: str, payload: bytes) -> bytes:
+    return framed(f"publish:{topic}:{version}:{message_id}".encode(), payload)
+
+
+def request(topic: str, version: str, request_id: str, payload: bytes) -> bytes:
+    return framed(f"request:{topic}:{version}:{request_id}".encode(), payload)
+
+
+def own_message(topic: str, payload: bytes, request_id: str = "", action: Action = Action.PUBLISH) -> bytes:
+    """A message of the broker's own."""
+    return framed(f"{action}:{topic}:{VERSION}{':' if request_id else ''}{request_id}".encode(), payload)

@@ -1,0 +1,107 @@
+"""Requests that wait for their answer. Each has an id of the broker's towards its server, and a deadline."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.core.errors import InvalidRequestId, ServiceUnavailable
+from penstock.protocol.header import Header
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    id: str
+    """The broker's, which the server answers to."""
+
+    requester: str
+    server: str
+    header: Header
+    """As the requester sent it: its answer goes back under this topic, version and id."""
+
+    deadline_ms: int
+
+    @property
+    def wants_answer(self) -> bool:
+        return self.header.request_id is not None
+
+
+class OpenRequests:
+    """At most `limit` of them. Nothing that was accepted is dropped to make room."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: dict[str, OpenRequest] = {}
+        self._deadlines: list[tuple[int, str]] = []
+        self._of_requester: dict[str, set[str]] = {}
+        self._of_server: dict[str, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, request: OpenRequest) -> None:
+        """Raises `ServiceUnavailable` if too many are open."""
+        if len(self._open) >= self._limit:
+            raise ServiceUnavailable(
+                f"Too many requests are waiting for an answer: at most {self._limit}; try again later",
+                requests_open_max=self._limit,
+            )
+        self._open[request.id] = request
+        self._of_requester.setdefault(request.requester, set()).add(request.id)
+        self._of_server.setdefault(request.server, set()).add(request.id)
+        heapq.heappush(self._deadlines, (request.deadline_ms, request.id))
+
+    def answer(self, request_id: str | None, server: str) -> OpenRequest:
+        """The request this answers, now closed. Raises `InvalidRequestId` for a late, second or foreign answer."""
+        if request_id is None:
+            raise InvalidRequestId("Received response message without requestId.")
+        request = self._open.get(request_id.lower())
+        if request is None or request.server != server:
+            raise InvalidRequestId(f"No matching request found for requestId: {request_id}")
+        self._close(request)
+        return request
+
+    def expire(self, now_ms: int) -> Iterator[OpenRequest]:
+        """Those whose time is over, now closed."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            request = self._open.get(heapq.heappop(self._deadlines)[1])
+            if request is not None:
+                self._close(request)
+                yield request
+
+    def next_deadline_ms(self) -> int | None:
+        while self._deadlines and self._deadlines[0][1] not in self._open:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def server_gone(self, server: str) -> list[OpenRequest]:
+        """All that this server would have answered, now closed."""
+        lost = [self._open[each] for each in sorted(self._of_server.get(server, ()))]
+        for request in lost:
+            self._close(request)
+        return lost
+
+    def requester_gone(self, requester: str) -> None:
+        """Nobody waits any more. Their servers may still answer, and are not to blame: the answer is dropped."""
+        for each in self._of_requester.pop(requester, set()):
+            request = self._open[each]
+            unwanted = Header(request.header.head)
+            self._open[each] = OpenRequest(request.id, "", request.server, unwanted, request.deadline_ms)
+
+    def _close(self, request: OpenRequest) -> None:
+        del self._open[request.id]
+        _discard(self._of_requester, request.requester, request.id)
+        _discard(self._of_server, request.server, request.id)
+        # Closed ones stay among the deadlines until theirs comes, or until most are closed.
+        if len(self._deadlines) > 2 * len(self._open) + 1024:
+            self._deadlines = [(each.deadline_ms, each.id) for each in self._open.values()]
+            heapq.heapify(self._deadlines)
+
+
+def _discard(sets: dict[str, set[str]], key: str, member: str) -> None:
+    members = sets.get(key)
+    if members is not None:
+        members.discard(member)
+        if not members:
+            del sets[key]

@@ -1,0 +1,144 @@
+"""Routing: which connections a topic reaches. Patterns live in a trie; what was found is kept until one changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from random import Random
+from typing import Final, NamedTuple
+
+from penstock.core.names import TopicName, TopicPattern
+
+ONE_LEVEL: Final = "+"
+THE_REST: Final = "#"
+_REMEMBERED: Final = 10_000  # topics whose routes are known at once; past this, all are found anew
+
+
+class Kind(StrEnum):
+    """What a subscription receives: every published message, or its share of the requests."""
+
+    PUBLISH = "publish"
+    REQUEST = "request"
+
+
+class Subscription(NamedTuple):
+    client: str
+    priority: int
+    """Of requests: the highest is served. Published messages reach everybody."""
+
+
+class _Node:
+    """One level of the trie: what follows, and who subscribed to the pattern that ends here."""
+
+    __slots__ = ("below", "members")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.members: dict[str, int] = {}
+
+
+class Trie:
+    """Patterns of one kind of subscription, each with its members and their priorities."""
+
+    def __init__(self) -> None:
+        self._root = _Node()
+
+    def add(self, pattern: TopicPattern, client: str, priority: int = 0) -> None:
+        node = self._root
+        for level in _path(pattern):
+            node = node.below.setdefault(level, _Node())
+        node.members[client] = priority
+
+    def remove(self, pattern: TopicPattern, client: str) -> bool:
+        """False if there was no such subscription. Nodes that hold nothing any more go with it."""
+        passed = [self._root]
+        path = _path(pattern)
+        for level in path:
+            node = passed[-1].below.get(level)
+            if node is None:
+                return False
+            passed.append(node)
+        if passed[-1].members.pop(client, None) is None:
+            return False
+        for node, level in zip(reversed(passed[:-1]), reversed(path), strict=True):
+            child = node.below[level]
+            if child.members or child.below:
+                break
+            del node.below[level]
+        return True
+
+    def matching(self, name: TopicName) -> Iterator[Subscription]:
+        """Every subscription whose pattern matches; a client with several patterns comes several times."""
+        nodes = [self._root]
+        for level in _path(name):
+            for node in nodes:
+                yield from _members(node.below.get(THE_REST))
+            nodes = [
+                found for node in nodes for key in (level, ONE_LEVEL) if (found := node.below.get(key)) is not None
+            ]
+        for node in nodes:
+            yield from _members(node)
+
+
+def _path(name: TopicName | TopicPattern) -> tuple[str, ...]:
+    """The namespace is the first level; no pattern has a wildcard there."""
+    return (name.namespace, *name.levels)
+
+
+def _members(node: _Node | None) -> Iterator[Subscription]:
+    if node is not None:
+        for client, priority in node.members.items():
+            yield Subscription(client, priority)
+
+
+class Routes:
+    """All live subscriptions, by kind."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._tries = {kind: Trie() for kind in Kind}
+        self._subscribers: dict[TopicName, tuple[str, ...]] = {}
+        self._servers: dict[TopicName, tuple[str, ...]] = {}
+
+    def add(self, kind: Kind, pattern: TopicPattern, client: str, priority: int = 0) -> None:
+        self._tries[kind].add(pattern, client, priority)
+        self._forget(kind)
+
+    def remove(self, kind: Kind, pattern: TopicPattern, client: str) -> bool:
+        self._forget(kind)
+        return self._tries[kind].remove(pattern, client)
+
+    def subscribers(self, name: TopicName) -> tuple[str, ...]:
+        """Everybody a published message goes to, each once."""
+        found = self._subscribers.get(name)
+        if found is None:
+            matching = self._tries[Kind.PUBLISH].matching(name)
+            found = _remember(self._subscribers, name, tuple(dict.fromkeys(each.client for each in matching)))
+        return found
+
+    def server(self, name: TopicName) -> str | None:
+        """Who gets the next request: one of those with the highest priority, by chance."""
+        found = self._servers.get(name)
+        if found is None:
+            found = _remember(self._servers, name, _highest(self._tries[Kind.REQUEST].matching(name)))
+        if not found:
+            return None
+        return found[0] if len(found) == 1 else self._random.choice(found)
+
+    def _forget(self, kind: Kind) -> None:
+        (self._subscribers if kind is Kind.PUBLISH else self._servers).clear()
+
+
+def _remember(known: dict[TopicName, tuple[str, ...]], name: TopicName, found: tuple[str, ...]) -> tuple[str, ...]:
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known[name] = found
+    return found
+
+
+def _highest(matching: Iterator[Subscription]) -> tuple[str, ...]:
+    best: dict[str, int] = {}
+    for client, priority in matching:
+        best[client] = max(priority, best.get(client, priority))
+    top = max(best.values(), default=0)
+    return tuple(client for client, priority in best.items() if priority == top)

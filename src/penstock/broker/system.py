@@ -1,0 +1,299 @@
+"""The system topics: registration, subscriptions, lists, logs, metrics, heartbeats. One row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import re2
+
+from penstock.broker.clients import Client, LogFilter, Pattern
+from penstock.broker.replies import FAILURE, HEARTBEAT, SUCCESS, iso_time, json_bytes
+from penstock.broker.routing import Kind
+from penstock.core.errors import InvalidRequest, MalformedMessage, ServiceUnavailable, TopicNotSupported
+from penstock.core.limits import (
+    LIST_ENTRIES_MAX,
+    LOG_PATTERN_CHARS_MAX,
+    SERVICE_DESCRIPTION_CHARS_MAX,
+    SERVICE_NAME_CHARS_MAX,
+)
+from penstock.core.names import DEFAULT_NAMESPACE, SYSTEM, TopicPattern
+from penstock.protocol.actions import Action
+from penstock.protocol.frames import Frame
+from penstock.protocol.header import Head, is_request_id
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+LEVELS: Final = ("debug", "info", "warn", "error")
+_KINDS: Final = {"publish": (Kind.PUBLISH,), "request": (Kind.REQUEST,), "both": (Kind.PUBLISH, Kind.REQUEST)}
+_PRIORITY_MAX: Final = 2**31 - 1
+
+Fields = dict[str, Any]
+Handler = Callable[["Broker", Client, Fields], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTopic:
+    """How one is answered. `missing` is what is said where the payload is not a JSON object at all."""
+
+    handle: Handler
+    missing: str = "The payload must be a JSON object"
+    actions: tuple[Action, ...] = field(default=(Action.REQUEST,))
+    reads_payload: bool = True
+
+
+def answer(broker: Broker, client: Client, frame: Frame) -> bytes | None:
+    """The payload of the answer; None where none is due. Raises the error that is the answer."""
+    topic = frame.header.topic.lower()
+    if frame.header.action not in _actions(topic):
+        raise wrong_action(frame.header.head)
+    found = TOPICS.get(topic)
+    if found is None:
+        raise TopicNotSupported(f"Unknown system message topic: {topic}")
+    fields = read_fields(frame.payload, found.missing) if found.reads_payload else {}
+    payload = found.handle(broker, client, fields)
+    return payload if frame.header.action is Action.REQUEST else None
+
+
+def wrong_action(head: Head) -> InvalidRequest:
+    topic = head.topic.lower()
+    expected = " or ".join(each.value.upper() for each in _actions(topic))
+    return InvalidRequest(f"Invalid action, expected {expected} for {topic}", action=head.action.value, topic=topic)
+
+
+def _actions(topic: str) -> tuple[Action, ...]:
+    found = TOPICS.get(topic)
+    return (Action.REQUEST,) if found is None else found.actions
+
+
+def read_fields(payload: bytes, missing: str = "The payload must be a JSON object") -> Fields:
+    """A JSON object. No payload at all is an empty one."""
+    if not payload:
+        return {}
+    try:
+        value = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise MalformedMessage("Invalid JSON payload", payload=payload.decode(errors="replace")) from None
+    if not isinstance(value, dict):
+        raise InvalidRequest(missing)
+    return value
+
+
+def _given(fields: Fields, *names: str) -> Fields:
+    return {name: fields[name] for name in names if name in fields}
+
+
+def _heartbeat(_broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    return SUCCESS
+
+
+# services
+
+
+def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
+    name, description = fields.get("name"), fields.get("description")
+    if not (isinstance(name, str) and name and isinstance(description, str) and description):
+        raise InvalidRequest("Missing or invalid name or description", **_given(fields, "name", "description"))
+    if len(name) > SERVICE_NAME_CHARS_MAX:
+        raise InvalidRequest("Name of service is too long", name=name)
+    if len(description) > SERVICE_DESCRIPTION_CHARS_MAX:
+        raise InvalidRequest("Description of service is too long", description=description)
+    broker.register(client, name, description)
+    return SUCCESS
+
+
+def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    broker.metrics.add("registry.discovery")
+    shown = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
+    return _listed("services", [_service(broker, each) for each in shown[:LIST_ENTRIES_MAX]], len(shown))
+
+
+def _service(broker: Broker, client: Client) -> Fields:
+    return {
+        "id": client.id,
+        "name": client.name,
+        "description": client.description,
+        "connectedAt": iso_time(broker.unix_ms_of(client.connected_ms)),
+        "lastHeartbeat": iso_time(broker.unix_ms_of(client.heard_ms)),
+    }
+
+
+def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> bytes:
+    wanted = fields.get("serviceId", client.id)
+    if not isinstance(wanted, str) or not is_request_id(wanted):
+        raise InvalidRequest("Invalid serviceId", serviceId=wanted)
+    target = broker.clients.get(wanted.lower())
+    if target is None:
+        raise ServiceUnavailable(f"Service {wanted} not found")
+    shown = [
+        {"action": kind.value, "topic": spelled(pattern)} | _priority(kind, priority)
+        for (kind, pattern), priority in target.subscriptions.items()
+    ]
+    return _listed("subscriptions", shown[:LIST_ENTRIES_MAX], len(shown))
+
+
+def spelled(pattern: TopicPattern) -> str:
+    """A bare name where it is in the default namespace."""
+    return pattern.pattern if pattern.namespace == DEFAULT_NAMESPACE else str(pattern)
+
+
+def _priority(kind: Kind, priority: int) -> Fields:
+    return {"priority": priority} if kind is Kind.REQUEST else {}
+
+
+def _listed(what: str, shown: list[Any], total: int) -> bytes:
+    cut = {"truncated": True, "total": total} if total > len(shown) else {}
+    return json_bytes({what: shown} | cut)
+
+
+# topics
+
+
+def parse_pattern(text: object, **details: object) -> TopicPattern:
+    if not isinstance(text, str) or not text:
+        raise InvalidRequest("Missing or invalid topic", **details)
+    try:
+        pattern = TopicPattern.parse(text)
+    except TopicNotSupported as error:
+        raise InvalidRequest("Missing or invalid topic", reason=error.message, **details) from None
+    refuse_system(pattern)
+    return pattern
+
+
+def refuse_system(pattern: TopicPattern) -> None:
+    if pattern.levels[0] == SYSTEM and len(pattern.levels) > 1:
+        raise InvalidRequest("Unable to subscribe to restricted topic", topic=spelled(pattern))
+
+
+def parse_kinds(fields: Fields) -> tuple[Kind, ...]:
+    given = fields.get("action")
+    kinds = _KINDS.get(given.lower()) if isinstance(given, str) else None
+    if kinds is None:
+        raise InvalidRequest("Missing or invalid action", **_given(fields, "action"))
+    return kinds
+
+
+def parse_priority(fields: Fields, kinds: tuple[Kind, ...]) -> int:
+    priority = fields.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _PRIORITY_MAX:
+        raise InvalidRequest("Invalid priority", priority=priority)
+    if "priority" in fields and Kind.REQUEST not in kinds:
+        raise InvalidRequest("Invalid priority: only requests have one", priority=priority)
+    return priority
+
+
+def _subscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
+    kinds = parse_kinds(fields)
+    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    broker.subscribe(client, kinds, pattern, parse_priority(fields, kinds))
+    return SUCCESS
+
+
+def _unsubscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
+    kinds = parse_kinds(fields)
+    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    return SUCCESS if broker.unsubscribe(client, kinds, pattern) else FAILURE
+
+
+def _list_topics(broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    return _subscribed("topics", broker.clients)
+
+
+def _list_subscriptions(broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    return _subscribed("subscriptions", broker.clients)
+
+
+def _subscribed(what: str, clients: Iterable[Client]) -> bytes:
+    """Every pattern that somebody subscribed to, with its subscribers."""
+    found: dict[tuple[str, str], list[Fields]] = {}
+    for client in clients:
+        for (kind, pattern), priority in client.subscriptions.items():
+            entry = {"serviceId": client.id} | _priority(kind, priority)
+            found.setdefault((spelled(pattern), kind.value), []).append(entry)
+    shown = [
+        {"action": kind, "topic": topic, "subscribers": found[topic, kind][:LIST_ENTRIES_MAX]}
+        for topic, kind in sorted(found)[:LIST_ENTRIES_MAX]
+    ]
+    return _listed(what, _within(shown), len(found))
+
+
+def _within(shown: list[Fields]) -> list[Fields]:
+    """As many topics as have together no more subscribers than one answer lists."""
+    room = LIST_ENTRIES_MAX
+    for place, topic in enumerate(shown):
+        room -= len(topic["subscribers"])
+        if room < 0:
+            return shown[: max(1, place)]
+    return shown
+
+
+# logs and metrics
+
+
+def compile_pattern(text: object, what: str) -> Pattern:
+    """A regular expression in RE2, whose time is linear in the text."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        if not isinstance(text, str) or len(text) > LOG_PATTERN_CHARS_MAX:
+            raise InvalidRequest(f"Invalid {what} regex", regex=text)
+        compiled: Pattern = re2.compile(text, options)
+    except re2.error:
+        raise InvalidRequest(f"Invalid {what} regex", regex=text) from None
+    return compiled
+
+
+def _log_subscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
+    levels = fields.get("levels", ["error"])
+    if not isinstance(levels, list):
+        raise InvalidRequest("Invalid log levels", levels=levels)
+    for level in levels:
+        if level not in LEVELS:
+            raise InvalidRequest("Invalid log level", level=level)
+    regex = fields.get("regex")
+    pattern = None if regex is None else compile_pattern(regex, "log")
+    broker.clients.filter_logs(client, LogFilter(frozenset(levels), pattern))
+    return SUCCESS
+
+
+def _log_unsubscribe(broker: Broker, client: Client, _fields: Fields) -> bytes:
+    broker.clients.filter_logs(client, None)
+    return SUCCESS
+
+
+def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
+    show_all, only = fields.get("showAll", True), fields.get("paramFilter", {})
+    if not isinstance(show_all, bool):
+        raise InvalidRequest("Invalid showAll: expected true or false", showAll=show_all)
+    if not isinstance(only, dict) or not all(isinstance(value, str) for value in only.values()):
+        raise InvalidRequest("Invalid paramFilter: expected an object of strings", paramFilter=only)
+    wanted = None if fields.get("filter") is None else compile_pattern(fields["filter"], "filter")
+    found = broker.measured()
+    if only:
+        marks = [f"{{{name.lower()}:{value}}}" for name, value in only.items()]
+        found = {
+            name: value
+            for name, value in found.items()
+            if all(mark in name for mark in marks) or (show_all and "{" not in name)
+        }
+    if wanted is not None:
+        found = {name: value for name, value in found.items() if wanted.search(name) is not None}
+    return json_bytes({"metrics": found})
+
+
+TOPICS: Final[dict[str, SystemTopic]] = {
+    HEARTBEAT: SystemTopic(_heartbeat, actions=(Action.REQUEST, Action.RESPONSE), reads_payload=False),
+    "system.service.register": SystemTopic(_register, "Missing or invalid name or description"),
+    "system.service.list": SystemTopic(_list_services),
+    "system.service.subscriptions": SystemTopic(_service_subscriptions),
+    "system.topic.subscribe": SystemTopic(_subscribe, "Missing or invalid action"),
+    "system.topic.unsubscribe": SystemTopic(_unsubscribe, "Missing or invalid action"),
+    "system.topic.list": SystemTopic(_list_topics),
+    "system.topic.subscriptions": SystemTopic(_list_subscriptions),
+    "system.log.subscribe": SystemTopic(_log_subscribe),
+    "system.log.unsubscribe": SystemTopic(_log_unsubscribe),
+    "system.metrics": SystemTopic(_metrics),
+}

@@ -1,0 +1,1 @@
+"""Protocol: headers, frames, actions. Bytes in, frames out: no socket, no clock."""

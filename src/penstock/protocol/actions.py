@@ -1,0 +1,53 @@
+"""The verbs of the wire: one row each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Action(StrEnum):
+    PUBLISH = "publish"
+    REQUEST = "request"
+    RESPONSE = "response"
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+    APPEND = "append"
+    MESSAGE = "message"
+    RECORDS = "records"
+    ACK = "ack"
+    NACK = "nack"
+    SEEK = "seek"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """What a header may say with an action. Whether a message is welcome is for the broker to decide."""
+
+    takes_pattern: bool = False
+    """The topic may hold `+` and `#`."""
+
+    takes_timeout: bool = False
+    """Somebody waits for an answer, and may say for how long."""
+
+    from_client: bool = True
+    """Only the broker sends the others."""
+
+
+VERBS: Final = {
+    Action.PUBLISH: Verb(),
+    Action.REQUEST: Verb(takes_timeout=True),
+    Action.RESPONSE: Verb(takes_pattern=True),  # it repeats the topic of what it answers
+    Action.SUBSCRIBE: Verb(takes_pattern=True),
+    Action.UNSUBSCRIBE: Verb(takes_pattern=True),
+    Action.APPEND: Verb(),
+    Action.MESSAGE: Verb(),
+    Action.RECORDS: Verb(from_client=False),
+    Action.ACK: Verb(),
+    Action.NACK: Verb(),
+    Action.SEEK: Verb(),
+}
+
+ACTION_CHARS_MAX: Final = max(len(action) for action in Action)
+BY_NAME: Final = {action.value: action for action in Action}

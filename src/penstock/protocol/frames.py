@@ -1,0 +1,128 @@
+"""Frames: one message each. On TCP a 4-byte big-endian length stands before it; on a WebSocket it is one message.
+
+Plain Python, for clients; the broker reads whole chunks at once (`blocks`). Both give the same frames.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.core.errors import MalformedMessage, PayloadTooLarge, PenstockError
+from penstock.core.limits import MIB, REQUEST_TIMEOUT_MS_CEILING
+from penstock.protocol.header import HEADER_BYTES_MAX, NOTHING_READ, Header, Salvage, parse_header, salvage, serialise
+
+LENGTH_BYTES: Final = 4
+
+
+class Frame(NamedTuple):
+    """A message that keeps the rules."""
+
+    header: Header
+    payload: bytes
+
+
+class Rejected(NamedTuple):
+    """A message that does not, and why. `fatal`: where the next frame begins can no longer be known."""
+
+    error: PenstockError
+    salvage: Salvage
+    fatal: bool = False
+
+
+class FrameLimits(NamedTuple):
+    payload_bytes_max: int = 1 * MIB
+    timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The longest frame there can be: the longest header, its newline, the largest payload."""
+        return HEADER_BYTES_MAX + 1 + self.payload_bytes_max
+
+
+def encode(header: Header, payload: bytes | bytearray | memoryview) -> bytes:
+    """The message framed for TCP."""
+    return framed(serialise(header), payload)
+
+
+def framed(header: bytes, payload: bytes | bytearray | memoryview) -> bytes:
+    """The same, with a header that is already serialised."""
+    return b"".join(((len(header) + 1 + len(payload)).to_bytes(LENGTH_BYTES, "big"), header, b"\n", payload))
+
+
+def parse_message(message: bytes, limits: FrameLimits) -> Frame | Rejected:
+    """One message, without its length."""
+    newline = message.find(b"\n", 0, HEADER_BYTES_MAX + 1)
+    if newline < 0:
+        return Rejected(_no_newline(message), salvage(message))
+    raw = message[:newline]
+    try:
+        header = parse_header(raw, timeout_ms_max=limits.timeout_ms_max)
+        check_payload(len(message) - newline - 1, limits)
+    except PenstockError as error:
+        return Rejected(error, salvage(raw))
+    return Frame(header, message[newline + 1 :])
+
+
+def _no_newline(message: bytes) -> MalformedMessage:
+    if not message:
+        return MalformedMessage("Empty message: expected a header, a newline and a payload", field="header")
+    if len(message) > HEADER_BYTES_MAX:
+        return MalformedMessage(
+            f"Header too long: no newline in the first {HEADER_BYTES_MAX + 1} bytes",
+            field="header",
+            expected=f"at most {HEADER_BYTES_MAX} bytes and a newline",
+        )
+    return MalformedMessage("No newline after the header", field="header", expected="a newline, also before no payload")
+
+
+def check_payload(size: int, limits: FrameLimits) -> None:
+    if size > limits.payload_bytes_max:
+        raise PayloadTooLarge(
+            f"Payload of {size} bytes is larger than the limit of {limits.payload_bytes_max}",
+            bytes=size,
+            payload_bytes_max=limits.payload_bytes_max,
+        )
+
+
+def too_large(size: int, after: bytes, limits: FrameLimits) -> Rejected:
+    """A length that no frame can have. `after` is what has arrived of it, perhaps with a header to answer to."""
+    error = PayloadTooLarge(
+        f"Frame of {size} bytes is larger than the limit of {limits.frame_bytes_max}; closing the connection",
+        bytes=size,
+        frame_bytes_max=limits.frame_bytes_max,
+    )
+    raw, newline, _ = after[: HEADER_BYTES_MAX + 1].partition(b"\n")
+    return Rejected(error, salvage(raw) if newline else NOTHING_READ, fatal=True)
+
+
+class FrameReader:
+    """Bytes in any pieces in, frames out."""
+
+    def __init__(self, limits: FrameLimits = FrameLimits()) -> None:  # noqa: B008  immutable
+        self._limits = limits
+        self._buffer = bytearray()
+        self._position = 0
+        self._failed: Rejected | None = None
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+        if self._failed is None:
+            del self._buffer[: self._position]
+            self._position = 0
+            self._buffer += data
+
+    def next_frame(self) -> Frame | Rejected | None:
+        """None: not enough yet. After a fatal rejection, always that."""
+        if self._failed is not None:
+            return self._failed
+        start = self._position + LENGTH_BYTES
+        if len(self._buffer) < start:
+            return None
+        size = int.from_bytes(self._buffer[self._position : start], "big")
+        if size > self._limits.frame_bytes_max:
+            self._failed = too_large(size, bytes(self._buffer[start : start + HEADER_BYTES_MAX + 1]), self._limits)
+            self._buffer.clear()
+            return self._failed
+        if len(self._buffer) < start + size:
+            return None
+        self._position = start + size
+        return parse_message(bytes(self._buffer[start : self._position]), self._limits)

@@ -1,0 +1,274 @@
+"""The header: `{action}:{topic}:{version}[:{requestId}[:{parentRequestId}[:{timeout}]]]`, strict in every field.
+
+The grammar is a table. What matches it is taken apart at once; what does not is gone through field by field, to say
+which one is wrong, what was expected there and what came.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NoReturn
+
+from penstock.core.errors import MalformedMessage, TopicNotSupported
+from penstock.core.limits import (
+    NAMESPACE_CHARS_MAX,
+    QUOTED_CHARS_MAX,
+    REQUEST_ID_CHARS,
+    REQUEST_TIMEOUT_MS_CEILING,
+    TOPIC_CHARS_MAX,
+    VERSION_CHARS_MAX,
+)
+from penstock.core.names import TopicName, TopicPattern
+from penstock.protocol.actions import ACTION_CHARS_MAX, BY_NAME, VERBS, Action
+
+_FULL_TOPIC_CHARS_MAX: Final = len("//") + NAMESPACE_CHARS_MAX + TOPIC_CHARS_MAX
+_TIMEOUT_CHARS_MAX: Final = len(str(REQUEST_TIMEOUT_MS_CEILING))
+_KNOWN_HEADS: Final = 4096  # distinct action:topic:version remembered: a broker's working set, about 2 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the grammar: its name, its pattern, its longest form, and the words for what it should be."""
+
+    name: str
+    pattern: str
+    chars_max: int
+    expected: str
+
+
+_NUMBER: Final = "(?:0|[1-9][0-9]*)"
+_UUID4: Final = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-4[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}"
+
+FIELDS: Final = (
+    Field("action", "[A-Za-z]+", ACTION_CHARS_MAX, f"one of {', '.join(Action)}"),
+    Field("topic", "[A-Za-z0-9._/+#-]+", _FULL_TOPIC_CHARS_MAX, "a topic such as orders.created"),
+    Field("version", rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}", VERSION_CHARS_MAX, "MAJOR.MINOR.PATCH, such as 1.0.0"),
+    Field("requestId", _UUID4, REQUEST_ID_CHARS, "a UUID version 4"),
+    Field("parentRequestId", _UUID4, REQUEST_ID_CHARS, "a UUID version 4"),
+    Field("timeout", "[1-9][0-9]*", _TIMEOUT_CHARS_MAX, "milliseconds, a whole number from 1"),
+)
+REQUIRED: Final = 3
+HEADER_BYTES_MAX: Final = sum(field.chars_max for field in FIELDS) + len(FIELDS) - 1
+"""The longest header there can be: every field at its longest, and the colons between them."""
+
+_COMPILED: Final = tuple(re.compile(field.pattern, re.ASCII) for field in FIELDS)
+_HEAD: Final = ":".join(field.pattern for field in FIELDS[:REQUIRED])
+_ID, _PARENT, _TIMEOUT = (field.pattern for field in FIELDS[REQUIRED:])
+# What is left out at the end is left out with its colon; what is empty in between keeps it.
+_SHAPE: Final = re.compile(
+    f"({_HEAD})(?::({_ID})|:({_ID})?:({_PARENT})|:({_ID})?:({_PARENT})?:({_TIMEOUT}))?".encode(), re.ASCII
+)
+_UUID4_SHAPE: Final = re.compile(_UUID4, re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What repeats from message to message: the action, the topic as it was spelled, and the version."""
+
+    action: Action
+    topic: str
+    version: str
+    name: TopicName | TopicPattern
+    """The topic, parsed. A pattern only where the action takes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    head: Head
+    request_id: str | None = None
+    parent_id: str | None = None
+    timeout_ms: int | None = None
+
+    @property
+    def action(self) -> Action:
+        return self.head.action
+
+    @property
+    def topic(self) -> str:
+        return self.head.topic
+
+    @property
+    def version(self) -> str:
+        return self.head.version
+
+
+def is_request_id(text: str) -> bool:
+    return _UUID4_SHAPE.fullmatch(text) is not None
+
+
+def header(
+    action: Action,
+    topic: str,
+    version: str = "1.0.0",
+    request_id: str | None = None,
+    parent_id: str | None = None,
+    timeout_ms: int | None = None,
+) -> Header:
+    """A header from its parts, checked as one that came over the wire."""
+    timeout = "" if timeout_ms is None else str(timeout_ms)
+    fields = (action, topic, version, request_id or "", parent_id or "", timeout)
+    return parse_header(":".join(fields).rstrip(":").encode())
+
+
+def serialise(given: Header) -> bytes:
+    """The header as it stands on the wire, without the newline."""
+    head = given.head
+    timeout = "" if given.timeout_ms is None else str(given.timeout_ms)
+    optional = f":{given.request_id or ''}:{given.parent_id or ''}:{timeout}".rstrip(":")
+    return f"{head.action}:{head.topic}:{head.version}{optional}".encode()
+
+
+def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING) -> Header:
+    """Raises `MalformedMessage`: which field, what was expected there, what came."""
+    found = _SHAPE.fullmatch(raw) if len(raw) <= HEADER_BYTES_MAX else None
+    if found is None:
+        explain(raw)
+    known, *optional = found.groups()
+    head = parse_head(known)
+    if found.end() == len(known):
+        return Header(head)
+    texts = [None if value is None else value.decode() for value in optional]
+    one, two, parent_two, three, parent_three, timeout = texts
+    waited = None if timeout is None else _timeout(timeout, head.action, timeout_ms_max)
+    return Header(head, one or two or three, parent_two or parent_three, waited)
+
+
+@lru_cache(maxsize=_KNOWN_HEADS)
+def parse_head(raw: bytes) -> Head:
+    """`{action}:{topic}:{version}`. The same bytes are parsed once."""
+    fields = raw.split(b":")
+    if len(fields) > REQUIRED:
+        explain(raw)
+    return _head(fields)
+
+
+def _head(fields: list[bytes]) -> Head:
+    """The required fields, from the left."""
+    action = _action(_field(0, fields))
+    topic = _field(1, fields)
+    name = _name(action, topic)
+    return Head(action, topic, _field(2, fields), name)
+
+
+def _action(text: str) -> Action:
+    action = BY_NAME.get(text.lower())
+    if action is None:
+        _wrong(0, text)
+    return action
+
+
+def _name(action: Action, topic: str) -> TopicName | TopicPattern:
+    kind = TopicPattern if VERBS[action].takes_pattern else TopicName
+    try:
+        return kind.parse(topic)
+    except TopicNotSupported as error:
+        raise MalformedMessage(
+            f"Invalid topic: {error.message}", field="topic", expected=FIELDS[1].expected, got=_quoted(topic)
+        ) from None
+
+
+def _timeout(text: str, action: Action, most: int) -> int:
+    if not VERBS[action].takes_timeout:
+        raise MalformedMessage(
+            f"Invalid timeout: only a request has one, not {action}", field="timeout", expected="nothing", got=text
+        )
+    if int(text) > most:
+        raise MalformedMessage(
+            f"Invalid timeout: at most {most} ms", field="timeout", expected=f"1 to {most}", got=_quoted(text)
+        )
+    return int(text)
+
+
+def explain(raw: bytes) -> NoReturn:
+    """Say what is wrong with a header that does not match: the first field, from the left, that breaks its rule."""
+    if not raw:
+        raise MalformedMessage("Empty header: expected action:topic:version", field="header", expected="a header")
+    if len(raw) > HEADER_BYTES_MAX:
+        raise MalformedMessage(
+            f"Header too long: at most {HEADER_BYTES_MAX} bytes before the newline",
+            field="header",
+            expected=f"at most {HEADER_BYTES_MAX} bytes",
+            got=len(raw),
+        )
+    fields = raw.split(b":")
+    _head(fields)
+    for place in range(REQUIRED, min(len(fields), len(FIELDS))):
+        if fields[place] or place == len(fields) - 1:  # an empty one between filled ones is allowed
+            _field(place, fields)
+    raise MalformedMessage(
+        f"Too many fields: at most {len(FIELDS)}", field="header", expected=f"{len(FIELDS)} fields", got=len(fields)
+    )
+
+
+def _field(place: int, fields: list[bytes]) -> str:
+    """The text of one field that keeps its rule."""
+    field = FIELDS[place]
+    if place >= len(fields):
+        raise MalformedMessage(
+            f"Missing {field.name}: expected {field.expected}", field=field.name, expected=field.expected
+        )
+    if not fields[place]:
+        _empty(place)
+    text = fields[place].decode("ascii", "backslashreplace")
+    if not _fits(place, text):
+        _wrong(place, text)
+    return text
+
+
+def _empty(place: int) -> NoReturn:
+    field = FIELDS[place]
+    advice = f"expected {field.expected}" if place < REQUIRED else "leave it out with its colon"
+    raise MalformedMessage(f"Empty {field.name}: {advice}", field=field.name, expected=field.expected, got="")
+
+
+def _wrong(place: int, text: str) -> NoReturn:
+    field = FIELDS[place]
+    longest = f" of at most {field.chars_max} characters" if len(text) > field.chars_max else ""
+    raise MalformedMessage(
+        f"Invalid {field.name}: expected {field.expected}{longest}",
+        field=field.name,
+        expected=field.expected,
+        got=_quoted(text),
+    )
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= QUOTED_CHARS_MAX else f"{text[:QUOTED_CHARS_MAX]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What could still be read of a header that is wrong: enough to say to whom the answer belongs."""
+
+    topic: str
+    version: str
+    request_id: str | None
+
+
+NOTHING_READ: Final = Salvage("error", "1.0.0", None)
+"""The founding protocol's own header for an error about nothing in particular."""
+
+
+def salvage(raw: bytes) -> Salvage:
+    """Each field on its own: a wrong version does not cost the request id."""
+    fields = raw[: HEADER_BYTES_MAX + 1].split(b":")
+    texts = [value.decode("ascii", "backslashreplace") for value in fields[: REQUIRED + 1]]
+    return Salvage(
+        texts[1] if len(texts) > 1 and _is_topic(texts[1]) else NOTHING_READ.topic,
+        texts[2] if len(texts) > 2 and _fits(2, texts[2]) else NOTHING_READ.version,
+        texts[3] if len(texts) > 3 and _fits(3, texts[3]) else None,
+    )
+
+
+def _fits(place: int, text: str) -> bool:
+    return len(text) <= FIELDS[place].chars_max and _COMPILED[place].fullmatch(text) is not None
+
+
+def _is_topic(text: str) -> bool:
+    try:
+        TopicPattern.parse(text)
+    except TopicNotSupported:
+        return False
+    return True

@@ -49,7 +49,7 @@ from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import VERBS, Action
 from penstock.protocol.blocks import Run
 from penstock.protocol.frames import Frame, Rejected
-from penstock.protocol.header import Head
+from penstock.protocol.header import NOTHING_READ, Head
 
 _LOG: Final = logging.getLogger(__name__)
 _BUCKETS_MAX: Final = 10_000  # topics whose rate is known at once; the idle ones are forgotten first
@@ -145,13 +145,17 @@ class Broker:
         effects: list[Effect] = []
         for item in items:
             client.heard_ms, client.asked = now_ms, False
-            if isinstance(item, Run):
-                effects += self._publish(client, item)
-            elif isinstance(item, Rejected):
-                effects += self._reject(client, item)
-            else:
-                effects += self._frame(client, item)
+            effects += self._handle(client, item)
         return effects
+
+    def _handle(self, client: Client, item: Run | Frame | Rejected) -> list[Effect]:
+        match item:
+            case Run():
+                return self._publish(client, item)
+            case Frame():
+                return self._frame(client, item)
+            case Rejected():
+                return self._reject(client, item)
 
     def heard(self, client: Client, now_ms: int) -> None:
         """Something came that is not a message: a sign of life."""
@@ -160,7 +164,7 @@ class Broker:
     def _reject(self, client: Client, rejected: Rejected) -> list[Effect]:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
-        _LOG.info("rejected", extra={"client": client.id, "error": rejected.error.message})
+        _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
         payload = self._failure(client, rejected.error)
         answer = Send(client.id, response(found.topic, found.version, found.request_id or self._new_id(), payload))
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
@@ -389,7 +393,11 @@ class Broker:
 
     def last_word(self, client: Client, error: PenstockError) -> Send:
         """Why the connection is about to be closed."""
-        return Send(client.id, response("error", "1.0.0", self._new_id(), self._error(error)))
+        return Send(client.id, self.refusal(error))
+
+    def refusal(self, error: PenstockError) -> bytes:
+        """An error that answers nothing in particular."""
+        return response(NOTHING_READ.topic, NOTHING_READ.version, self._new_id(), self._error(error))
 
     # what others ask
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import EXIT_INTERRUPTED, bench, demo, log, segment, warm
+from penstock.cli import EXIT_INTERRUPTED, bench, demo, live, log, segment, serve, warm
 from penstock.cli.options import EXIT_COULD_NOT, EXIT_OK
 from penstock.cli.output import discard_output, fail
 from penstock.core.errors import PenstockError
@@ -23,6 +23,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("serve")(serve.serve)
+app.command("publish")(live.publish)
+app.command("subscribe")(live.subscribe)
+app.command("request")(live.request)
+app.command("respond")(live.respond)
+app.command("ping")(live.ping)
+app.command("services")(live.services)
 app.add_typer(log.app, name="log")
 app.add_typer(segment.app, name="segment")
 app.add_typer(bench.app, name="bench")

@@ -5,8 +5,9 @@ HTTP status, wire reply and exit code are tables elsewhere, keyed by `Code`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 
 class Code(StrEnum):
@@ -153,3 +154,19 @@ class QuotaExceeded(PenstockError):
 
     code = Code.QUOTA_EXCEEDED
     retriable = True
+
+
+_KINDS: Final[tuple[type[PenstockError], ...]] = (PenstockError, *PenstockError.__subclasses__())
+_BY_CODE: Final = {kind.code.value: kind for kind in _KINDS}
+
+
+def from_dict(described: Mapping[str, Any]) -> PenstockError:
+    """The error that somebody else described. A code that is not ours is kept among the details."""
+    code, message, details = described.get("code"), described.get("message"), described.get("details")
+    facts = {str(name): value for name, value in details.items()} if isinstance(details, dict) else {}
+    kind = _BY_CODE.get(code) if isinstance(code, str) else None
+    if kind is None:
+        kind, facts = PenstockError, facts | {"code": code}
+    made = kind(str(message))
+    made.details = facts
+    return made

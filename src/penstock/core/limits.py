@@ -125,7 +125,7 @@ class WireLimits:
     payload_bytes_max: int = 1 * MIB
     """One message. Larger things belong in object storage, with their address in the message."""
 
-    connections_max: int = 20_000
+    connections_max: int = 15_000
     """Open at once, on all transports: a few hundred MiB when they are idle."""
 
     subscriptions_max: int = 1_000

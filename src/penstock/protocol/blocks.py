@@ -114,6 +114,8 @@ class BlockReader:
             self._keep(whole, position)
 
     def _runs(self, whole: bytes, data: Any, count: int) -> Iterator[Run | Frame | Rejected]:
+        if count == 0:
+            return
         rows = self._rows[:count]
         firsts = np.flatnonzero(rows[:, at.SAME] == 0).tolist()
         for first, stop in zip(firsts, [*firsts[1:], count], strict=True):

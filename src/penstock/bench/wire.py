@@ -1,0 +1,274 @@
+"""How fast messages pass through a broker, beside the least that uvloop does with the same frames and the same client."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from penstock.bench import Figure, best_seconds
+from penstock.core.errors import InvalidRequest, Timeout
+
+_CHUNK_BYTES: Final = 64 * 1024
+_START_SECONDS: Final = 60.0
+_SIZES: Final = ((100, "100 B"), (1024, "1 KiB"))
+_TOPIC: Final = "bench.messages"
+_SERVED: Final = "bench.requests"
+_ID: Final = "00000000-0000-4000-8000-000000000001"
+
+
+def framed(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "big") + message
+
+
+class Wire:
+    """A client as bare as can be: a blocking socket."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.socket.close()
+
+    def receive(self) -> bytes:
+        """One message."""
+        return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def _exactly(self, size: int) -> bytes:
+        data = self.socket.recv(size, socket.MSG_WAITALL)
+        if len(data) < size:
+            raise Timeout("the connection ended in the middle of a message")
+        return data
+
+    def ask(self, message: bytes) -> bytes:
+        self.socket.sendall(framed(message))
+        return self.receive()
+
+    def skip(self, size: int) -> None:
+        """Receive so many bytes, whatever they are."""
+        buffer = bytearray(4 * _CHUNK_BYTES)
+        while size:
+            got = self.socket.recv_into(buffer, min(size, len(buffer)))
+            if got == 0:
+                raise Timeout("the connection ended before all messages had come")
+            size -= got
+
+
+@contextmanager
+def broker(*extra: str) -> Iterator[int]:
+    """`penstock serve` in a process of its own; its TCP port."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        ready = Path(folder) / "ready.json"
+        command = [sys.executable, "-m", "penstock", "serve", "--data", f"{folder}/data", "--tcp-port", "0"]
+        command += ["--ws-port", "off", "--log-level", "error", "--ready-file", str(ready), *extra]
+        with _process(command, stdout=subprocess.DEVNULL) as process:
+            until = time.monotonic() + _START_SECONDS
+            while not ready.exists():
+                if process.poll() is not None or time.monotonic() > until:
+                    raise Timeout("the broker did not start")
+                time.sleep(0.02)
+            yield int(json.loads(ready.read_text())["tcp_port"])
+
+
+@contextmanager
+def _process(command: list[str], stdout: int) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(command, stdout=stdout, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def _peer(*arguments: str) -> Iterator[str]:
+    """One of `peers`; the first line it prints."""
+    with _process([sys.executable, "-m", "penstock.bench.peers", *arguments], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None  # noqa: S101
+        yield process.stdout.readline().strip()
+
+
+@contextmanager
+def reference(command: str, port: int) -> Iterator[int]:
+    """Another server that speaks the same protocol, started with a command of the caller's."""
+    with _process(shlex.split(command), stdout=subprocess.DEVNULL) as process:
+        until = time.monotonic() + _START_SECONDS
+        while time.monotonic() < until and process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                yield port
+                return
+        raise InvalidRequest(f"{command!r} does not listen on port {port}")
+
+
+# throughput
+
+
+def _published(size: int) -> bytes:
+    return framed(f"publish:{_TOPIC}:1.0.0\n".encode() + b"x" * size)
+
+
+def _delivered_bytes(size: int) -> int:
+    return len(framed(f"publish:{_TOPIC}:1.0.0:{_ID}\n".encode() + b"x" * size))
+
+
+def _pump(sender: Wire, receiver: Wire, frame: bytes, count: int, received_bytes: int) -> float:
+    """Messages a second, from the first sent to the last received."""
+    at_once = max(1, _CHUNK_BYTES // len(frame))
+    chunk = frame * at_once
+
+    def send() -> None:
+        for _ in range(count // at_once):
+            sender.socket.sendall(chunk)
+
+    total = count // at_once * at_once
+    thread = threading.Thread(target=send)
+    began = time.perf_counter()
+    thread.start()
+    receiver.skip(total * received_bytes)
+    seconds = time.perf_counter() - began
+    thread.join()
+    return total / seconds
+
+
+def routed(port: int, size: int, count: int) -> float:
+    """Live messages a second through a broker: one producer, one subscriber."""
+    with Wire(port) as producer, Wire(port) as subscriber:
+        for wire in (producer, subscriber):
+            wire.receive()  # its greeting
+        wanted = f'{{"action":"publish","topic":"{_TOPIC}"}}'
+        subscriber.ask(f"request:system.topic.subscribe:1.0.0:{_ID}\n{wanted}".encode())
+        return _pump(producer, subscriber, _published(size), count, _delivered_bytes(size))
+
+
+def echoed(port: int, size: int, count: int) -> float:
+    with Wire(port) as wire:
+        frame = _published(size)
+        return _pump(wire, wire, frame, count, len(frame))
+
+
+# latency
+
+
+def _round_trip_ms(wire: Wire, message: bytes, count: int) -> float:
+    """The median."""
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        wire.ask(message)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1000
+
+
+# figures
+
+
+def measure(
+    *, messages: int = 500_000, rounds: int = 3, trips: int = 5000, other: str | None = None, other_port: int = 0
+) -> Iterator[Figure]:
+    yield from headers(rounds=rounds)
+    with ExitStack() as stack:
+        port = stack.enter_context(broker())
+        bare = int(stack.enter_context(_peer("echo")))
+        founding = None if other is None else stack.enter_context(reference(other, other_port))
+        yield from _throughput(port, bare, founding, messages, rounds)
+        yield from _latency(port, bare, trips, rounds)
+
+
+def _throughput(port: int, bare: int, founding: int | None, messages: int, rounds: int) -> Iterator[Figure]:
+    for size, name in _SIZES:
+        count = messages * 100 // size if size > 100 else messages
+        ours = max(routed(port, size, count) for _ in range(rounds))
+        theirs = max(echoed(bare, size, count) for _ in range(rounds))
+        yield Figure(
+            name=f"route live messages, {name}",
+            value=ours,
+            unit="messages/s",
+            reference="bare uvloop frame echo",
+            reference_value=theirs,
+            ratio=ours / theirs,
+        )
+        if founding is not None:
+            first = max(routed(founding, size, max(count // 20, 1000)) for _ in range(rounds))
+            yield Figure(
+                name=f"beside the founding server, {name}",
+                value=ours,
+                unit="messages/s",
+                reference="founding server",
+                reference_value=first,
+                ratio=ours / first,
+            )
+
+
+def _latency(port: int, bare: int, trips: int, rounds: int) -> Iterator[Figure]:
+    question = f"request:{_SERVED}:1.0.0:{_ID}\n".encode() + b"x" * 100
+    beat = f"request:system.heartbeat:1.0.0:{_ID}\n".encode() + b"x" * 100
+    subscribe = f'request:system.topic.subscribe:1.0.0:{_ID}\n{{"action":"request","topic":"{_SERVED}"}}'
+    with ExitStack() as stack:
+        stack.enter_context(_peer("responder", str(port), subscribe))
+        relay = stack.enter_context(_peer("relay"))
+        stack.enter_context(_peer("responder", relay, "here"))
+        wire, ping, passed = (stack.enter_context(Wire(each)) for each in (port, bare, int(relay)))
+        wire.receive()
+        time.sleep(0.2)
+        own = min(_round_trip_ms(wire, beat, trips) for _ in range(rounds))
+        pong = min(_round_trip_ms(ping, beat, trips) for _ in range(rounds))
+        served = min(_round_trip_ms(wire, question, trips) for _ in range(rounds))
+        relayed = min(_round_trip_ms(passed, question, trips) for _ in range(rounds))
+    yield _slower("request answered by the broker, p50", own, "bare uvloop ping-pong", pong)
+    yield _slower("request answered by a service, p50", served, "bare uvloop relay to a service", relayed)
+    yield _slower("the same, all four hops", served, "bare uvloop ping-pong (two hops)", pong)
+
+
+def _slower(name: str, ours: float, peer: str, theirs: float) -> Figure:
+    return Figure(name=name, value=ours, unit="ms", reference=peer, reference_value=theirs, ratio=theirs / ours)
+
+
+def headers(*, rounds: int) -> Iterator[Figure]:
+    """Headers a second, whole blocks at a time, on one core."""
+    from penstock.protocol.blocks import BlockReader, Scratch
+    from penstock.protocol.frames import FrameLimits
+
+    wanted = 1_500_000
+    scratch = Scratch()
+    kinds = {
+        "no id": lambda number: f"publish:{_TOPIC}:1.0.0\n",
+        "an id each": lambda number: f"publish:{_TOPIC}:1.0.0:{number:08x}-0000-4000-8000-{number:012x}\n",
+        "topics that change": lambda number: f"publish:{_TOPIC}{number % 64}:1.0.0\n",
+    }
+    for kind, header in kinds.items():
+        block = b"".join(framed(header(number).encode() + b"x" * 100) for number in range(1000))
+        reader = BlockReader(FrameLimits(), scratch)
+
+        def parse() -> None:
+            for _ in range(100):
+                for item in reader.receive_data(block):
+                    len(item)
+
+        speed = 100_000 / best_seconds(parse, rounds=rounds)
+        yield Figure(
+            name=f"parse headers in blocks, {kind}",
+            value=speed,
+            unit="headers/s",
+            reference="wanted",
+            reference_value=wanted,
+            ratio=speed / wanted,
+        )

@@ -1,0 +1,98 @@
+"""`penstock serve`: run the broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import EXIT_INTERRUPTED
+from penstock.cli.options import EXIT_OK
+from penstock.cli.output import print_json
+
+if TYPE_CHECKING:
+    from penstock.server.app import Ready
+
+Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 for any free one, or 'off'.")]
+
+
+def serve(
+    config: Annotated[Path | None, typer.Option("--config", "-c", envvar="PENSTOCK_CONFIG", help="TOML file.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", "-d", help="Data directory. Default: penstock-data.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
+    tcp_port: Port = None,
+    ws_port: Port = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="Clients need a certificate signed by this (PEM).")] = None,
+    ws_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin of a web page that may connect, such as https://app.example."),
+    ] = None,
+    allow_plaintext: Annotated[
+        bool | None, typer.Option("--allow-plaintext", help="Listen beyond this machine without TLS.")
+    ] = None,
+    allow_anonymous: Annotated[
+        bool | None, typer.Option("--allow-anonymous", help="Listen beyond this machine without client certificates.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warn or error. Default: info.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Written once connections are accepted: pid, data directory, ports, as JSON.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print pid, data directory and ports as JSON.")] = False,
+) -> None:
+    """Run the broker until Ctrl-C or SIGTERM.
+
+    Settings come from the file, then PENSTOCK_... variables, then these options. Limits are set in the file
+    (`[limits]`) or as PENSTOCK_LIMITS_... variables. SIGHUP reads the certificates again.
+
+    Examples:
+
+    `penstock serve`
+
+    `penstock serve --data /var/lib/penstock --tcp-port 0 --ws-port off --ready-file ready.json`
+
+    `penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --tls-ca clients.pem`
+    """
+    from penstock.server import logs, settings
+    from penstock.server.app import serve as run
+
+    given = {
+        "data": data,
+        "host": host,
+        "tcp_port": tcp_port,
+        "ws_port": ws_port,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_ca": tls_ca,
+        "ws_origins": ws_origin or None,
+        "allow_plaintext": allow_plaintext or None,
+        "allow_anonymous": allow_anonymous or None,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    chosen = settings.load(config, os.environ, given)
+    logs.configure(chosen.log_level, chosen.log_format)
+
+    def ready(found: Ready) -> None:
+        _announce(found, chosen.host, json=json)
+        if ready_file is not None:
+            found.write(ready_file)
+
+    caught = run(chosen, ready=ready)
+    raise typer.Exit(EXIT_INTERRUPTED if caught == signal.SIGINT else EXIT_OK)
+
+
+def _announce(found: Ready, host: str, *, json: bool) -> None:
+    if json:
+        print_json({name: getattr(found, name) for name in found.__slots__})
+    else:
+        ports = (("TCP", "tcp", found.tcp_port), ("WebSocket", "ws", found.ws_port))
+        shown = [f"{name} {scheme}://{host}:{port}" for name, scheme, port in ports if port is not None]
+        typer.echo(f"penstock is ready: {', '.join(shown)}, data in {found.data}")
+    sys.stdout.flush()

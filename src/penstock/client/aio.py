@@ -1,0 +1,357 @@
+"""The asyncio client. Nothing is dropped in silence: a call returns when the broker has confirmed it, or raises."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Final, Self
+
+from penstock.client.connection import Connection
+from penstock.client.core import Asked, Core, Delivered, Event, Message, Payload, Wanted
+from penstock.client.urls import Address, parse_url, tls_context
+from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout
+from penstock.core.names import TopicPattern
+
+_LOG: Final = logging.getLogger(__name__)
+_WAITING_MAX: Final = 1000
+"""Messages of one subscription that nobody has taken yet; then no more is read from the broker."""
+_REQUEST_GRACE_SECONDS: Final = 2.0
+"""The broker itself says when a request has timed out; we wait a little longer for it to say so."""
+_WINDOW: Final = 512
+"""Messages of `publish_many` that wait for their confirmation at once."""
+
+Handler = Callable[[Message], Payload | Awaitable[Payload]]
+Callback = Callable[[Message], object]
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    description: str = "",
+    timeout: float = 10.0,
+    reconnect: bool = True,
+    tls: ssl.SSLContext | None = None,
+    tls_ca: Path | str | None = None,
+    tls_cert: Path | str | None = None,
+    tls_key: Path | str | None = None,
+) -> AsyncClient:
+    """A client of the broker at `url` (`tcp://host:port`, `tls://host:port`). Use it with `async with`, or `await` it.
+
+    `name` registers it as a service. `timeout` bounds connecting, every call that is no request, and how long a call
+    waits for a connection that is being made again.
+    """
+    address = parse_url(url)
+    if not address.secure:
+        tls = None
+    elif tls is None:
+        tls = tls_context(tls_ca, tls_cert, tls_key)
+    service = None if name is None else (name, description or name)
+    return AsyncClient(address, tls=tls, service=service, timeout=timeout, again=reconnect)
+
+
+class Subscription:
+    """Messages of one pattern, in order: iterate over it, or give `subscribe` a callback. Leave it to end it."""
+
+    def __init__(
+        self,
+        pattern: TopicPattern,
+        *,
+        leave: Callable[[Subscription], Awaitable[None]],
+        room: Callable[[], None],
+    ) -> None:
+        self.pattern = pattern
+        self._leave = leave
+        self._has_room = room
+        self._waiting: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+        self._reason: PenstockError | None = None
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) >= _WAITING_MAX and not self._closed
+
+    def put(self, message: Message) -> None:
+        if not self._closed:
+            self._waiting.append(message)
+            self._arrived.set()
+
+    def end(self, reason: PenstockError | None) -> None:
+        """No more will come; what has arrived can still be taken."""
+        self._reason, self._closed = reason, True
+        self._arrived.set()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._waiting:
+            if self._reason is not None:
+                raise self._reason
+            if self._closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        message = self._waiting.popleft()
+        if len(self._waiting) == _WAITING_MAX // 2:
+            self._has_room()
+        return message
+
+    async def close(self) -> None:
+        if not self._closed:
+            self.end(None)
+            await self._leave(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+
+class Serving:
+    """A topic being served. Leave it to stop."""
+
+    def __init__(self, leave: Callable[[], Awaitable[None]]) -> None:
+        self._leave = leave
+
+    async def close(self) -> None:
+        await self._leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+
+class AsyncClient:
+    """One connection to a broker, made again when it breaks. Made by `connect`."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        tls: ssl.SSLContext | None,
+        service: tuple[str, str] | None,
+        timeout: float,
+        again: bool,
+    ) -> None:
+        self._core = Core()
+        self._connection = Connection(
+            address,
+            self._core,
+            tls=tls,
+            timeout=timeout,
+            again=again,
+            handle=self._handle,
+            over=self._end_subscriptions,
+        )
+        self._service = service
+        self._started = False
+        self._subscriptions: dict[TopicPattern, list[Subscription]] = {}
+        self._handlers: dict[TopicPattern, Handler] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # coming and going
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self._start()
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    async def _start(self) -> Self:
+        await self._connection.start()
+        if self._service is not None and not self._started:
+            await self.register(*self._service)
+        self._started = True
+        return self
+
+    @property
+    def connected(self) -> bool:
+        return self._connection.open
+
+    async def close(self) -> None:
+        """Send what was written, and end. Calls that still wait are told, iterators end."""
+        await self._connection.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._end_subscriptions(None)
+
+    def _end_subscriptions(self, reason: PenstockError | None) -> None:
+        for listening in self._subscriptions.values():
+            for subscription in listening:
+                subscription.end(reason)
+
+    # calls
+
+    async def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> None:
+        """Returns when the broker has passed the message on. Raises `NoRouteFound` if nobody would have received it."""
+        await self._connection.call(self._core.publish(topic, payload, version))
+
+    async def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
+        """Publish in order, many at a time; how many. At the first that fails no more are sent, and it is raised."""
+        window: deque[asyncio.Future[bytes]] = deque()
+        sent = 0
+        try:
+            for payload in payloads:
+                if len(window) >= _WINDOW:
+                    await self._confirmed(window.popleft(), sent)
+                window.append(await self._connection.send(self._core.publish(topic, payload, version)))
+                sent += 1
+            while window:
+                await self._confirmed(window.popleft(), sent)
+        finally:
+            for waiting in window:
+                waiting.cancel()
+        return sent
+
+    async def _confirmed(self, waiting: asyncio.Future[bytes], sent: int) -> None:
+        try:
+            async with asyncio.timeout(self._connection.timeout):
+                await waiting
+        except TimeoutError:
+            raise Timeout(f"not confirmed in time, after {sent} messages were sent") from None
+
+    async def request(
+        self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
+    ) -> bytes:
+        """The answer of whoever serves the topic. Raises its error, `NoRouteFound`, or `Timeout`."""
+        timeout_ms = None if timeout is None else max(1, round(timeout * 1000))
+        call = self._core.request(topic, payload, version, timeout_ms)
+        return await self._connection.call(call, (timeout or self._connection.timeout) + _REQUEST_GRACE_SECONDS)
+
+    async def register(self, name: str, description: str = "") -> None:
+        """Be listed as a service. Done again on every new connection."""
+        await self._connection.call(self._core.register(name, description or name))
+
+    async def ping(self) -> float:
+        """Seconds to the broker and back."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._connection.call(self._core.heartbeat())
+        return loop.time() - began
+
+    # subscriptions
+
+    async def subscribe(self, pattern: str, callback: Callback | None = None) -> Subscription:
+        """Live messages of a topic or a pattern (`+` one level, `#` the rest), from now on.
+
+        With a callback, it is called for each in turn; it may be a coroutine function. Without one, iterate.
+        """
+        wanted = Wanted(TopicPattern.parse(pattern), "publish")
+        subscription = Subscription(wanted.pattern, leave=self._unsubscribe, room=self._read_on)
+        listening = self._subscriptions.setdefault(wanted.pattern, [])
+        listening.append(subscription)
+        if len(listening) == 1:
+            await self._want(wanted, lambda: listening.remove(subscription))
+        if callback is not None:
+            self._spawn(self._call_back(subscription, callback))
+        return subscription
+
+    async def respond(self, pattern: str, handler: Handler, *, priority: int = 0) -> Serving:
+        """Serve a topic: what the handler returns is the answer, what it raises is the error."""
+        wanted = Wanted(TopicPattern.parse(pattern), "request", priority)
+        if wanted.pattern in self._handlers:
+            raise InvalidRequest(f"{pattern} is served already by this client")
+        self._handlers[wanted.pattern] = handler
+        await self._want(wanted, lambda: self._handlers.pop(wanted.pattern))
+
+        async def leave() -> None:
+            if self._handlers.pop(wanted.pattern, None) is not None:
+                await self._unwant(wanted)
+
+        return Serving(leave)
+
+    async def _want(self, wanted: Wanted, undo: Callable[[], object]) -> None:
+        try:
+            await self._connection.call(self._core.subscribe(wanted))
+        except BaseException:
+            undo()
+            self._core.unsubscribe(wanted)
+            raise
+
+    async def _unwant(self, wanted: Wanted) -> None:
+        call = self._core.unsubscribe(wanted)
+        if self.connected:
+            with suppress(ServiceUnavailable, Timeout):  # a connection that is gone has no subscriptions
+                await self._connection.call(call)
+
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        listening = self._subscriptions.get(subscription.pattern, [])
+        if subscription in listening:
+            listening.remove(subscription)
+        self._read_on()
+        if not listening:
+            self._subscriptions.pop(subscription.pattern, None)
+            await self._unwant(Wanted(subscription.pattern, "publish"))
+
+    # what arrives
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Delivered(message, patterns):
+                self._deliver(message, patterns)
+            case Asked(message, pattern):
+                self._serve(message, pattern)
+
+    def _deliver(self, message: Message, patterns: tuple[TopicPattern, ...]) -> None:
+        for pattern in patterns:
+            for subscription in self._subscriptions.get(pattern, ()):
+                subscription.put(message)
+                if subscription.full:
+                    self._connection.pause_reading()
+
+    def _read_on(self) -> None:
+        """If no subscription is full any more."""
+        if not any(each.full for listening in self._subscriptions.values() for each in listening):
+            self._connection.resume_reading()
+
+    async def _call_back(self, subscription: Subscription, callback: Callback) -> None:
+        async for message in subscription:
+            try:
+                result = callback(message)
+                if isawaitable(result):
+                    await result
+            except Exception:
+                _LOG.exception("the callback of %s failed on a message of %s", subscription.pattern, message.topic)
+
+    def _serve(self, message: Message, pattern: TopicPattern | None) -> None:
+        handler = None if pattern is None else self._handlers.get(pattern)
+        if handler is None:
+            self._respond_error(message, ServiceUnavailable(f"{message.topic} is not served here any more"))
+        else:
+            self._spawn(self._respond(message, handler))
+
+    async def _respond(self, message: Message, handler: Handler) -> None:
+        try:
+            result = handler(message)
+            answer = await result if isawaitable(result) else result
+            self._connection.write(self._core.respond(message, answer))
+        except PenstockError as error:
+            self._respond_error(message, error)
+        except Exception as error:
+            _LOG.exception("the handler of %s failed", message.topic)
+            self._respond_error(message, PenstockError(f"The service failed: {type(error).__name__}"))
+
+    def _respond_error(self, message: Message, error: PenstockError) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._connection.write(self._core.respond_error(message, error, now))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

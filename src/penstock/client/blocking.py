@@ -1,0 +1,192 @@
+"""The same client without asyncio: its event loop runs in a thread of its own, and every call waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from penstock.client import aio
+from penstock.client.core import Message, Payload
+
+_T = TypeVar("_T")
+
+
+class _Loop:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
+        """Its result. Ctrl-C, and a timeout, cancel it."""
+        future: Future[_T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    description: str = "",
+    timeout: float = 10.0,
+    reconnect: bool = True,
+    tls: ssl.SSLContext | None = None,
+    tls_ca: Path | str | None = None,
+    tls_cert: Path | str | None = None,
+    tls_key: Path | str | None = None,
+) -> Client:
+    """As `penstock.aio.connect`, connected on return: `with penstock.connect() as client: ...`."""
+    loop = _Loop()
+
+    async def start() -> aio.AsyncClient:
+        return await aio.connect(
+            url,
+            name=name,
+            description=description,
+            timeout=timeout,
+            reconnect=reconnect,
+            tls=tls,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+        )
+
+    try:
+        return Client(loop, loop.run(start()))
+    except BaseException:
+        loop.stop()
+        raise
+
+
+class Subscription:
+    """Messages of one pattern, in order: iterate over it, or `get` one. Leave it to end it."""
+
+    def __init__(self, loop: _Loop, inner: aio.Subscription) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    @property
+    def pattern(self) -> str:
+        return str(self._inner.pattern)
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None if the subscription is over. Raises `TimeoutError`."""
+
+        async def take() -> Message | None:
+            async with asyncio.timeout(timeout):
+                return await anext(self._inner, None)
+
+        return self._loop.run(take())
+
+    def __iter__(self) -> Iterator[Message]:
+        while (message := self.get()) is not None:
+            yield message
+
+    def close(self) -> None:
+        self._loop.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+class Serving:
+    """A topic being served. Leave it to stop."""
+
+    def __init__(self, loop: _Loop, inner: aio.Serving) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def close(self) -> None:
+        self._loop.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+class Client:
+    """One connection to a broker, made again when it breaks. Made by `penstock.connect`; any thread may use it."""
+
+    def __init__(self, loop: _Loop, inner: aio.AsyncClient) -> None:
+        self._loop = loop
+        self._inner = inner
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> bool:
+        return self._inner.connected
+
+    def close(self) -> None:
+        """Send what was written, and end."""
+        if self._open:
+            self._open = False
+            self._loop.run(self._inner.close())
+            self._loop.stop()
+
+    def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> None:
+        """Returns when the broker has passed the message on. Raises `NoRouteFound` if nobody would have received it."""
+        self._loop.run(self._inner.publish(topic, payload, version=version))
+
+    def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
+        """Publish in order, many at a time; how many. At the first that fails no more are sent, and it is raised."""
+        return self._loop.run(self._inner.publish_many(topic, payloads, version=version))
+
+    def request(
+        self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
+    ) -> bytes:
+        """The answer of whoever serves the topic. Raises its error, `NoRouteFound`, or `Timeout`."""
+        return self._loop.run(self._inner.request(topic, payload, version=version, timeout=timeout))
+
+    def register(self, name: str, description: str = "") -> None:
+        """Be listed as a service. Done again on every new connection."""
+        self._loop.run(self._inner.register(name, description))
+
+    def ping(self) -> float:
+        """Seconds to the broker and back."""
+        return self._loop.run(self._inner.ping())
+
+    def subscribe(self, pattern: str, callback: Callable[[Message], object] | None = None) -> Subscription:
+        """Live messages of a topic or a pattern, from now on. A callback is called in the client's own thread."""
+        called = None if callback is None else _in_thread(callback)
+        return Subscription(self._loop, self._loop.run(self._inner.subscribe(pattern, called)))
+
+    def respond(self, pattern: str, handler: Callable[[Message], Payload], *, priority: int = 0) -> Serving:
+        """Serve a topic, each request in a thread: what the handler returns is the answer."""
+        return Serving(self._loop, self._loop.run(self._inner.respond(pattern, _in_thread(handler), priority=priority)))
+
+
+def _in_thread(function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:
+    """It may wait, and call this very client, without holding up the event loop."""
+
+    async def called(message: Message) -> _T:
+        return await asyncio.to_thread(function, message)
+
+    return called

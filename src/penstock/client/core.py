@@ -1,0 +1,262 @@
+"""The client's side of the protocol: calls in, bytes out; bytes in, events out. No socket, no clock, no task."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, from_dict
+from penstock.core.names import TopicName, TopicPattern
+from penstock.protocol.actions import Action
+from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, check_payload, encode, framed
+from penstock.protocol.header import NOTHING_READ, header
+
+_TEXT_LIMITS: Final = FrameLimits(payload_bytes_max=64 * 1024 * 1024)
+"""What a broker may send us: as much as any broker can be set to take."""
+
+_INITIALIZE: Final = "system.initialize"
+_HEARTBEAT: Final = "system.heartbeat"
+_CLOSING: Final = "system.closing"
+_REMEMBERED: Final = 10_000
+
+Payload = bytes | bytearray | memoryview | str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message that was published, or one request that is to be answered."""
+
+    topic: str
+    """As its sender spelled it."""
+
+    payload: bytes
+    version: str
+    id: str
+    """The broker's, of this delivery."""
+
+    @property
+    def text(self) -> str:
+        return self.payload.decode()
+
+    def json(self) -> Any:
+        return json.loads(self.payload)
+
+
+# what comes out
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """The broker has taken the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """To a call with this id. `error` where it failed."""
+
+    request_id: str
+    payload: bytes
+    error: PenstockError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    message: Message
+    to: tuple[TopicPattern, ...]
+    """Which of our patterns it matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that we serve."""
+
+    message: Message
+    to: TopicPattern | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Bytes to be sent: the answer to a heartbeat."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The broker will close the connection, or what it sends can no longer be read."""
+
+    error: PenstockError
+
+
+Event = Greeted | Answered | Delivered | Asked | Due | Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A subscription, to be made again on every new connection."""
+
+    pattern: TopicPattern
+    kind: str
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something that will be answered: send the bytes, wait for `Answered` with this id."""
+
+    request_id: str
+    data: bytes
+
+
+def as_bytes(payload: Payload) -> bytes:
+    return payload.encode() if isinstance(payload, str) else bytes(payload)
+
+
+class Core:
+    """One connection after another. Subscriptions outlive them; what was asked on one is not answered on the next."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader(_TEXT_LIMITS)
+        self._wanted: dict[tuple[str, TopicPattern], Wanted] = {}
+        self._known: dict[str, tuple[TopicPattern, ...]] = {}
+        self._service: tuple[str, str] | None = None
+
+    # calls
+
+    def publish(self, topic: str, payload: Payload, version: str = "1.0.0") -> Call:
+        TopicName.parse(topic)
+        return self._call(Action.PUBLISH, topic, as_bytes(payload), version)
+
+    def request(self, topic: str, payload: Payload, version: str = "1.0.0", timeout_ms: int | None = None) -> Call:
+        return self._call(Action.REQUEST, topic, as_bytes(payload), version, timeout_ms)
+
+    def subscribe(self, wanted: Wanted) -> Call:
+        self._wanted[wanted.kind, wanted.pattern] = wanted
+        self._known.clear()
+        return self._subscribing(wanted)
+
+    def unsubscribe(self, wanted: Wanted) -> Call:
+        self._wanted.pop((wanted.kind, wanted.pattern), None)
+        self._known.clear()
+        return self._call(Action.UNSUBSCRIBE, str(wanted.pattern), _json({"action": wanted.kind}))
+
+    def register(self, name: str, description: str) -> Call:
+        self._service = (name, description)
+        payload = _json({"name": name, "description": description})
+        return self._call(Action.REQUEST, "system.service.register", payload)
+
+    def heartbeat(self) -> Call:
+        return self._call(Action.REQUEST, _HEARTBEAT, b"{}")
+
+    def respond(self, asked: Message, payload: Payload) -> bytes:
+        return framed(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), as_bytes(payload))
+
+    def respond_error(self, asked: Message, error: PenstockError, timestamp: str) -> bytes:
+        return self.respond(asked, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
+
+    def _subscribing(self, wanted: Wanted) -> Call:
+        options: dict[str, Any] = {"action": wanted.kind}
+        if wanted.priority is not None:
+            options["priority"] = wanted.priority
+        return self._call(Action.SUBSCRIBE, str(wanted.pattern), _json(options))
+
+    def _call(
+        self, action: Action, topic: str, payload: bytes, version: str = "1.0.0", timeout_ms: int | None = None
+    ) -> Call:
+        request_id = str(uuid.uuid4())
+        check_payload(len(payload), _TEXT_LIMITS)
+        try:
+            made = header(action, topic, version, request_id, timeout_ms=timeout_ms)
+        except MalformedMessage as error:
+            raise InvalidRequest(error.message, **error.details) from None
+        return Call(request_id, encode(made, payload))
+
+    # connections
+
+    def connected(self) -> list[Call]:
+        """A new connection: what makes it like the last one. Each call must succeed."""
+        self._reader = FrameReader(_TEXT_LIMITS)
+        calls = [] if self._service is None else [self.register(*self._service)]
+        return [*calls, *(self._subscribing(wanted) for wanted in self._wanted.values())]
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        self._reader.receive_data(data)
+        while (item := self._reader.next_frame()) is not None:
+            if isinstance(item, Rejected):
+                yield Ending(item.error)
+                return
+            yield from self._event(item)
+
+    def _event(self, frame: Frame) -> Iterator[Event]:
+        match frame.header.action:
+            case Action.RESPONSE:
+                yield from _answer(frame)
+            case Action.PUBLISH:
+                yield from self._published(frame)
+            case Action.REQUEST:
+                yield self._asked(frame)
+            case action:
+                yield Ending(MalformedMessage(f"the broker sent {action.value}, which was not asked for"))
+
+    def _published(self, frame: Frame) -> Iterator[Event]:
+        topic = frame.header.topic.lower()
+        if topic == _INITIALIZE:
+            yield Greeted()
+        elif topic == _CLOSING:
+            reason = _read_json(frame.payload).get("reason", "the broker is stopping")
+            yield Ending(from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
+        else:
+            yield Delivered(_message(frame), self._patterns(topic))
+
+    def _asked(self, frame: Frame) -> Event:
+        message = _message(frame)
+        if frame.header.topic.lower() == _HEARTBEAT:
+            return Due(self.respond(message, b'{"status":"success"}'))
+        name = TopicName.parse(frame.header.topic)
+        serving = (wanted.pattern for wanted in self._wanted.values() if wanted.kind == "request")
+        return Asked(message, next((pattern for pattern in serving if pattern.matches(name)), None))
+
+    def _patterns(self, topic: str) -> tuple[TopicPattern, ...]:
+        found = self._known.get(topic)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            name = TopicName.parse(topic)
+            listening = (wanted.pattern for wanted in self._wanted.values() if wanted.kind == "publish")
+            found = self._known[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
+        return found
+
+
+def _message(frame: Frame) -> Message:
+    return Message(frame.header.topic, frame.payload, frame.header.version, frame.header.request_id or "")
+
+
+def _answer(frame: Frame) -> Iterator[Event]:
+    error = _error(frame.payload)
+    if error is not None and frame.header.topic == NOTHING_READ.topic:
+        yield Ending(error)  # the broker's last word
+    elif frame.header.request_id is not None:
+        yield Answered(frame.header.request_id, frame.payload, error)
+
+
+def _error(payload: bytes) -> PenstockError | None:
+    """The error that an answer carries, if it does."""
+    if not payload.startswith(b'{"error"'):
+        return None
+    described = _read_json(payload).get("error")
+    return from_dict(described) if isinstance(described, dict) else None
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _read_json(payload: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,116 @@
+"""A link: one TCP connection of the asyncio client. It feeds the core and reports what comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from penstock.client.core import Core, Ending, Event, Greeted
+from penstock.client.urls import Address
+from penstock.core.errors import PenstockError, ServiceUnavailable, Timeout
+
+_QUEUED_BYTES: Final = 1024 * 1024
+"""Written and not yet sent: past this, writers wait."""
+
+
+class Link(asyncio.Protocol):
+    def __init__(self, core: Core, handle: Callable[[Event], None]) -> None:
+        self._core = core
+        self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reason: PenstockError | None = None
+        self.greeted: asyncio.Future[None] = self._loop.create_future()
+        self.lost: asyncio.Future[PenstockError] = self._loop.create_future()
+        """Done when the connection is gone, with the reason."""
+
+        self.heard = self._loop.time()
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        transport.set_write_buffer_limits(high=_QUEUED_BYTES)  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        for event in self._core.receive(data):
+            if isinstance(event, Greeted) and not self.greeted.done():
+                self.greeted.set_result(None)
+            elif isinstance(event, Ending):
+                self._reason = event.error
+            self._handle(event)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        why = "the broker closed the connection" if error is None else f"the connection broke: {error}"
+        reason = self._reason or ServiceUnavailable(why)
+        self._writable.set()
+        if not self.greeted.done():
+            self.greeted.set_exception(reason)
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
+    # what the client calls
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self.lost.done() and not self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Until there is room to write again, or the connection is gone."""
+        await self._writable.wait()
+
+    def pause_reading(self) -> None:
+        if self.open and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.open and self._transport is not None:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def open_link(
+    address: Address, tls: ssl.SSLContext | None, core: Core, handle: Callable[[Event], None], timeout: float
+) -> Link:
+    """A connection that the broker has greeted. Raises `ServiceUnavailable` or `Timeout`."""
+    loop = asyncio.get_running_loop()
+    link = Link(core, handle)
+    try:
+        async with asyncio.timeout(timeout):
+            await loop.create_connection(lambda: link, address.host, address.port, ssl=tls)
+            await link.greeted
+    except TimeoutError:
+        link.abort()
+        raise Timeout(f"no broker answered at {address} within {timeout:g} s") from None
+    except (OSError, ssl.SSLError) as error:
+        link.abort()
+        raise ServiceUnavailable(f"no broker at {address}: {error.strerror or error}") from None
+    except BaseException:
+        link.abort()
+        raise
+    finally:
+        if link.greeted.done() and not link.greeted.cancelled():
+            link.greeted.exception()  # looked at, so that nobody warns about it
+    return link

@@ -1,0 +1,51 @@
+"""Where a broker is: `tcp://host:port`, or `tls://host:port` for TLS."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from penstock.core.errors import InvalidRequest
+
+DEFAULT: Final = "tcp://127.0.0.1:7450"
+VARIABLE: Final = "PENSTOCK_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+    secure: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.secure else 'tcp'}://{host}:{self.port}"
+
+
+def parse_url(url: str | None) -> Address:
+    """None means what PENSTOCK_URL says, or the broker of this machine."""
+    url = url or os.environ.get(VARIABLE) or DEFAULT
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if parts.scheme not in ("tcp", "tls") or not host or port is None or parts.path not in ("", "/"):
+        raise InvalidRequest(f"{url!r} is not the address of a broker: expected tcp://host:port or tls://host:port")
+    return Address(host, port, parts.scheme == "tls")
+
+
+def tls_context(ca: Path | str | None, cert: Path | str | None, key: Path | str | None) -> ssl.SSLContext:
+    """Trusts the machine's own authorities, or `ca` alone; shows `cert` where the broker asks for one."""
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        if cert is not None:
+            context.load_cert_chain(str(cert), None if key is None else str(key))
+    except (OSError, ssl.SSLError) as error:
+        named = ", ".join(str(path) for path in (ca, cert, key) if path is not None)
+        raise InvalidRequest(f"the TLS files cannot be used ({named}): {error}") from None
+    return context

@@ -1,0 +1,1 @@
+"""Server: connections. It moves bytes between sockets and the broker, and decides only when to read and write."""

@@ -1,0 +1,216 @@
+"""The hub: sessions on one side, the broker on the other. Feeds it what arrives, does what it wants, keeps time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.clients import Client
+from penstock.broker.effects import Close, Effect, Send
+from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
+from penstock.core.limits import WireLimits
+from penstock.protocol.blocks import BlockReader, Scratch
+from penstock.protocol.frames import FrameLimits
+from penstock.server.stream import Stream
+
+_LOG: Final = logging.getLogger(__name__)
+_LAST_WORD_SECONDS: Final = 1.0
+"""For the reason to reach a client that is too slow, or has stopped reading; then the connection is cut."""
+
+
+class Session:
+    """One connection: its stream, its reader, and what the broker knows of it."""
+
+    __slots__ = ("behind", "client", "ending", "hub", "reader", "stalled", "stream", "waiters")
+
+    def __init__(self, hub: Hub, stream: Stream, client: Client) -> None:
+        self.hub = hub
+        self.stream = stream
+        self.client = client
+        self.reader = BlockReader(hub.frame_limits, hub.scratch)
+        self.ending = False
+        self.behind = False
+        """More is queued than should be; whoever sends to it waits a little."""
+
+        self.stalled = False
+        """It was waited for in vain. Until it has caught up nobody waits for it again."""
+
+        self.waiters: set[Session] | None = None
+
+    def received(self, data: bytes) -> None:
+        if not self.ending:
+            self.hub.received(self, data)
+
+    def alive(self) -> None:
+        """A sign of life that is no message."""
+        self.hub.broker.heard(self.client, self.hub.now_ms())
+
+    def fell_behind(self) -> None:
+        self.behind = True
+
+    def caught_up(self) -> None:
+        self.behind = self.stalled = False
+        self.hub.release(self)
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone."""
+        self.hub.disconnect(self, reason)
+
+
+class Hub:
+    """All sessions of one broker, on one event loop."""
+
+    def __init__(self, broker: Broker, limits: WireLimits, now_ms: Callable[[], int]) -> None:
+        self.broker = broker
+        self.limits = limits
+        self.now_ms = now_ms
+        self.frame_limits = FrameLimits(limits.payload_bytes_max, limits.request_timeout_ms_max)
+        self.scratch = Scratch()
+        self.queued_high_bytes = max(limits.output_bytes_max // 8, 1)
+        self._sessions: dict[str, Session] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    # connections
+
+    def connect(self, stream: Stream, address: str) -> Session | None:
+        """A new session, which has been greeted; None if it was refused, told so, and closed."""
+        try:
+            client, effects = self.broker.connect(address, self.now_ms())
+        except ServiceUnavailable as error:
+            stream.write(self.broker.refusal(error))
+            stream.close(error)
+            return None
+        session = Session(self, stream, client)
+        self._sessions[client.id] = session
+        self.apply(effects)
+        return session
+
+    def disconnect(self, session: Session, reason: str) -> None:
+        session.ending = True
+        self._sessions.pop(session.client.id, None)
+        self.apply(self.broker.disconnect(session.client, self.now_ms(), reason))
+        self.release(session)
+
+    def end(self, session: Session, reason: PenstockError) -> None:
+        """It has been told why. What is queued is sent, for a while."""
+        if not session.ending:
+            self.disconnect(session, reason.message)
+            session.stream.close(reason)
+            self._loop.call_later(_LAST_WORD_SECONDS, session.stream.abort)
+
+    # messages
+
+    def received(self, session: Session, data: bytes) -> None:
+        items = session.reader.receive_data(data)
+        try:
+            effects = self.broker.receive(session.client, items, self.now_ms())
+        except Exception:
+            _LOG.exception("a defect in the broker", extra={"client": session.client.id})
+            self._end_saying(session, PenstockError("The broker failed on this message; closing the connection"))
+            return
+        if effects:
+            self._wait_for_slow(session, self.apply(effects))
+
+    def apply(self, effects: list[Effect]) -> list[Session]:
+        """Do what the broker wants; those that now have too much queued."""
+        slow: list[Session] = []
+        for effect in effects:
+            session = self._sessions.get(effect.client)
+            if session is None:
+                continue
+            if isinstance(effect, Send):
+                session.stream.write(effect.frames)
+                if session.behind:
+                    slow.append(session)
+            elif isinstance(effect, Close):
+                self.end(session, effect.reason)
+        self._arm()
+        return [session for session in slow if not self._too_slow(session)] if slow else slow
+
+    # slow ones
+
+    def _too_slow(self, session: Session) -> bool:
+        """End a session for which more is queued than may be."""
+        if session.ending or session.stream.queued_bytes() <= self.limits.output_bytes_max:
+            return session.ending
+        error = QuotaExceeded(
+            f"Too slow: more than {self.limits.output_bytes_max} bytes are waiting to be read; closing the connection",
+            output_bytes_max=self.limits.output_bytes_max,
+        )
+        self._end_saying(session, error)
+        return True
+
+    def _end_saying(self, session: Session, error: PenstockError) -> None:
+        self.apply([self.broker.last_word(session.client, error), Close(session.client.id, error)])
+
+    def _wait_for_slow(self, publisher: Session, slow: list[Session]) -> None:
+        """Read no more from a publisher until those it sends to have caught up, or have had their time."""
+        blocking = [session for session in slow if not session.stalled and not session.ending]
+        if not blocking or publisher.ending:
+            return
+        publisher.stream.pause_reading()
+        for session in blocking:
+            session.waiters = session.waiters or set()
+            if not session.waiters:
+                self._loop.call_later(self.limits.output_wait_ms / 1000, self._give_up_on, session)
+            session.waiters.add(publisher)
+
+    def _give_up_on(self, session: Session) -> None:
+        if session.behind and not session.ending:
+            session.stalled = True
+        self.release(session)
+
+    def release(self, session: Session) -> None:
+        """Nobody need wait for this one any longer."""
+        waiters, session.waiters = session.waiters, None
+        for publisher in waiters or ():
+            if not publisher.ending:
+                publisher.stream.resume_reading()
+
+    # time
+
+    def _arm(self) -> None:
+        """Have `tick` called when the broker next has something to do."""
+        due_ms = self.broker.next_due_ms()
+        if self._timer is not None:
+            if self._due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._due_ms = due_ms
+        self._timer = self._loop.call_later(max(0, due_ms - self.now_ms()) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.apply(self.broker.tick(self.now_ms()))
+
+    # the end
+
+    async def drain(self, grace_ms: int) -> None:
+        """Tell everybody, let open requests finish, send what is queued, close. Not longer than the grace time."""
+        until = time.monotonic() + grace_ms / 1000
+        self.apply(self.broker.drain(self.now_ms(), grace_ms))
+        while time.monotonic() < until and not self.broker.idle:
+            await asyncio.sleep(0.01)
+        await self._close_all(until)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _close_all(self, until: float) -> None:
+        stopping = ServiceUnavailable("The broker is stopping")
+        streams = [session.stream for session in self._sessions.values()]
+        for session in list(self._sessions.values()):
+            self.disconnect(session, stopping.message)
+            session.stream.close(stopping)
+        while time.monotonic() < until and any(stream.queued_bytes() for stream in streams):
+            await asyncio.sleep(0.01)
+        for stream in streams:
+            stream.abort()

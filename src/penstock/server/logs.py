@@ -1,0 +1,62 @@
+"""Logs: one structured line an event, for people or as JSON for machines. Never a payload, never a secret."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TextIO
+
+import structlog
+
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+FORMATS: Final = ("text", "json")
+_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_NAMES: Final = {number: name for name, number in LEVELS.items()} | {logging.CRITICAL: "error"}
+
+Tap = Callable[[str, str, dict[str, Any]], None]
+
+
+class _TapHandler(logging.Handler):
+    """Hands every line to those who follow the log over the wire."""
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__()
+        self._tap = tap
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tap(_NAMES.get(record.levelno, "info"), record.getMessage(), facts(record))
+
+
+def facts(record: logging.LogRecord) -> dict[str, Any]:
+    """What was said beside the message."""
+    return {name: value for name, value in vars(record).items() if name not in _PLAIN}
+
+
+def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
+    """All logs of the process go to standard error, one line each."""
+    stream = stream or sys.stderr
+    before: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    render: Any = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    if form == "json":
+        render = structlog.processors.JSONRenderer(default=str)
+    last: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.format_exc_info]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=before, processors=[*last, render]))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(LEVELS[level])
+    logging.getLogger("picows").setLevel(logging.CRITICAL)  # what a client does wrong is the client's to hear
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL if level != "debug" else logging.DEBUG)
+
+
+def add_tap(tap: Tap) -> Callable[[], None]:
+    """Also give every line to this; how to stop doing so."""
+    handler = _TapHandler(tap)
+    root = logging.getLogger("penstock")
+    root.addHandler(handler)
+    return lambda: root.removeHandler(handler)

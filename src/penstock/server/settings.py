@@ -1,0 +1,258 @@
+"""Settings: a TOML file, then the environment, then flags; the later wins. An unknown one is an error."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.limits import WireLimits
+from penstock.core.units import parse_duration_ms, parse_size
+from penstock.server.logs import FORMATS, LEVELS
+from penstock.server.tls import TlsFiles
+
+ENVIRONMENT: Final = "PENSTOCK_"
+_OTHER_VARIABLES: Final = frozenset({"PENSTOCK_KERNEL_CACHE", "PENSTOCK_URL", "PENSTOCK_CONFIG"})
+_OFF: Final = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `penstock serve` does. A port that is None is off; 0 means any free one."""
+
+    data: Path = Path("penstock-data")
+    host: str = "127.0.0.1"
+    tcp_port: int | None = 7450
+    ws_port: int | None = 7451
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    ws_origins: tuple[str, ...] = ()
+    allow_plaintext: bool = False
+    allow_anonymous: bool = False
+    log_level: str = "info"
+    log_format: str = "text"
+    limits: WireLimits = field(default_factory=WireLimits)
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(cert=self.tls_cert, key=self.tls_key, ca=self.tls_ca)
+
+    def check(self) -> Settings:
+        """Return self, or raise `InvalidRequest` with a sentence that says what to do."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidRequest("TLS needs both a certificate and its key: give --tls-cert and --tls-key")
+        if self.tls_ca is not None and self.tls_cert is None:
+            raise InvalidRequest("--tls-ca asks clients for certificates, which needs --tls-cert and --tls-key too")
+        if self.tcp_port is None and self.ws_port is None:
+            raise InvalidRequest("both ports are off: nobody could connect")
+        if self.tcp_port == self.ws_port and self.tcp_port != 0:
+            raise InvalidRequest(f"TCP and WebSocket cannot share port {self.tcp_port}: choose two")
+        self.limits.check()
+        self._check_exposure()
+        return self
+
+    def _check_exposure(self) -> None:
+        """Other machines need TLS and authentication, unless it is said twice that they do not."""
+        if is_loopback(self.host):
+            return
+        missing = []
+        if self.tls is None and not self.allow_plaintext:
+            missing.append("TLS (--tls-cert and --tls-key, or --allow-plaintext)")
+        if self.tls_ca is None and not self.allow_anonymous:
+            missing.append("authentication (--tls-ca for client certificates, or --allow-anonymous)")
+        if missing:
+            raise InvalidRequest(
+                f"listening on {self.host} lets other machines in, and needs {' and '.join(missing)};"
+                " leave out --host to listen on this machine only"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# how values are written
+
+
+def _port(value: Any) -> int | None:
+    if value is False or (isinstance(value, str) and value.lower() == _OFF):
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65_535:
+        raise InvalidRequest(f"a port is a number from 0 to 65535, or 'off', not {value!r}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]
+    raise InvalidRequest(f"expected true or false, not {value!r}")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"expected a text, not {value!r}")
+    return value
+
+
+def _path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(_text(value)).expanduser()
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise InvalidRequest(f"expected a list of texts, not {value!r}")
+
+
+def _one_of(known: Iterable[str]) -> Callable[[Any], str]:
+    words = tuple(known)
+
+    def parse(value: Any) -> str:
+        if value not in words:
+            raise InvalidRequest(f"expected one of {', '.join(words)}, not {value!r}")
+        return str(value)
+
+    return parse
+
+
+def _amount(name: str) -> Callable[[Any], int]:
+    """Sizes and spans of time may have units; what the name ends with says which."""
+
+    def parse(value: Any) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        text = _text(value)
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if "_bytes" in name:
+            return parse_size(text)
+        if "_ms" in name:
+            return parse_duration_ms(text)
+        raise InvalidRequest(f"expected a whole number, not {value!r}")
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One of them: where it stands in the file, and how its value is written."""
+
+    name: str
+    section: str
+    key: str
+    parse: Callable[[Any], Any]
+
+    @property
+    def variable(self) -> str:
+        return f"{ENVIRONMENT}{self.name.upper()}"
+
+
+LIMITS: Final = "limits"
+SETTINGS: Final = (
+    Setting("data", "server", "data", _path),
+    Setting("host", "server", "host", _text),
+    Setting("tcp_port", "server", "tcp_port", _port),
+    Setting("ws_port", "server", "ws_port", _port),
+    Setting("ws_origins", "server", "ws_origins", _texts),
+    Setting("allow_plaintext", "server", "allow_plaintext", _flag),
+    Setting("allow_anonymous", "server", "allow_anonymous", _flag),
+    Setting("tls_cert", "tls", "cert", _path),
+    Setting("tls_key", "tls", "key", _path),
+    Setting("tls_ca", "tls", "ca", _path),
+    Setting("log_level", "log", "level", _one_of(LEVELS)),
+    Setting("log_format", "log", "format", _one_of(FORMATS)),
+    *(Setting(f"limits_{each.name}", LIMITS, each.name, _amount(each.name)) for each in fields(WireLimits)),
+)
+"""Every setting. Those of the section `limits` are the fields of `WireLimits`."""
+
+_BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+_BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
+_SECTIONS: Final = tuple(dict.fromkeys(setting.section for setting in SETTINGS))
+
+
+def load(
+    file: Path | None = None, environment: Mapping[str, str] = os.environ, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings, checked. Raises `InvalidRequest` naming the source and the key that is wrong."""
+    given: dict[str, Any] = {}
+    for source in (_from_file(file), _from_environment(environment), _from_flags(flags or {})):
+        given |= source
+    limits = {name.removeprefix("limits_"): value for name, value in given.items() if name.startswith("limits_")}
+    others = {name: value for name, value in given.items() if not name.startswith("limits_")}
+    return Settings(**others, limits=WireLimits(**limits)).check()
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        tables = tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the configuration {file} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidRequest(f"{file} is not TOML: {error}") from None
+    found: dict[str, Any] = {}
+    for section, table in tables.items():
+        keys = {setting.key: setting for setting in SETTINGS if setting.section == section}
+        if not keys:
+            raise _unknown(f"{file}: section [{section}]", section, _SECTIONS)
+        if not isinstance(table, dict):
+            raise InvalidRequest(f"{file}: {section} is a section: write [{section}] above its keys")
+        for key, value in table.items():
+            if key not in keys:
+                raise _unknown(f"{file}: {section}.{key}", key, keys)
+            found[keys[key].name] = _parsed(keys[key], value, f"{file}: {section}.{key}")
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT) or variable in _OTHER_VARIABLES:
+            continue
+        if variable not in _BY_VARIABLE:
+            raise _unknown(variable, variable, _BY_VARIABLE)
+        found[_BY_VARIABLE[variable].name] = _parsed(_BY_VARIABLE[variable], value, variable)
+    return found
+
+
+def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _parsed(_BY_NAME[name], value, f"--{name.replace('_', '-')}")
+        for name, value in flags.items()
+        if value is not None
+    }
+
+
+def _parsed(setting: Setting, value: Any, where: str) -> Any:
+    try:
+        return setting.parse(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error.message}", setting=where) from None
+
+
+def _unknown(where: str, given: str, known: Iterable[str]) -> InvalidRequest:
+    close = difflib.get_close_matches(given, list(known), n=1)
+    advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}"
+    return InvalidRequest(f"{where} is not a setting: {advice}", setting=where)

@@ -1,0 +1,90 @@
+"""TCP: frames with a length before them, with or without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from functools import partial
+
+from penstock.core.errors import PenstockError
+from penstock.server.hub import Hub, Session
+
+
+class TcpStream(asyncio.Protocol):
+    """One connection. The transport's own queue is the session's queue."""
+
+    __slots__ = ("_hub", "_session", "_transport")
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._session: Session | None = None
+        self._transport: asyncio.Transport | None = None
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")  # noqa: S101 - uvloop's own class
+        self._transport = transport  # type: ignore[assignment]
+        high = self._hub.queued_high_bytes
+        transport.set_write_buffer_limits(high=high, low=high // 4)  # type: ignore[attr-defined]
+        self._session = self._hub.connect(self, peer_address(transport))
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.received(data)
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.fell_behind()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.caught_up()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        session, self._session, self._transport = self._session, None, None
+        if session is not None and not session.ending:
+            session.lost("closed by the client" if error is None else f"connection lost: {error}")
+
+    # what the hub calls
+
+    def write(self, frames: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames)
+
+    def queued_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self, reason: PenstockError) -> None:  # noqa: ARG002 - the last frame has said it
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def peer_address(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
+
+
+async def listen(hub: Hub, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+    handshake = hub.limits.handshake_ms / 1000
+    return await asyncio.get_running_loop().create_server(
+        partial(TcpStream, hub),
+        host,
+        port,
+        backlog=1024,
+        ssl=tls,
+        ssl_handshake_timeout=handshake if tls else None,
+        ssl_shutdown_timeout=1.0 if tls else None,
+    )

@@ -1,0 +1,73 @@
+"""TLS: certificates from files, read again when they change. Connections that are open keep what they began with."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import InvalidRequest
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    cert: Path
+    key: Path
+    ca: Path | None = None
+    """Clients must show a certificate that this signed."""
+
+
+class Tls:
+    """A context for servers. Raises `InvalidRequest` where the files cannot be used."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if files.ca is not None:
+            self.context.verify_mode = ssl.CERT_REQUIRED
+        self._load()
+        self._seen = self._stamps()
+
+    def _load(self) -> None:
+        files = self._files
+        try:
+            # A pair that does not match, or half of a new one, must not take the place of one that works.
+            trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            trial.load_cert_chain(files.cert, files.key)
+            if files.ca is not None:
+                trial.load_verify_locations(files.ca)
+                self.context.load_verify_locations(files.ca)
+            self.context.load_cert_chain(files.cert, files.key)
+        except (OSError, ssl.SSLError) as error:
+            named = ", ".join(str(path) for path in (files.cert, files.key, files.ca) if path is not None)
+            raise InvalidRequest(f"the TLS files cannot be used ({named}): {error}") from None
+
+    def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(_stamp(path) for path in (self._files.cert, self._files.key, self._files.ca))
+
+    def reload_if_changed(self) -> bool:
+        """True if there were new certificates. Where they cannot be used, the log says so and the old ones stay."""
+        now = self._stamps()
+        if now == self._seen:
+            return False
+        try:
+            self._load()
+        except InvalidRequest as error:
+            _LOG.warning("certificates not reloaded", extra={"error": error.message})
+            return False
+        self._seen = now
+        _LOG.info("certificates reloaded", extra={"cert": str(self._files.cert)})
+        return True
+
+
+def _stamp(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino) if found is not None else None

@@ -1,0 +1,225 @@
+"""WebSocket on picows. It leaves to us: fragments, reserved bits, whether text is text, Origin, a message's size."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+from picows import (
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    WSUpgradeRequest,
+    WSUpgradeResponse,
+    WSUpgradeResponseWithListener,
+    ws_create_server,
+)
+
+from penstock.core.errors import Code, PenstockError
+from penstock.protocol.frames import LENGTH_BYTES
+from penstock.record.frame_kernels import to_websocket
+from penstock.record.hashing import as_array
+from penstock.server.hub import Hub, Session
+from penstock.server.tcp import peer_address
+
+_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_FRAME_HEAD_BYTES_MAX: Final = 10
+_FRAME_BYTES_MIN: Final = LENGTH_BYTES + len("ack:a:1.0.0\n")
+_REASON_BYTES_MAX: Final = 123
+_READ_BUFFER_BYTES: Final = 4096  # picows grows it when needed; ten thousand idle connections must stay cheap
+_CLOSE_CODES: Final = {
+    Code.PAYLOAD_TOO_LARGE: WSCloseCode.MESSAGE_TOO_BIG,
+    Code.QUOTA_EXCEEDED: WSCloseCode.POLICY_VIOLATION,
+    Code.SERVICE_UNAVAILABLE: WSCloseCode.TRY_AGAIN_LATER,
+    Code.TIMEOUT: WSCloseCode.GOING_AWAY,
+}
+"""1011 where there is no row."""
+
+
+class WebSocketStream(WSListener):
+    """One connection. A message is one frame of the protocol; those of one read are handled together."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._session: Session | None = None
+        self._transport: WSTransport | None = None
+        self._complete: list[bytes] = []
+        self._partial: bytearray | None = None
+        self._text = False
+
+    # what picows calls
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+        high = self._hub.queued_high_bytes
+        transport.underlying_transport.set_write_buffer_limits(high=high, low=high // 4)
+        self._session = self._hub.connect(self, peer_address(transport.underlying_transport))
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        kind = frame.msg_type
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+            self._refuse(WSCloseCode.PROTOCOL_ERROR, "reserved bits are not in use")
+        elif kind in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
+            self._part(kind, frame)
+        elif kind == WSMsgType.CLOSE:
+            transport.send_close(frame.get_close_code())
+            transport.disconnect()
+        else:
+            self._sign_of_life(transport, frame)
+        if frame.last_in_buffer and self._complete:
+            self._flush()
+
+    def _sign_of_life(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.PING:
+            transport.send_pong(frame.get_payload_as_bytes())
+        if self._session is not None:
+            self._session.alive()
+
+    def _part(self, kind: WSMsgType, frame: WSFrame) -> None:
+        """A message, or a fragment of one."""
+        if (kind == WSMsgType.CONTINUATION) != (self._partial is not None):
+            self._refuse(WSCloseCode.PROTOCOL_ERROR, "fragments out of order")
+            return
+        if kind != WSMsgType.CONTINUATION:
+            self._text = kind == WSMsgType.TEXT
+        if self._partial is None and frame.fin:
+            self._message(frame.get_payload_as_bytes())
+            return
+        self._partial = self._partial or bytearray()
+        self._partial += frame.get_payload_as_memoryview()
+        if len(self._partial) > self._hub.frame_limits.frame_bytes_max:
+            self._refuse(WSCloseCode.MESSAGE_TOO_BIG, "message too large")
+        elif frame.fin:
+            whole, self._partial = bytes(self._partial), None
+            self._message(whole)
+
+    def _message(self, payload: bytes) -> None:
+        if self._text and not _is_text(payload):
+            self._refuse(WSCloseCode.INVALID_TEXT, "a text message must be UTF-8; send binary for anything else")
+            return
+        self._complete.append(len(payload).to_bytes(LENGTH_BYTES, "big"))
+        self._complete.append(payload)
+
+    def _flush(self) -> None:
+        data = b"".join(self._complete)
+        self._complete.clear()
+        if self._session is not None:
+            self._session.received(data)
+
+    def _refuse(self, code: WSCloseCode, why: str) -> None:
+        """What the WebSocket protocol itself forbids, it also answers itself."""
+        if self._complete:
+            self._flush()
+        if self._transport is not None:
+            self._transport.send_close(code, why.encode())
+            self._transport.disconnect()
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.fell_behind()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.caught_up()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
+        session, self._session, self._transport = self._session, None, None
+        if session is not None and not session.ending:
+            session.lost("closed by the client")
+
+    # what the hub calls
+
+    def write(self, frames: bytes) -> None:
+        """All of them as one write: picows itself would make one system call each."""
+        transport = self._transport
+        if transport is None or transport.is_close_frame_sent or transport.is_disconnected:
+            return
+        count_max = len(frames) // _FRAME_BYTES_MIN
+        room = np.empty(len(frames) + count_max * (_FRAME_HEAD_BYTES_MAX - LENGTH_BYTES), np.uint8)
+        size = to_websocket(as_array(frames), room)
+        transport.underlying_transport.write(room[:size].tobytes())
+
+    def queued_bytes(self) -> int:
+        if self._transport is None:
+            return 0
+        size: int = self._transport.underlying_transport.get_write_buffer_size()
+        return size
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_disconnected:
+            self._transport.underlying_transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_disconnected:
+            self._transport.underlying_transport.resume_reading()
+
+    def close(self, reason: PenstockError) -> None:
+        if self._transport is not None and not self._transport.is_disconnected:
+            code = _CLOSE_CODES.get(reason.code, WSCloseCode.INTERNAL_ERROR)
+            self._transport.send_close(code, reason.message.encode()[:_REASON_BYTES_MAX])
+            self._transport.disconnect()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.underlying_transport.abort()
+
+
+def _is_text(payload: bytes) -> bool:
+    if payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def origin_allowed(origin: str | None, host: str | None, allowed: tuple[str, ...]) -> bool:
+    """A browser says which page opens the connection. Programs say nothing, and may.
+
+    Pages from this very host may, and pages of this machine where it is this machine that is asked; any other only if
+    it is listed. Otherwise every page a person looks at could talk to the broker on that person's machine.
+    """
+    if origin is None or "*" in allowed or origin in allowed:
+        return True
+    page, asked = urlsplit(origin).hostname, urlsplit(f"//{host or ''}").hostname
+    return page is not None and (page == asked or (page in _LOCAL and asked in _LOCAL))
+
+
+def _router(hub: Hub, origins: tuple[str, ...]) -> Callable[[WSUpgradeRequest], object]:
+    def route(request: WSUpgradeRequest) -> object:
+        origin = request.headers.get("Origin")
+        if origin_allowed(origin, request.headers.get("Host"), origins):
+            return WebSocketStream(hub)
+        hub.broker.metrics.add("connection.rejected")
+        said = f"Origin {origin!r} is not allowed: list it with --ws-origin\n".encode(errors="replace")
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_error_response(HTTPStatus.FORBIDDEN, said), None)
+
+    return route
+
+
+async def listen(
+    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, *, origins: tuple[str, ...] = ()
+) -> asyncio.Server:
+    handshake = hub.limits.handshake_ms / 1000
+    secure: dict[str, Any] = (
+        {"ssl": tls, "ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
+    )
+    return await ws_create_server(
+        _router(hub, origins),  # type: ignore[arg-type]
+        host,
+        port,
+        websocket_handshake_timeout=handshake,
+        enable_auto_pong=False,  # it would keep from us that a ping was the last frame of a read
+        max_frame_size=hub.frame_limits.frame_bytes_max,
+        read_buffer_init_size=_READ_BUFFER_BYTES,
+        backlog=1024,
+        **secure,
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -19,16 +18,17 @@ _ROWS: Final = 4096
 """Messages split at a time: 100-byte ones of the largest read a socket gives. What is left is split next."""
 
 
-@dataclass(frozen=True, slots=True)
 class Run:
     """Published messages with one head, all with a request id or all without: answered and passed on as one."""
 
-    head: Head
-    answered: bool
-    """Each of them has a request id."""
+    __slots__ = ("answered", "data", "head", "rows")
 
-    data: Any
-    rows: Any
+    def __init__(self, head: Head, data: Any, rows: Any, *, answered: bool) -> None:
+        self.head = head
+        self.data = data
+        self.rows = rows
+        self.answered = answered
+        """Each of them has a request id."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,7 +38,7 @@ class Run:
         return int((self.rows[:, at.END] - self.rows[:, at.NEWLINE]).sum()) - len(self.rows)
 
     def part(self, start: int, stop: int | None = None) -> Run:
-        return Run(self.head, self.answered, self.data, self.rows[start:stop])
+        return Run(self.head, self.data, self.rows[start:stop], answered=self.answered)
 
     def deliveries(self, first_id: str) -> bytes:
         """Each message framed again under an id of the broker's: `first_id` and those that follow it."""
@@ -81,8 +81,13 @@ class BlockReader:
         """Part of a frame has come, and the rest has not."""
         return self._have > 0
 
-    def receive_data(self, data: bytes) -> Iterator[Run | Frame | Rejected]:
+    def receive_data(self, data: bytes) -> Iterable[Run | Frame | Rejected]:
         """All that is complete now. A frame in many pieces is looked at when its last piece is there."""
+        if not self._have and self._failed is None and is_one_frame(data, self._limits):
+            return (parse_message(data[LENGTH_BYTES:], self._limits),)
+        return self._received(data)
+
+    def _received(self, data: bytes) -> Iterator[Run | Frame | Rejected]:
         if self._failed is not None:
             return
         self._parts.append(data)
@@ -96,16 +101,9 @@ class BlockReader:
     def _split(self, whole: bytes) -> Iterator[Run | Frame | Rejected]:
         data, position, why = as_array(whole), 0, at.ROWS_FULL
         limits = self._limits
+        sizes = (limits.frame_bytes_max, HEADER_BYTES_MAX, limits.payload_bytes_max)
         while why == at.ROWS_FULL:
-            count = at.split(
-                data,
-                limits.frame_bytes_max,
-                HEADER_BYTES_MAX,
-                limits.payload_bytes_max,
-                position,
-                self._rows,
-                self._state,
-            )
+            count = at.split(data, *sizes, position, self._rows, self._state)
             position, why = self._state.tolist()
             yield from self._runs(whole, data, count)
         if why == at.TOO_LARGE:
@@ -114,24 +112,17 @@ class BlockReader:
             self._keep(whole, position)
 
     def _runs(self, whole: bytes, data: Any, count: int) -> Iterator[Run | Frame | Rejected]:
-        if count == 0:
-            return
         rows = self._rows[:count]
-        firsts = np.flatnonzero(rows[:, at.SAME] == 0).tolist()
-        for first, stop in zip(firsts, [*firsts[1:], count], strict=True):
-            yield from self._run(whole, data, rows[first:stop])
-
-    def _run(self, whole: bytes, data: Any, rows: Any) -> Iterator[Run | Frame | Rejected]:
-        start, _, head_end, kind, _, _ = rows[0].tolist()
-        if kind != at.OTHER:
-            try:
-                head = parse_head(whole[start:head_end])
-            except PenstockError:
-                pass  # each of them is answered below
+        firsts = np.flatnonzero(rows[:, at.SAME] == 0)
+        stops = [*firsts[1:].tolist(), count]
+        for row, first, stop in zip(rows[firsts].tolist(), firsts.tolist(), stops, strict=bool(count)):
+            head = None if row[at.KIND] == at.OTHER else _known(whole[row[at.START] : row[at.HEAD_END]])
+            if head is not None and head.action is Action.PUBLISH:
+                yield Run(head, data, rows[first:stop], answered=row[at.KIND] == at.WITH_ID)
             else:
-                if head.action is Action.PUBLISH:
-                    yield Run(head, kind == at.WITH_ID, data, rows)
-                    return
+                yield from self._one_by_one(whole, rows[first:stop])
+
+    def _one_by_one(self, whole: bytes, rows: Any) -> Iterator[Frame | Rejected]:
         for start, end in zip(rows[:, at.START].tolist(), rows[:, at.END].tolist(), strict=True):
             yield parse_message(whole[start:end], self._limits)
 
@@ -149,6 +140,20 @@ class BlockReader:
         self._failed = too_large(size, whole[start : start + HEADER_BYTES_MAX + 1], self._limits)
         self._have = 0
         return self._failed
+
+
+def is_one_frame(data: bytes, limits: FrameLimits) -> bool:
+    """What one message at a time looks like: no need to split it."""
+    size = int.from_bytes(data[:LENGTH_BYTES], "big")
+    return size == len(data) - LENGTH_BYTES and size <= limits.frame_bytes_max
+
+
+def _known(raw: bytes) -> Head | None:
+    """None where it is wrong: each message that begins so is then answered."""
+    try:
+        return parse_head(raw)
+    except PenstockError:
+        return None
 
 
 class Scratch:

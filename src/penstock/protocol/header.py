@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from penstock.core.errors import MalformedMessage, TopicNotSupported
 from penstock.core.limits import (
@@ -61,6 +61,7 @@ _SHAPE: Final = re.compile(
     f"({_HEAD})(?::({_ID})|:({_ID})?:({_PARENT})|:({_ID})?:({_PARENT})?:({_TIMEOUT}))?".encode(), re.ASCII
 )
 _UUID4_SHAPE: Final = re.compile(_UUID4, re.ASCII)
+_UUID4_BYTES: Final = re.compile(_UUID4.encode(), re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,7 @@ class Head:
     """The topic, parsed. A pattern only where the action takes one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     head: Head
     request_id: str | None = None
     parent_id: str | None = None
@@ -122,6 +122,9 @@ def serialise(given: Header) -> bytes:
 
 def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING) -> Header:
     """Raises `MalformedMessage`: which field, what was expected there, what came."""
+    id_start = len(raw) - REQUEST_ID_CHARS
+    if raw.count(b":") == REQUIRED and raw[id_start - 1 : id_start] == b":" and _UUID4_BYTES.fullmatch(raw, id_start):
+        return Header(parse_head(raw[: id_start - 1]), raw[id_start:].decode())  # what most of them look like
     found = _SHAPE.fullmatch(raw) if len(raw) <= HEADER_BYTES_MAX else None
     if found is None:
         explain(raw)

@@ -33,7 +33,7 @@ def json_bytes(value: Any) -> bytes:
 def error_payload(error: PenstockError, unix_ms: int) -> bytes:
     body: dict[str, Any] = {"code": error.code.value, "message": error.message, "timestamp": iso_time(unix_ms)}
     if error.details:
-        body["details"] = {name: quoted(value) for name, value in error.details.items()}
+        body["details"] = {name: quoted(value) for name, value in error.details.items() if value is not None}
     return json_bytes({"error": body})
 
 

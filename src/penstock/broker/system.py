@@ -78,12 +78,13 @@ def read_fields(payload: bytes, missing: str = "The payload must be a JSON objec
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise MalformedMessage("Invalid JSON payload", payload=payload.decode(errors="replace")) from None
     if not isinstance(value, dict):
-        raise InvalidRequest(missing)
+        raise InvalidRequest(missing, payload=None)
     return value
 
 
 def _given(fields: Fields, *names: str) -> Fields:
-    return {name: fields[name] for name in names if name in fields}
+    """What was given of these, to be repeated in an error; nothing stands for what was not."""
+    return {name: fields.get(name) for name in names}
 
 
 def _heartbeat(_broker: Broker, _client: Client, _fields: Fields) -> bytes:

@@ -1,0 +1,47 @@
+"""A stream without a socket: what a session wrote, and a queue that fills and drains when a test says so."""
+
+from __future__ import annotations
+
+from penstock.core.errors import PenstockError
+from penstock.protocol.frames import Frame, FrameReader, Rejected
+
+
+class ScriptedStream:
+    """Stands where TCP or a WebSocket would. `queued` is how many bytes it claims are waiting."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.queued = 0
+        self.reading = True
+        self.closed: PenstockError | None = None
+        self.aborted = False
+
+    def write(self, frames: bytes) -> None:
+        self.written += frames
+
+    def queued_bytes(self) -> int:
+        return self.queued
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self, reason: PenstockError) -> None:
+        self.closed = reason
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def taken(self) -> list[Frame]:
+        """Everything written since the last time, as frames."""
+        reader = FrameReader()
+        reader.receive_data(self.written)
+        self.written = b""
+        frames = []
+        while (item := reader.next_frame()) is not None:
+            if isinstance(item, Rejected):
+                raise item.error
+            frames.append(item)
+        return frames

@@ -1,20 +1,21 @@
-"""What many tests share: a log on a disk in memory, and messages to put into it."""
+"""What many tests share: a log on a disk in memory, messages to put into it, and a broker to talk to."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.cli.kit import child_environment
 
 from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.log import Log
-from penstock.testing import FaultDisk, ManualClock
+from penstock.testing import FaultDisk, ManualClock, RunningBroker
 
 # A busy machine is not a failed property: nothing is timed in tests.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -59,3 +60,11 @@ def draft() -> Callable[..., Draft]:
         return Draft.of(Message(payload=payload, type="t") for payload in payloads)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One for all who leave it as they found it."""
+    with RunningBroker("--log-level", "debug", environment=child_environment(tmp_path_factory)) as running:
+        yield running
+        assert "Traceback" not in running.log

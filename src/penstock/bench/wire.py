@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final, Self
 
 from penstock.bench import Figure, best_seconds
 from penstock.core.errors import InvalidRequest, Timeout
 from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import FrameLimits
+from penstock.testing import RunningBroker
 
 _CHUNK_BYTES: Final = 64 * 1024
 _START_SECONDS: Final = 60.0
@@ -73,38 +72,32 @@ class Wire:
             size -= got
 
 
-@contextmanager
-def broker(*extra: str) -> Iterator[int]:
-    """`penstock serve` in a process of its own; its TCP port."""
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        ready = Path(folder) / "ready.json"
-        command = [sys.executable, "-m", "penstock", "serve", "--data", f"{folder}/data", "--tcp-port", "0"]
-        command += ["--ws-port", "off", "--log-level", "error", "--ready-file", str(ready), *extra]
-        with _process(command, stdout=subprocess.DEVNULL) as process:
-            until = time.monotonic() + _START_SECONDS
-            while not ready.exists():
-                if process.poll() is not None or time.monotonic() > until:
-                    raise Timeout("the broker did not start")
-                time.sleep(0.02)
-            yield int(json.loads(ready.read_text())["tcp_port"])
+_CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 @contextmanager
-def apart() -> Iterator[None]:
-    """This process on one core, those it starts meanwhile on another.
+def on(cores: list[int]) -> Iterator[None]:
+    """This process, and those it starts meanwhile, on these cores only.
 
     A round trip takes five times as long between two cores as within one: what the scheduler happens to choose for
-    one peer and not for the other must not be measured.
+    one peer and not for the other must not be measured. Servers run on one core, the client on another.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:
+    if len(_CORES) < 2:
         yield
         return
-    os.sched_setaffinity(0, cores[1:])
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, cores)
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def broker() -> Iterator[int]:
+    """`penstock serve` in a process of its own; its TCP port."""
+    with RunningBroker("--ws-port", "off", "--log-level", "error") as running:
+        yield running.tcp_port
 
 
 @contextmanager
@@ -126,9 +119,10 @@ def _peer(*arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def reference(command: str, port: int) -> Iterator[int]:
-    """Another server that speaks the same protocol, started with a command of the caller's."""
-    with _process(shlex.split(command), stdout=subprocess.DEVNULL) as process:
+def reference(founding: Founding) -> Iterator[int]:
+    """Another server that speaks the same protocol; its port, once it listens."""
+    port = founding.port
+    with _process(shlex.split(founding.command), stdout=subprocess.DEVNULL) as process:
         until = time.monotonic() + _START_SECONDS
         while time.monotonic() < until and process.poll() is None:
             try:
@@ -138,7 +132,7 @@ def reference(command: str, port: int) -> Iterator[int]:
             else:
                 yield port
                 return
-        raise InvalidRequest(f"{command!r} does not listen on port {port}")
+        raise InvalidRequest(f"{founding.command!r} does not listen on port {port}")
 
 
 # throughput
@@ -203,16 +197,27 @@ def _round_trip_ms(wire: Wire, message: bytes, count: int) -> float:
 # figures
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Founding:
+    """The founding system's own server: the command that starts it, and the port it then listens on."""
+
+    command: str
+    port: int
+
+
 def measure(
-    *, messages: int = 500_000, rounds: int = 3, trips: int = 5000, other: str | None = None, other_port: int = 0
+    *, messages: int = 1_000_000, rounds: int = 3, trips: int = 5000, founding: Founding | None = None
 ) -> Iterator[Figure]:
     yield from headers(rounds=rounds)
     with ExitStack() as stack:
-        port = stack.enter_context(broker())
-        bare = int(stack.enter_context(_peer("echo")))
-        founding = None if other is None else stack.enter_context(reference(other, other_port))
-        yield from _throughput(port, bare, founding, messages, rounds)
-        yield from _latency(port, bare, trips, rounds)
+        with on(_CORES[1:]):
+            port = stack.enter_context(broker())
+            bare = int(stack.enter_context(_peer("echo")))
+            relay = stack.enter_context(_peer("relay"))
+            other = None if founding is None else stack.enter_context(reference(founding))
+        with on(_CORES[:1]):
+            yield from _throughput(port, bare, other, messages, rounds)
+            yield from _latency(port, bare, relay, trips, rounds)
 
 
 def _throughput(port: int, bare: int, founding: int | None, messages: int, rounds: int) -> Iterator[Figure]:
@@ -240,13 +245,12 @@ def _throughput(port: int, bare: int, founding: int | None, messages: int, round
             )
 
 
-def _latency(port: int, bare: int, trips: int, rounds: int) -> Iterator[Figure]:
+def _latency(port: int, bare: int, relay: str, trips: int, rounds: int) -> Iterator[Figure]:
     question = f"request:{_SERVED}:1.0.0:{_ID}\n".encode() + b"x" * 100
     beat = f"request:system.heartbeat:1.0.0:{_ID}\n".encode() + b"x" * 100
     subscribe = f'request:system.topic.subscribe:1.0.0:{_ID}\n{{"action":"request","topic":"{_SERVED}"}}'
     with ExitStack() as stack:
         stack.enter_context(_peer("responder", str(port), subscribe))
-        relay = stack.enter_context(_peer("relay"))
         stack.enter_context(_peer("responder", relay, "here"))
         wire, ping, passed = (stack.enter_context(Wire(each)) for each in (port, bare, int(relay)))
         wire.receive()

@@ -32,17 +32,45 @@ def log(
     if folder is not None and not folder.is_dir():
         raise InvalidRequest(f"{folder} is not a directory: choose one on the disk to measure")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as scratch:
-        figures = []
-        for figure in _figures(Path(scratch), megabytes):
-            figures.append(figure)
-            if json:
-                print_json({name: getattr(figure, name) for name in figure.__slots__})
-            else:
-                console(stderr=True).print(f"  {figure.name}", style="dim")
+        _show("penstock bench log", _figures(Path(scratch), megabytes), json=json)
+
+
+@app.command()
+def wire(
+    messages: Annotated[int, typer.Option(min=1000, help="How many messages a figure uses.")] = 500_000,
+    reference: Annotated[
+        str | None, typer.Option(help="Command that starts another server of the same protocol, to compare with.")
+    ] = None,
+    reference_port: Annotated[int, typer.Option(min=1, max=65535, help="The TCP port it then listens on.")] = 8081,
+    json: opt.Json = False,
+) -> None:
+    """Route live messages, ask and answer, parse headers: a broker of its own is started for it.
+
+    Examples:
+
+    `penstock bench wire --messages 200000`
+
+    `penstock bench wire --reference 'node dist/index.js' --reference-port 8081`
+    """
+    from penstock.bench.wire import Founding, measure
+
+    other = None if reference is None else Founding(command=reference, port=reference_port)
+    _show("penstock bench wire", measure(messages=messages, founding=other), json=json)
+
+
+def _show(title: str, measured: Iterator[Figure], *, json: bool) -> None:
+    """Each figure as it comes; at the end a table of all."""
+    figures = []
+    for figure in measured:
+        figures.append(figure)
+        if json:
+            print_json({name: getattr(figure, name) for name in figure.__slots__})
+        else:
+            console(stderr=True).print(f"  {figure.name}", style="dim")
     if not json:
         columns = ("what", "result", "unit", "compared with", "its result", "ratio")
         rows = [(f.name, f.value, f.unit, f.reference, f.reference_value, f.ratio) for f in figures]
-        table("penstock bench log", columns, rows)
+        table(title, columns, rows)
 
 
 def _figures(scratch: Path, megabytes: int) -> Iterator[Figure]:

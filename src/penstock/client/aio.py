@@ -20,8 +20,8 @@ from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailab
 from penstock.core.names import TopicPattern
 
 _LOG: Final = logging.getLogger(__name__)
-_WAITING_MAX: Final = 1000
-"""Messages of one subscription that nobody has taken yet; then no more is read from the broker."""
+_WAITING_MAX: Final = 65_536
+"""Messages of one subscription that nobody has taken yet; then no more is read from the broker, answers included."""
 _REQUEST_GRACE_SECONDS: Final = 2.0
 """The broker itself says when a request has timed out; we wait a little longer for it to say so."""
 _WINDOW: Final = 512
@@ -101,7 +101,7 @@ class Subscription:
             self._arrived.clear()
             await self._arrived.wait()
         message = self._waiting.popleft()
-        if len(self._waiting) == _WAITING_MAX // 2:
+        if len(self._waiting) == _WAITING_MAX // 2:  # not at every message: it looks at all subscriptions
             self._has_room()
         return message
 

@@ -35,6 +35,7 @@ class _Loop:
 
     def stop(self) -> None:
         if self._thread.is_alive():
+            self.run(self._loop.shutdown_default_executor())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

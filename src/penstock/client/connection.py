@@ -7,7 +7,6 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from penstock.client.core import Answered, Call, Core, Due, Event
@@ -79,9 +78,17 @@ class Connection:
             async with asyncio.timeout(timeout):
                 return await waiting
         except TimeoutError:
-            raise Timeout(f"no answer from the broker within {timeout:g} s") from None
+            raise self._no_answer(timeout) from None
         finally:
             self._calls.pop(call.request_id, None)
+
+    def _no_answer(self, timeout: float) -> Timeout:
+        if self._link is not None and self._link.open and not self._link.reading:
+            return Timeout(
+                f"no answer was read within {timeout:g} s: a subscription of this client is full, and nobody takes"
+                " its messages; take them, or use a client of its own for it"
+            )
+        return Timeout(f"no answer from the broker within {timeout:g} s")
 
     async def send(self, call: Call) -> asyncio.Future[bytes]:
         """Send it, once there is a connection with room; its answer, to be awaited."""
@@ -174,8 +181,9 @@ class Connection:
         """Until the link is gone, asking now and then whether it still is there; why it went."""
         loop = asyncio.get_running_loop()
         while True:
-            with suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(link.lost), _ASK_AFTER_SECONDS)
+            await asyncio.wait({link.lost}, timeout=_ASK_AFTER_SECONDS)
+            if link.lost.done():
+                return link.lost.result()
             silent = loop.time() - link.heard
             if silent >= _GONE_AFTER_SECONDS:
                 link.abort()

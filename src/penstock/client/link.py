@@ -74,6 +74,10 @@ class Link(asyncio.Protocol):
         """Until there is room to write again, or the connection is gone."""
         await self._writable.wait()
 
+    @property
+    def reading(self) -> bool:
+        return self._transport is not None and self._transport.is_reading()
+
     def pause_reading(self) -> None:
         if self.open and self._transport is not None:
             self._transport.pause_reading()

@@ -1,0 +1,311 @@
+"""The asyncio client against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.cli.kit import child_environment
+
+import penstock.aio
+from penstock.aio import Message
+from penstock.client import aio
+from penstock.core.errors import (
+    InvalidRequest,
+    NoRouteFound,
+    PayloadTooLarge,
+    PenstockError,
+    QuotaExceeded,
+    ServiceUnavailable,
+    Timeout,
+)
+from penstock.testing import RunningBroker
+
+Story = Callable[[], Coroutine[Any, Any, None]]
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def test_what_is_published_arrives_in_order_at_everybody(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as one, penstock.aio.connect(broker.url) as other:
+            near, far = await one.subscribe("aio.order"), await other.subscribe("aio.#")
+            await one.publish("aio.order", b"0")
+            assert await one.publish_many("aio.order", (str(n) for n in range(1, 2000))) == 1999
+            for subscription in (near, far):
+                heard = [int((await anext(subscription)).text) for _ in range(2000)]
+                assert heard == list(range(2000))
+
+    play(story())
+
+
+def test_a_publish_that_nobody_would_get_raises(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client:
+            with pytest.raises(NoRouteFound, match=r"aio\.nobody"):
+                await client.publish("aio.nobody", b"")
+            with pytest.raises(NoRouteFound):
+                await client.publish_many("aio.nobody", [b""] * 10_000)
+            with pytest.raises(PayloadTooLarge):
+                await client.publish("aio.nobody", bytes(1024 * 1024 + 1))
+            assert await client.ping() < 10
+
+    play(story())
+
+
+def test_requests_find_their_service_and_its_errors_come_back(broker: RunningBroker) -> None:
+    async def echo(message: Message) -> bytes:
+        return message.payload[::-1]
+
+    def fail(message: Message) -> bytes:
+        if message.text == "refuse":
+            raise QuotaExceeded("not today", left=0)
+        raise ZeroDivisionError("secret")
+
+    async def story() -> None:
+        async with (
+            penstock.aio.connect(broker.url, name="echo", description="says it backwards") as server,
+            penstock.aio.connect(broker.url) as client,
+        ):
+            async with await server.respond("aio.svc.echo", echo), await server.respond("aio.svc.fail", fail):
+                assert await client.request("aio.svc.echo", "abc") == b"cba"
+                answers = await asyncio.gather(*(client.request("aio.svc.echo", str(n)) for n in range(10, 200)))
+                assert answers == [str(n)[::-1].encode() for n in range(10, 200)]
+                with pytest.raises(QuotaExceeded, match="not today") as caught:
+                    await client.request("aio.svc.fail", "refuse")
+                assert caught.value.details == {"left": 0}
+                with pytest.raises(PenstockError, match="ZeroDivisionError") as hidden:
+                    await client.request("aio.svc.fail", "crash")
+                assert "secret" not in hidden.value.message
+                with pytest.raises(InvalidRequest, match="already"):
+                    await server.respond("aio.svc.echo", echo)
+            with pytest.raises(NoRouteFound):
+                await client.request("aio.svc.echo", "abc")
+
+    play(story())
+
+
+def test_a_request_times_out_where_the_broker_says_so(broker: RunningBroker) -> None:
+    async def never(message: Message) -> bytes:
+        await asyncio.sleep(60)
+        return message.payload
+
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as server, penstock.aio.connect(broker.url) as client:
+            await server.respond("aio.slow", never)
+            with pytest.raises(Timeout, match="Request timed out") as caught:
+                await client.request("aio.slow", b"", timeout=0.1)
+            assert "targetServiceId" in caught.value.details
+
+    play(story())
+
+
+def test_a_server_that_goes_is_reported_at_once(broker: RunningBroker) -> None:
+    async def story() -> None:
+        asked = asyncio.Event()
+
+        async def never(message: Message) -> bytes:
+            asked.set()
+            await asyncio.sleep(60)
+            return message.payload
+
+        async with penstock.aio.connect(broker.url) as client:
+            server = await penstock.aio.connect(broker.url)
+            await server.respond("aio.gone", never)
+            waiting = asyncio.create_task(client.request("aio.gone", b"", timeout=60))
+            await asked.wait()
+            await server.close()
+            with pytest.raises(ServiceUnavailable, match="disconnected"):
+                await waiting
+
+    play(story())
+
+
+def test_callbacks_are_called_in_turn_and_their_failures_do_not_end_it(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        heard: list[str] = []
+
+        async def slowly(message: Message) -> None:
+            await asyncio.sleep(0)
+            if message.text == "1":
+                raise ValueError("bad one")
+            heard.append(message.text)
+
+        async with penstock.aio.connect(broker.url) as client:
+            async with await client.subscribe("aio.called", slowly):
+                await client.publish_many("aio.called", ["0", "1", "2"])
+                await until(lambda: len(heard) == 2)
+            assert heard == ["0", "2"]
+            with pytest.raises(NoRouteFound):
+                await client.publish("aio.called", b"")
+
+    with caplog.at_level(logging.ERROR):
+        play(story())
+    assert "bad one" in caplog.text
+
+
+def test_two_iterators_over_one_pattern_both_get_everything(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client:
+            one, two = await client.subscribe("aio.twice"), await client.subscribe("AIO.twice")
+            await client.publish("aio.twice", b"x")
+            assert (await anext(one)).payload == (await anext(two)).payload == b"x"
+            await one.close()
+            await client.publish("aio.twice", b"y")
+            assert (await anext(two)).payload == b"y"
+            assert [message async for message in one] == []
+
+    play(story())
+
+
+def test_a_reader_that_is_slow_is_waited_for_and_loses_nothing(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio, "_WAITING_MAX", 1000)
+
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as slow, penstock.aio.connect(broker.url) as quick:
+            waiting = await slow.subscribe("aio.slowly")
+            await quick.publish_many("aio.slowly", (b"%d" % n for n in range(20_000)))
+            heard = [int((await anext(waiting)).text) for _ in range(20_000)]
+            assert heard == list(range(20_000))
+
+    play(story())
+
+
+def test_a_client_that_waits_for_what_it_does_not_read_is_told_so(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio, "_WAITING_MAX", 10)
+
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url, timeout=0.5) as client:
+            waiting = await client.subscribe("aio.full")
+            with pytest.raises(Timeout, match="a subscription of this client is full"):
+                for _ in range(20):
+                    await client.publish("aio.full", b"")
+            for _ in range(10):
+                await anext(waiting)
+            await client.ping()
+
+    play(story())
+
+
+def test_after_a_crash_subscriptions_and_services_come_back_and_the_unconfirmed_raises(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    environment = child_environment(tmp_path_factory)
+    data = tmp_path_factory.mktemp("data") / "data"
+
+    async def story(first: RunningBroker) -> None:
+        port = first.tcp_port
+        async with penstock.aio.connect(first.url, name="survivor") as client, penstock.aio.connect(first.url) as other:
+            heard = await client.subscribe("crash.#")
+            held = asyncio.Event()
+
+            async def hold(message: Message) -> bytes:
+                held.set()
+                await asyncio.sleep(1e6 if message.text == "hold" else 0)
+                return b"here"
+
+            await client.respond("svc.crash", hold)
+            waiting = asyncio.create_task(other.request("svc.crash", "hold", timeout=60))
+            await held.wait()
+            first.kill()
+            with pytest.raises(ServiceUnavailable, match="before this was confirmed"):
+                await waiting
+            assert not client.connected
+            with RunningBroker("--tcp-port", str(port), data=data, environment=environment):
+                await until(lambda: client.connected and other.connected)
+                await other.publish("crash.again", b"back")
+                assert (await anext(heard)).text == "back"
+                assert await other.request("svc.crash", "now") == b"here"
+                assert b'"name":"survivor"' in await other.request("system.service.list")
+
+    with RunningBroker(data=data, environment=environment) as first:
+        play(story(first))
+
+
+def test_without_reconnecting_the_loss_is_final_and_iterators_say_why(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    async def story(running: RunningBroker) -> None:
+        async with penstock.aio.connect(running.url, reconnect=False) as client:
+            subscription = await client.subscribe("a.b")
+            running.stop()
+            with pytest.raises(ServiceUnavailable, match="stopping"):
+                await anext(subscription)
+            with pytest.raises(ServiceUnavailable, match="stopping"):
+                await client.publish("a.b", b"")
+
+    with RunningBroker(environment=child_environment(tmp_path_factory)) as running:
+        play(story(running))
+
+
+def test_no_broker_is_an_error_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+
+    async def story() -> None:
+        with pytest.raises(ServiceUnavailable, match=f"no broker at tcp://127.0.0.1:{port}"):
+            await penstock.aio.connect(f"tcp://127.0.0.1:{port}")
+
+    play(story())
+
+
+def test_a_port_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+            with pytest.raises(Timeout, match=r"within 0\.2 s"):
+                await penstock.aio.connect(url, timeout=0.2)
+
+    play(story())
+
+
+def test_a_client_that_is_closed_or_was_never_open_says_so(broker: RunningBroker) -> None:
+    async def story() -> None:
+        client = penstock.aio.connect(broker.url)
+        with pytest.raises(InvalidRequest, match="not connected yet"):
+            await client.publish("a.b", b"")
+        async with client:
+            subscription = await client.subscribe("aio.closed")
+        assert [message async for message in subscription] == []
+        with pytest.raises(ServiceUnavailable, match="closed"):
+            await client.publish("a.b", b"")
+        await client.close()
+
+    play(story())
+
+
+def test_a_subscription_that_is_refused_leaves_nothing_behind(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client:
+            with pytest.raises(InvalidRequest, match="restricted"):
+                await client.subscribe("system.log")
+            with pytest.raises(InvalidRequest, match="restricted"):
+                await client.respond("system.x", lambda message: message.payload)
+            assert await client.request("system.service.subscriptions") == b'{"subscriptions":[]}'
+
+    play(story())
+
+
+def test_the_names_are_where_users_look_for_them() -> None:
+    assert penstock.aio.connect is aio.connect
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        penstock.nothing  # noqa: B018

@@ -1,7 +1,4 @@
-"""The speeds the log must reach on any machine, as ratios taken in one run. `./dev bench` runs this.
-
-Exit code 1 if one is missed. `--quick` measures too little to judge, and only shows that everything runs.
-"""
+"""The speeds the log must reach on any machine, as ratios taken in one run. `./dev bench` runs this."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benches.report import report
+
 from penstock.bench import Figure, disk, kernels, start
-from penstock.cli.output import table
 
 TARGETS = {
     "scan and verify, 100 B": 0.15,
@@ -43,29 +41,10 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     yield from disk.measure(folder, megabytes=4 if quick else 256, seconds=0.3 if quick else 4.0)
 
 
-def target(figure: Figure) -> float | None:
-    return next((goal for name, goal in TARGETS.items() if figure.name.startswith(name)), None)
-
-
-def missed(figure: Figure) -> bool:
-    goal = target(figure)
-    return goal is not None and figure.ratio is not None and figure.ratio < goal
-
-
 def main(arguments: list[str]) -> int:
     quick = "--quick" in arguments
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
-        figures = []
-        for figure in measure(Path(scratch), quick=quick):
-            sys.stderr.write(f"  {figure.name}\n")
-            figures.append(figure)
-    columns = ("what", "result", "unit", "compared with", "its result", "ratio", "wanted", "")
-    rows = [
-        (f.name, f.value, f.unit, f.reference, f.reference_value, f.ratio, target(f), "MISSED" if missed(f) else "ok")
-        for f in figures
-    ]
-    table("benches/log.py", columns, rows)
-    return 1 if not quick and any(missed(figure) for figure in figures) else 0
+        return report("benches/log.py", measure(Path(scratch), quick=quick), TARGETS, quick=quick)
 
 
 if __name__ == "__main__":

@@ -196,11 +196,17 @@ def test_a_client_that_waits_for_what_it_does_not_read_is_told_so(
         async with penstock.aio.connect(broker.url, timeout=0.5) as client:
             waiting = await client.subscribe("aio.full")
             with pytest.raises(Timeout, match="a subscription of this client is full"):
-                for _ in range(20):
-                    await client.publish("aio.full", b"")
-            for _ in range(10):
-                await anext(waiting)
+                await client.publish_many("aio.full", [b""] * 1000)
+            heard: list[Message] = []
+
+            async def take() -> None:
+                heard.extend([message async for message in waiting])
+
+            taking = asyncio.create_task(take())
             await client.ping()
+            await waiting.close()
+            await taking
+            assert len(heard) == 512
 
     play(story())
 

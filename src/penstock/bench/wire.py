@@ -21,6 +21,7 @@ from penstock.bench import Figure, best_seconds
 from penstock.core.errors import InvalidRequest, Timeout
 from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import FrameLimits
+from penstock.record import kernel_cache
 from penstock.testing import RunningBroker
 
 _CHUNK_BYTES: Final = 64 * 1024
@@ -275,6 +276,7 @@ def _parse(reader: BlockReader, block: bytes, times: int) -> None:
 
 def headers(*, rounds: int) -> Iterator[Figure]:
     """Headers a second, whole blocks at a time, on one core."""
+    kernel_cache.load_all()
     wanted = 1_500_000
     scratch = Scratch()
     kinds = {

@@ -209,22 +209,15 @@ class AsyncClient:
         try:
             for payload in payloads:
                 if len(window) >= _WINDOW:
-                    await self._confirmed(window.popleft(), sent)
+                    await self._connection.answer(window.popleft())
                 window.append(await self._connection.send(self._core.publish(topic, payload, version)))
                 sent += 1
             while window:
-                await self._confirmed(window.popleft(), sent)
+                await self._connection.answer(window.popleft())
         finally:
             for waiting in window:
                 waiting.cancel()
         return sent
-
-    async def _confirmed(self, waiting: asyncio.Future[bytes], sent: int) -> None:
-        try:
-            async with asyncio.timeout(self._connection.timeout):
-                await waiting
-        except TimeoutError:
-            raise Timeout(f"not confirmed in time, after {sent} messages were sent") from None
 
     async def request(
         self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None

@@ -72,15 +72,19 @@ class Connection:
 
     async def call(self, call: Call, timeout: float | None = None) -> bytes:
         """The payload of the answer. Raises the error that it is, `Timeout`, or `ServiceUnavailable`."""
-        waiting = await self.send(call)
+        try:
+            return await self.answer(await self.send(call), timeout)
+        finally:
+            self._calls.pop(call.request_id, None)
+
+    async def answer(self, waiting: asyncio.Future[bytes], timeout: float | None = None) -> bytes:
+        """The same, of a call that was sent before."""
         timeout = timeout or self.timeout
         try:
             async with asyncio.timeout(timeout):
                 return await waiting
         except TimeoutError:
             raise self._no_answer(timeout) from None
-        finally:
-            self._calls.pop(call.request_id, None)
 
     def _no_answer(self, timeout: float) -> Timeout:
         if self._link is not None and self._link.open and not self._link.reading:

@@ -206,7 +206,7 @@ def test_a_client_that_waits_for_what_it_does_not_read_is_told_so(
             await client.ping()
             await waiting.close()
             await taking
-            assert len(heard) == 512
+            assert len(heard) >= 512
 
     play(story())
 

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,10 +19,16 @@ import pytest
 import typer
 from tests.cli.kit import child_environment
 
+from penstock.broker.replies import CLOSING, INITIALIZE, LOG
+from penstock.broker.system import TOPICS
 from penstock.cli.app import app
 from penstock.core import errors, limits
 from penstock.core.errors import Code, PenstockError
-from penstock.core.limits import Limits
+from penstock.core.limits import Limits, WireLimits
+from penstock.protocol.actions import Action
+from penstock.protocol.header import FIELDS, HEADER_BYTES_MAX
+from penstock.server.settings import LIMITS, SETTINGS, Settings, load
+from penstock.testing import RunningBroker
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
@@ -31,10 +38,15 @@ CLASSES: Final = {
 }
 
 
-def rows(page: Path) -> dict[str, list[str]]:
-    """The rows of all tables of a page, by what stands first in them."""
+def section(page: Path, heading: str) -> str:
+    """From a heading on up to the next of its rank."""
+    return re.split(r"^## ", page.read_text().split(f"## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+
+
+def rows(page: Path, *, below: str = "") -> dict[str, list[str]]:
+    """The rows of all tables of a page, or of a section of it, by what stands first in them."""
     found = {}
-    for line in page.read_text().splitlines():
+    for line in (section(page, below) if below else page.read_text()).splitlines():
         if line.startswith("| `"):
             first, *rest = (cell.strip() for cell in line.strip("|").split("|"))
             found[first.strip("`")] = rest
@@ -42,10 +54,8 @@ def rows(page: Path) -> dict[str, list[str]]:
 
 
 def blocks(page: Path, language: str, *, below: str = "") -> list[str]:
-    """The code blocks of a page in a language, from a heading on up to the next of its rank."""
-    text = page.read_text()
-    if below:
-        text = re.split(r"^## ", text.split(f"## {below}\n", 1)[1], flags=re.MULTILINE)[0]
+    """The code blocks of a page, or of a section of it, in a language."""
+    text = section(page, below) if below else page.read_text()
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -64,8 +74,8 @@ def test_an_error_row_says_whether_trying_again_helps_and_what_to_do(code: Code)
     assert len(todo) > 5
 
 
-def documented(source: Path) -> Iterator[tuple[str, str]]:
-    """Every name of a module or of its classes that has a text below it, and the text on one line."""
+def documented(source: Path) -> Iterator[tuple[str, str, str]]:
+    """Every name of a module or of its classes that has a text below it: where, the name, the text on one line."""
     for node in ast.walk(ast.parse(source.read_text())):
         body = getattr(node, "body", None)
         for one, other in pairwise(body) if isinstance(body, list) else ():
@@ -74,30 +84,75 @@ def documented(source: Path) -> Iterator[tuple[str, str]]:
                     ast.AnnAssign(target=ast.Name(id=name)),
                     ast.Expr(value=ast.Constant(value=str(text))),
                 ):
-                    yield name, " ".join(text.split())
+                    yield getattr(node, "name", ""), name, " ".join(text.split())
 
 
-REASONS: Final = dict(documented(Path(str(limits.__file__))))
 CONSTANTS: Final = [name for name in vars(limits) if re.fullmatch(r"[A-Z][A-Z_]*_(MAX|CEILING|FLOOR)", name)]
-SETTINGS: Final = [field.name for field in fields(Limits)]
+LIMIT_PAGES: Final[list[tuple[str, Any, list[str]]]] = [
+    ("What an operator may set", Limits(), [field.name for field in fields(Limits)]),
+    ("What an operator may set for the wire", WireLimits(), [field.name for field in fields(WireLimits)]),
+    ("What the formats set", limits, CONSTANTS),
+]
+"""Each section of the page: where its values come from, and their names."""
 
 
-def shown(value: int) -> set[str]:
+REASONS: Final = {(where, name): text for where, name, text in documented(Path(str(limits.__file__)))}
+
+
+def shown(value: int | None) -> set[str]:
     """The ways to write a number of bytes, milliseconds or things."""
+    if value is None:
+        return {"none"}
     units = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "days": 86_400_000}
     return {f"{value:,}"} | {f"{value // size:,} {unit}" for unit, size in units.items() if not value % size}
 
 
-def test_the_limits_of_the_page_are_the_limits_there_are() -> None:
-    assert len(CONSTANTS) > 10
-    assert sorted(rows(DOCS / "limits.md")) == sorted(CONSTANTS + SETTINGS)
+@pytest.mark.parametrize(("heading", "source", "names"), LIMIT_PAGES, ids=[heading for heading, _, _ in LIMIT_PAGES])
+def test_the_limits_of_the_page_are_the_limits_there_are_with_value_and_reason(
+    heading: str, source: Any, names: list[str]
+) -> None:
+    found = rows(DOCS / "limits.md", below=heading)
+    assert len(names) > 10
+    assert sorted(found) == sorted(names)
+    for name, (value, reason) in found.items():
+        assert value in shown(getattr(source, name)), name
+        assert reason == REASONS["" if source is limits else type(source).__name__, name]
 
 
-@pytest.mark.parametrize("name", CONSTANTS + SETTINGS)
-def test_a_limit_has_its_value_and_its_reason_on_the_page(name: str) -> None:
-    value, reason = rows(DOCS / "limits.md")[name]
-    assert value in shown(getattr(Limits() if name in SETTINGS else limits, name))
-    assert reason == REASONS[name]
+# the protocol and the settings
+
+
+def test_every_field_of_the_header_is_documented_with_its_length() -> None:
+    found = rows(DOCS / "protocol.md", below="The header")
+    assert {name: int(cells[1]) for name, cells in found.items()} == {field.name: field.chars_max for field in FIELDS}
+    assert f"{HEADER_BYTES_MAX} bytes" in section(DOCS / "protocol.md", "The header")
+
+
+def test_every_action_is_documented() -> None:
+    assert list(rows(DOCS / "protocol.md", below="Actions")) == [action.value for action in Action]
+
+
+def test_every_system_topic_is_documented() -> None:
+    assert set(rows(DOCS / "protocol.md", below="System topics")) == {*TOPICS, INITIALIZE, LOG, CLOSING}
+
+
+def test_every_setting_is_documented_with_its_variable_and_default() -> None:
+    found = rows(DOCS / "settings.md")
+    wanted = {f"{each.section}.{each.key}": each for each in SETTINGS if each.section != LIMITS}
+    assert set(found) == {*wanted, "limits.*"}
+    for name, setting in wanted.items():
+        variable, default, _ = found[name]
+        value = getattr(Settings(), setting.name)
+        assert variable.strip("`") == setting.variable
+        assert default.strip("`") == ("none" if value in (None, ()) else str(value).lower())
+
+
+def test_the_settings_file_of_the_page_is_understood(tmp_path: Path) -> None:
+    (block,) = blocks(DOCS / "settings.md", "toml")
+    file = tmp_path / "penstock.toml"
+    file.write_text(block)
+    found = load(file, {})
+    assert (found.ws_port, found.limits.payload_bytes_max, found.limits.request_timeout_ms) == (None, 4 << 20, 10_000)
 
 
 # commands
@@ -136,6 +191,7 @@ def called(line: str) -> tuple[str, list[str]] | None:
     words = words[: next((place for place, word in enumerate(words) if word.startswith("<")), None)]
     if not words or words[0] != "penstock":
         return None
+    words = words[: next((place for place, word in enumerate(words) if word in ("&", "2>/dev/null;")), None)]
     length = next(size for size in (3, 2) if " ".join(words[:size]) in COMMANDS)
     return " ".join(words[:length]), words[length:]
 
@@ -162,11 +218,20 @@ def test_every_command_has_an_example() -> None:
 # README
 
 
+def test_the_client_of_the_readme_runs(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    (block,) = blocks(ROOT / "README.md", "python", below="A first look")
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == ["{'order': 1}", "b'12.50'"]
+
+
 def test_the_python_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (block,) = blocks(ROOT / "README.md", "python")
+    (block,) = blocks(ROOT / "README.md", "python", below="The log itself")
     exec(compile(block, "README.md", "exec"), {})
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == "0 1"
@@ -177,14 +242,20 @@ def test_the_python_of_the_readme_runs(
 @pytest.mark.slow
 def test_the_first_look_of_the_readme_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """As it stands, but for installing what is installed already."""
-    install, *rest = blocks(ROOT / "README.md", "sh", below="A first look")
+    install, live = blocks(ROOT / "README.md", "sh", below="A first look")
     assert install == "pip install 'penstock[server]'\n"
+    (stored,) = blocks(ROOT / "README.md", "sh", below="The log itself")
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 90}
     environment = child_environment(tmp_path_factory)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    script = "set -e\n" + "".join(rest)
-    done = subprocess.run(
-        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90
-    )
+    (tmp_path / "live").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    ports = {"PENSTOCK_TCP_PORT": str(port), "PENSTOCK_WS_PORT": "0", "PENSTOCK_URL": f"tcp://127.0.0.1:{port}"}
+    asked = subprocess.run(["sh", "-c", f"set -e\n{live}"], cwd=tmp_path / "live", env=environment | ports, **options)
+    assert asked.returncode == 0, asked.stderr
+    assert "HELLO, PENSTOCK" in asked.stdout
+    done = subprocess.run(["sh", "-c", f"set -e\n{stored}"], cwd=tmp_path, env=environment, **options)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("created /default/orders", "1 message appended", '"cents": 1999', "key=customer-7", "1 record"):
         assert words in done.stdout

@@ -220,6 +220,7 @@ async def listen(
         enable_auto_pong=False,  # it would keep from us that a ping was the last frame of a read
         max_frame_size=hub.frame_limits.frame_bytes_max,
         read_buffer_init_size=_READ_BUFFER_BYTES,
+        use_aiofastnet=False,  # the same transports, with the same queues, as TCP
         backlog=1024,
         **secure,
     )

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final
 
+import numpy as np
+
 from penstock.broker import system
 from penstock.broker.clients import Client, Clients
 from penstock.broker.effects import Close, Effect, Send
@@ -47,13 +49,14 @@ from penstock.core.errors import (
 from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import VERBS, Action
-from penstock.protocol.blocks import Run
+from penstock.protocol.blocks import Batch
 from penstock.protocol.frames import Frame, Rejected
 from penstock.protocol.header import NOTHING_READ, Head
 
 _LOG: Final = logging.getLogger(__name__)
 _BUCKETS_MAX: Final = 10_000  # topics whose rate is known at once; the idle ones are forgotten first
 _SECOND_MS: Final = 1000
+_ID_TAIL_MAX: Final = 0x7FFFFFFFFFFF  # half of what the last group of an id holds: the rest is for counting up
 
 
 class Broker:
@@ -135,11 +138,17 @@ class Broker:
     @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
-        return len(self._requests) == 0
+        return self._requests.wanted == 0
+
+    def abandon(self, now_ms: int) -> list[Effect]:
+        """There is no more time: whoever still waits for an answer is told that none will come."""
+        self._now_ms = now_ms
+        error = ServiceUnavailable("The broker stops before this was answered; try again later")
+        return [each for lost in self._requests.all_gone() for each in self._failed(lost, error)]
 
     # what comes in
 
-    def receive(self, client: Client, items: Iterable[Run | Frame | Rejected], now_ms: int) -> list[Effect]:
+    def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> list[Effect]:
         """Messages of one client, in order."""
         self._now_ms = now_ms
         effects: list[Effect] = []
@@ -148,9 +157,9 @@ class Broker:
             effects += self._handle(client, item)
         return effects
 
-    def _handle(self, client: Client, item: Run | Frame | Rejected) -> list[Effect]:
+    def _handle(self, client: Client, item: Batch | Frame | Rejected) -> list[Effect]:
         match item:
-            case Run():
+            case Batch():
                 return self._publish(client, item)
             case Frame():
                 return self._frame(client, item)
@@ -165,7 +174,8 @@ class Broker:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
-        payload = self._failure(client, rejected.error)
+        over = client.bucket is not None and client.bucket.take(1, self._now_ms) < 1 and not rejected.fatal
+        payload = self._failure(client, self._too_fast() if over else rejected.error)
         answer = Send(client.id, response(found.topic, found.version, found.request_id or self._new_id(), payload))
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
@@ -224,42 +234,51 @@ class Broker:
 
     # publish
 
-    def _publish(self, client: Client, run: Run) -> list[Effect]:
-        count = len(run)
-        size = run.payload_bytes
-        self.metrics.saw(count, size, size // count)
-        self.metrics.add("router.publish", count)
-        effects: list[Effect] = []
-        if _is_system(run.head):
-            return [self._refuse(client, run, system.wrong_action(run.head))]
-        allowed = self._allowed(client, run.head.name, count)
-        if allowed < count:
-            effects.append(self._refuse(client, run.part(allowed), self._too_fast()))
-            run = run.part(0, allowed)
-        return [*self._deliver(client, run), *effects] if allowed else effects
+    def _publish(self, client: Client, batch: Batch) -> list[Effect]:
+        size = batch.payload_bytes
+        self.metrics.saw(len(batch), size, size // len(batch))
+        self.metrics.add("router.publish", len(batch))
+        first_id = self._new_id()
+        batch, effects = self._within_rates(client, batch, first_id)
+        routed: dict[tuple[str, ...], list[int]] = {}
+        for number, head, count in batch.counts():
+            subscribers = () if _is_system(head) else self._routes.subscribers(_topic(head))
+            if subscribers:
+                routed.setdefault(subscribers, []).append(number)
+            else:
+                effects.append(self._refuse(client, batch.of((number,)), first_id, self._no_route(head, count)))
+        return [*self._deliver(client, batch, routed, first_id), *effects] if routed else effects
 
-    def _deliver(self, client: Client, run: Run) -> list[Effect]:
-        subscribers = self._routes.subscribers(_topic(run.head))
-        if not subscribers:
-            self.metrics.add("router.publish.dropped", len(run))
-            return [self._refuse(client, run, NoRouteFound(f"No subscribers for topic {run.head.topic}"))]
-        frames = run.deliveries(self._new_id(first_of=len(run)))
-        effects: list[Effect] = [Send(each, frames) for each in subscribers]
-        if run.answered:
-            effects.append(Send(client.id, run.answers(self._new_id(), SUCCESS)))
+    def _no_route(self, head: Head, count: int) -> PenstockError:
+        if _is_system(head):
+            return system.wrong_action(head)
+        self.metrics.add("router.publish.dropped", count)
+        return NoRouteFound(f"No subscribers for topic {head.topic}")
+
+    def _deliver(
+        self, client: Client, batch: Batch, routed: dict[tuple[str, ...], list[int]], first_id: str
+    ) -> list[Effect]:
+        """To each subscriber its messages, in the order in which they came. `routed`: which heads go to whom."""
+        effects: list[Effect] = []
+        for numbers, subscribers in _alike(routed).items():
+            frames = batch.of(numbers).deliveries(first_id)
+            effects += [Send(each, frames) for each in subscribers]
+        answered = batch.of([number for numbers in routed.values() for number in numbers]).with_ids()
+        if len(answered):
+            effects.append(Send(client.id, answered.answers(first_id, SUCCESS)))
         return effects
 
-    def _refuse(self, client: Client, run: Run, error: PenstockError) -> Send:
+    def _refuse(self, client: Client, batch: Batch, first_id: str, error: PenstockError) -> Effect:
         """The same error to each, also to those without a request id: nothing is dropped in silence."""
-        self.metrics.add("router.publish.error", len(run))
-        payload = self._failure(client, error, len(run))
-        return Send(client.id, run.answers(self._new_id(first_of=len(run)), payload))
+        self.metrics.add("router.publish.error", len(batch))
+        return Send(client.id, batch.answers(first_id, self._failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
-        """One with a parent id, which no run holds."""
+        """One with a parent id, which no batch holds."""
         self.metrics.add("router.publish")
         head = frame.header.head
-        if self._allowed(None, head.name, 1) < 1:
+        rate = self._limits.topic_rate_max
+        if rate is not None and self._bucket(_topic(head), rate).take(1, self._now_ms) < 1:
             raise self._too_fast()
         subscribers = self._routes.subscribers(_topic(head))
         if not subscribers:
@@ -274,12 +293,21 @@ class Broker:
         if client.bucket is not None and client.bucket.take(1, self._now_ms) < 1:
             raise self._too_fast()
 
-    def _allowed(self, client: Client | None, name: TopicName | TopicPattern, wanted: int) -> int:
-        if client is not None and client.bucket is not None:
-            wanted = client.bucket.take(wanted, self._now_ms)
-        if self._limits.topic_rate_max is not None and isinstance(name, TopicName):
-            wanted = self._bucket(name, self._limits.topic_rate_max).take(wanted, self._now_ms)
-        return wanted
+    def _within_rates(self, client: Client, batch: Batch, first_id: str) -> tuple[Batch, list[Effect]]:
+        """The messages that the rates allow, and what to say to the others."""
+        if client.bucket is None and self._limits.topic_rate_max is None:
+            return batch, []
+        wanted = np.ones(len(batch), np.bool_)
+        if client.bucket is not None:
+            wanted[client.bucket.take(len(batch), self._now_ms) :] = False
+        if self._limits.topic_rate_max is not None:
+            for number, head, _ in batch.counts():
+                places = [place for place in batch.places(number).tolist() if wanted[place]]
+                allowed = self._bucket(_topic(head), self._limits.topic_rate_max).take(len(places), self._now_ms)
+                wanted[places[allowed:]] = False
+        if wanted.all():
+            return batch, []
+        return batch.where(wanted), [self._refuse(client, batch.where(~wanted), first_id, self._too_fast())]
 
     def _bucket(self, name: TopicName, rate: int) -> Bucket:
         bucket = self._buckets.get(name)
@@ -446,12 +474,24 @@ class Broker:
     def _error(self, error: PenstockError) -> bytes:
         return error_payload(error, clock_ms(self._clock))
 
-    def _new_id(self, *, first_of: int = 1) -> str:
-        """A UUID4 after which `first_of - 1` more follow by counting up its last group."""
-        bits = self._random.getrandbits(128)
-        tail = (bits & 0xFFFFFFFFFFFF) % (0x1000000000000 - first_of)
+    def _new_id(self) -> str:
+        """A UUID4. There is room to count up its last group within one read of a socket."""
+        bits = self._random.getrandbits(122)
+        tail = bits & _ID_TAIL_MAX
         variant = 0x8000 | (bits >> 48 & 0x3FFF)
-        return f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 64 & 0xFFF:03x}-{variant:04x}-{tail:012x}"
+        return f"{bits >> 90:08x}-{bits >> 74 & 0xFFFF:04x}-4{bits >> 62 & 0xFFF:03x}-{variant:04x}-{tail:012x}"
+
+
+def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
+    """The same the other way round: those who get the same heads together, so that each batch is composed once."""
+    wanted: dict[str, list[int]] = {}
+    for subscribers, numbers in routed.items():
+        for each in subscribers:
+            wanted.setdefault(each, []).extend(numbers)
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for each, numbers in wanted.items():
+        alike.setdefault(tuple(sorted(numbers)), []).append(each)
+    return alike
 
 
 def _topic(head: Head) -> TopicName:

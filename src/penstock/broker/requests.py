@@ -36,6 +36,8 @@ class OpenRequests:
         self._deadlines: list[tuple[int, str]] = []
         self._of_requester: dict[str, set[str]] = {}
         self._of_server: dict[str, set[str]] = {}
+        self.wanted = 0
+        """How many of them somebody waits for."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -48,6 +50,7 @@ class OpenRequests:
                 requests_open_max=self._limit,
             )
         self._open[request.id] = request
+        self.wanted += request.wants_answer
         self._of_requester.setdefault(request.requester, set()).add(request.id)
         self._of_server.setdefault(request.server, set()).add(request.id)
         heapq.heappush(self._deadlines, (request.deadline_ms, request.id))
@@ -75,6 +78,13 @@ class OpenRequests:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
+    def all_gone(self) -> list[OpenRequest]:
+        """Every one of them, now closed."""
+        lost = list(self._open.values())
+        for request in lost:
+            self._close(request)
+        return lost
+
     def server_gone(self, server: str) -> list[OpenRequest]:
         """All that this server would have answered, now closed."""
         lost = [self._open[each] for each in sorted(self._of_server.get(server, ()))]
@@ -86,11 +96,13 @@ class OpenRequests:
         """Nobody waits any more. Their servers may still answer, and are not to blame: the answer is dropped."""
         for each in self._of_requester.pop(requester, set()):
             request = self._open[each]
+            self.wanted -= request.wants_answer
             unwanted = Header(request.header.head)
             self._open[each] = OpenRequest(request.id, "", request.server, unwanted, request.deadline_ms)
 
     def _close(self, request: OpenRequest) -> None:
         del self._open[request.id]
+        self.wanted -= request.wants_answer
         _discard(self._of_requester, request.requester, request.id)
         _discard(self._of_server, request.server, request.id)
         # Closed ones stay among the deadlines until theirs comes, or until most are closed.

@@ -47,7 +47,7 @@ class SystemTopic:
 
 def answer(broker: Broker, client: Client, frame: Frame) -> bytes | None:
     """The payload of the answer; None where none is due. Raises the error that is the answer."""
-    topic = frame.header.topic.lower()
+    topic = _bare(frame.header.head)
     if frame.header.action not in _actions(topic):
         raise wrong_action(frame.header.head)
     found = TOPICS.get(topic)
@@ -59,9 +59,14 @@ def answer(broker: Broker, client: Client, frame: Frame) -> bytes | None:
 
 
 def wrong_action(head: Head) -> InvalidRequest:
-    topic = head.topic.lower()
+    topic = _bare(head)
     expected = " or ".join(each.value.upper() for each in _actions(topic))
     return InvalidRequest(f"Invalid action, expected {expected} for {topic}", action=head.action.value, topic=topic)
+
+
+def _bare(head: Head) -> str:
+    """The topic as it stands in the table: `/default/...` is the same as without it."""
+    return head.topic.lower().removeprefix(f"/{DEFAULT_NAMESPACE}/")
 
 
 def _actions(topic: str) -> tuple[Action, ...]:

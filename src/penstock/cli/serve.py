@@ -84,6 +84,8 @@ def serve(
         if ready_file is not None:
             found.write(ready_file)
 
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)  # of one that was killed
     caught = run(chosen, ready=ready)
     raise typer.Exit(EXIT_INTERRUPTED if caught == signal.SIGINT else EXIT_OK)
 

@@ -1,8 +1,9 @@
-"""Blocks: what one read of a socket brought, split by a kernel; messages that begin alike stay together as a run."""
+"""Blocks: what one read of a socket brought, split by a kernel; published messages stay together as a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -17,60 +18,103 @@ from penstock.record.hashing import as_array
 _ROWS: Final = 4096
 """Messages split at a time: 100-byte ones of the largest read a socket gives. What is left is split next."""
 
+ID_TAIL_CHARS: Final = 12
+"""The last group of an id: 48 bits that count within a read, which has far fewer bytes."""
 
-class Run:
-    """Published messages with one head, all with a request id or all without: answered and passed on as one."""
 
-    __slots__ = ("answered", "data", "head", "rows")
+class Batch:
+    """Published messages that came one after another, of whatever topics: answered and passed on together."""
 
-    def __init__(self, head: Head, data: Any, rows: Any, *, answered: bool) -> None:
-        self.head = head
+    __slots__ = ("_counts", "_ids", "_rows", "data", "heads", "payload_bytes")
+
+    def __init__(self, heads: list[Head | None], data: Any, rows: Any, totals: Totals | None = None) -> None:
+        self.heads = heads
+        """By their number, those of other messages among them."""
+
         self.data = data
-        self.rows = rows
-        self.answered = answered
-        """Each of them has a request id."""
+        self._rows = rows
+        counts, self._ids, self.payload_bytes = totals or _totals(rows, len(heads))
+        self._counts = [(number, count) for number, count in enumerate(counts) if count]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._rows)
 
-    @property
-    def payload_bytes(self) -> int:
-        return int((self.rows[:, at.END] - self.rows[:, at.NEWLINE]).sum()) - len(self.rows)
+    def messages(self) -> Iterator[bytes]:
+        """Each as it came."""
+        for start, end in zip(self._rows[:, at.START].tolist(), self._rows[:, at.END].tolist(), strict=True):
+            yield self.data[start:end].tobytes()
 
-    def part(self, start: int, stop: int | None = None) -> Run:
-        return Run(self.head, self.data, self.rows[start:stop], answered=self.answered)
+    def counts(self) -> Iterator[tuple[int, Head, int]]:
+        """The heads there are, with their numbers, and how many messages have each."""
+        for number, count in self._counts:
+            head = self.heads[number]
+            if head is not None:
+                yield number, head, count
+
+    def places(self, number: int) -> Any:
+        """Which of the messages have this head."""
+        return np.flatnonzero(self._rows[:, at.HEAD] == number)
+
+    def of(self, numbers: Collection[int]) -> Batch:
+        """The messages with one of these heads, in order."""
+        if len(numbers) == len(self._counts):
+            return self
+        wanted = np.zeros(len(self.heads), np.bool_)
+        wanted[list(numbers)] = True
+        return self.where(wanted[self._rows[:, at.HEAD]])
+
+    def with_ids(self) -> Batch:
+        """Those that want an answer."""
+        return self if self._ids == len(self) else self.where(self._rows[:, at.KIND] == at.WITH_ID)
+
+    def where(self, wanted: Any) -> Batch:
+        """Those for which an array of truths says so."""
+        return Batch(self.heads, self.data, self._rows[wanted])
 
     def deliveries(self, first_id: str) -> bytes:
-        """Each message framed again under an id of the broker's: `first_id` and those that follow it."""
-        return self._composed(Action.PUBLISH, first_id, b"", own_ids=False, payload_bytes=self.payload_bytes)
+        """Each message framed again under an id of the broker's."""
+        return self._composed(Action.PUBLISH, first_id, b"", own_ids=False, with_payload=True)
 
     def answers(self, first_id: str, payload: bytes) -> bytes:
         """An answer to each: under its own id, or under one of the broker's where it has none."""
-        return self._composed(Action.RESPONSE, first_id, payload, own_ids=True, payload_bytes=None)
+        return self._composed(Action.RESPONSE, first_id, payload, own_ids=True, with_payload=False)
 
-    def _composed(
-        self, action: Action, first_id: str, tail: bytes, *, own_ids: bool, payload_bytes: int | None
-    ) -> bytes:
-        head = f"{action}:{self.head.topic}:{self.head.version}:{first_id}".encode()
-        room = len(self.rows) * (LENGTH_BYTES + len(head) + 1 + len(tail)) + (payload_bytes or 0)
-        out = np.empty(room, np.uint8)
-        number = int(first_id[-12:], 16)
-        with_payload = payload_bytes is not None
-        at.compose(self.data, self.rows, as_array(head), as_array(tail), number, own_ids, with_payload, out)
+    def _composed(self, action: Action, first_id: str, tail: bytes, *, own_ids: bool, with_payload: bool) -> bytes:
+        places = np.zeros((len(self.heads), 2), np.int64)
+        lines, end, room = [], 0, self.payload_bytes if with_payload else 0
+        for number, head, count in self.counts():
+            line = f"{action}:{head.topic}:{head.version}:{first_id}".encode()
+            places[number] = (end, len(line))
+            end += len(line)
+            room += count * (LENGTH_BYTES + len(line) + 1 + len(tail))
+            lines.append(line)
+        out, id_tail = np.empty(room, np.uint8), int(first_id[-ID_TAIL_CHARS:], 16)
+        whole = as_array(b"".join(lines))
+        at.compose(self.data, self._rows, whole, places, as_array(tail), id_tail, own_ids, with_payload, out)
         return out.tobytes()
 
 
+Totals = tuple[list[int], int, int]
+"""How many messages have each head, how many have a request id, and the bytes of all payloads."""
+
+
+def _totals(rows: Any, heads: int) -> Totals:
+    counts = np.bincount(rows[:, at.HEAD], minlength=heads).tolist()
+    ids = int(np.count_nonzero(rows[:, at.KIND] == at.WITH_ID))
+    return counts, ids, int((rows[:, at.END] - rows[:, at.NEWLINE]).sum()) - len(rows)
+
+
 class BlockReader:
-    """Bytes in any pieces in; runs, frames and rejections out, in order.
+    """Bytes in any pieces in; batches, frames and rejections out, in order.
 
     `FrameReader` for many messages at a time. What it yields is valid until it is asked for more.
     """
 
-    __slots__ = ("_failed", "_have", "_limits", "_need", "_parts", "_rows", "_state")
+    __slots__ = ("_failed", "_have", "_limits", "_need", "_parts", "_scratch")
 
     def __init__(self, limits: FrameLimits, scratch: Scratch) -> None:
         self._limits = limits
-        self._rows, self._state = scratch.rows, scratch.state
+        self._scratch = scratch
         self._parts: list[bytes] = []
         self._have = 0
         self._need = LENGTH_BYTES
@@ -81,13 +125,13 @@ class BlockReader:
         """Part of a frame has come, and the rest has not."""
         return self._have > 0
 
-    def receive_data(self, data: bytes) -> Iterable[Run | Frame | Rejected]:
+    def receive_data(self, data: bytes) -> Iterable[Batch | Frame | Rejected]:
         """All that is complete now. A frame in many pieces is looked at when its last piece is there."""
         if not self._have and self._failed is None and is_one_frame(data, self._limits):
             return (parse_message(data[LENGTH_BYTES:], self._limits),)
         return self._received(data)
 
-    def _received(self, data: bytes) -> Iterator[Run | Frame | Rejected]:
+    def _received(self, data: bytes) -> Iterator[Batch | Frame | Rejected]:
         if self._failed is not None:
             return
         self._parts.append(data)
@@ -98,27 +142,36 @@ class BlockReader:
         self._parts.clear()
         yield from self._split(whole)
 
-    def _split(self, whole: bytes) -> Iterator[Run | Frame | Rejected]:
+    def _split(self, whole: bytes) -> Iterator[Batch | Frame | Rejected]:
         data, position, why = as_array(whole), 0, at.ROWS_FULL
-        limits = self._limits
+        limits, scratch = self._limits, self._scratch
         sizes = (limits.frame_bytes_max, HEADER_BYTES_MAX, limits.payload_bytes_max)
         while why == at.ROWS_FULL:
-            count = at.split(data, *sizes, position, self._rows, self._state)
-            position, why = self._state.tolist()
-            yield from self._runs(whole, data, count)
+            count = at.split(data, *sizes, position, scratch.rows, scratch.heads, scratch.slots, scratch.state)
+            position, why, distinct, others, ids, payloads = scratch.state.tolist()
+            if count:
+                found = scratch.heads[:distinct].tolist()
+                heads = [_known(whole[start : start + size]) for start, size, _ in found]
+                rows = scratch.rows[:count]
+                if not others and all(head is not None and head.action is Action.PUBLISH for head in heads):
+                    yield Batch(heads, data, rows, ([each for _, _, each in found], ids, payloads))
+                else:
+                    yield from self._stretches(whole, data, rows, heads)
         if why == at.TOO_LARGE:
             yield self._fail(whole, position)
         else:
             self._keep(whole, position)
 
-    def _runs(self, whole: bytes, data: Any, count: int) -> Iterator[Run | Frame | Rejected]:
-        rows = self._rows[:count]
-        firsts = np.flatnonzero(rows[:, at.SAME] == 0)
-        stops = [*firsts[1:].tolist(), count]
-        for row, first, stop in zip(rows[firsts].tolist(), firsts.tolist(), stops, strict=bool(count)):
-            head = None if row[at.KIND] == at.OTHER else _known(whole[row[at.START] : row[at.HEAD_END]])
-            if head is not None and head.action is Action.PUBLISH:
-                yield Run(head, data, rows[first:stop], answered=row[at.KIND] == at.WITH_ID)
+    def _stretches(
+        self, whole: bytes, data: Any, rows: Any, heads: list[Head | None]
+    ) -> Iterator[Batch | Frame | Rejected]:
+        """Published messages together, all others one by one, in order."""
+        published = np.array([head is not None and head.action is Action.PUBLISH for head in heads] or [False])
+        together = published[rows[:, at.HEAD]] & (rows[:, at.KIND] != at.OTHER)
+        edges = [0, *(np.flatnonzero(np.diff(together)) + 1).tolist(), len(rows)]
+        for first, stop in pairwise(edges):
+            if together[first]:
+                yield Batch(heads, data, rows[first:stop])
             else:
                 yield from self._one_by_one(whole, rows[first:stop])
 
@@ -161,4 +214,6 @@ class Scratch:
 
     def __init__(self) -> None:
         self.rows = np.empty((_ROWS, at.COLUMNS), np.int64)
-        self.state = np.empty(2, np.int64)
+        self.heads = np.empty((at.HEADS_MAX, at.HEAD_COLUMNS), np.int64)
+        self.slots = np.empty(at.SLOTS, np.int64)
+        self.state = np.empty(at.STATE, np.int64)

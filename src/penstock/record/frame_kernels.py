@@ -1,7 +1,7 @@
 """The kernels under the wire: many framed messages in one buffer, split, answered and passed on.
 
 A frame is a 4-byte big-endian length and a message; a message is a header, one newline and a payload. What a header
-says is decided in `protocol`; here it is only seen whether the next one begins like the last.
+says is decided in `protocol`; here it is only seen which of them begin alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ START: Final = 0  # first byte of the message
 NEWLINE: Final = 1  # the newline after the header; -1 where there is none in reach
 HEAD_END: Final = 2  # after action, topic and version: the third colon, or the newline
 KIND: Final = 3
-SAME: Final = 4  # 1 where kind and head are those of the row before
+HEAD: Final = 4  # which of the distinct heads it has; 0 where there is no newline
 END: Final = 5  # after the last byte of the message
 COLUMNS: Final = 6
 _ROW_BYTES: Final = 8 * COLUMNS
@@ -29,6 +29,11 @@ _ROW_BYTES: Final = 8 * COLUMNS
 PLAIN: Final = 0  # nothing after the version
 WITH_ID: Final = 1  # a request id after the version, and nothing else
 OTHER: Final = 2  # anything else: whoever reads it looks at the header itself
+
+HEAD_COLUMNS: Final = 3
+STATE: Final = 6
+HEADS_MAX: Final = 256  # distinct heads in one split; what comes after the last is split next
+SLOTS: Final = 1024  # of the table that finds them: four times as many, so that a search is short
 
 # What ended a split.
 NEED_MORE: Final = 0
@@ -38,6 +43,7 @@ TOO_LARGE: Final = 2
 _COLON: Final = 58
 _DASH: Final = 45
 _LINE_END: Final = 10
+_MIX: Final = -0x61C8864680B583EB  # 2**64 divided by the golden ratio, as a signed number
 _ID_TAIL_CHARS: Final = 12  # the last group of a UUID: 48 bits that count up within a block
 
 
@@ -102,19 +108,74 @@ def _equal(data: int, one: int, other: int, size: int) -> bool:
 
 
 @inlined
-def _repeats_head(data: int, start: int, end: int, head: int, head_bytes: int) -> bool:
-    """Does this message begin with that head, and does the head end there?"""
+def _begins_with(data: int, start: int, end: int, head: int, head_bytes: int) -> bool:
+    """Does this message begin with that head, and does its own head end there too?"""
     if head_bytes == 0 or start + head_bytes >= end or not _equal(data, start, head, head_bytes):
         return False
     after = simd.load8(data, start + head_bytes)
     return after in (_COLON, _LINE_END)
 
 
-@kernel(LONG(BYTES, LONG, LONG, LONG, LONG, TABLE, LONGS_OUT))
-def split(buffer: Any, frame_max: int, header_max: int, payload_max: int, begin: int, rows: Any, state: Any) -> int:
-    """Fill `rows` with the whole frames from `begin` on; how many. `state` says where it stopped, and why."""
+@inlined
+def _slot_of(data: int, start: int, size: int) -> int:
+    """Where in the table a head is looked for first."""
+    mixed = size
+    while size >= 8:
+        mixed = (mixed ^ simd.load64(data, start)) * _MIX
+        mixed ^= mixed >> 29
+        start += 8
+        size -= 8
+    for place in range(size):
+        mixed = (mixed ^ simd.load8(data, start + place)) * _MIX
+    return int((mixed ^ mixed >> 32) & (SLOTS - 1))
+
+
+@inlined
+def _number_of(data: int, start: int, size: int, heads: int, count: int, slots: int) -> int:
+    """Which of the heads seen so far this is; `count` if it is a new one, -1 if there is no room for it.
+
+    A slot is the number of a head and one, or 0 where there is none.
+    """
+    slot = _slot_of(data, start, size)
+    while True:
+        number = simd.get(slots, slot) - 1
+        if number < 0:
+            if count == HEADS_MAX:
+                return -1
+            simd.put(slots, slot, count + 1)
+            simd.put(heads, HEAD_COLUMNS * count, start)
+            simd.put(heads, HEAD_COLUMNS * count + 1, size)
+            simd.put(heads, HEAD_COLUMNS * count + 2, 0)
+            return count
+        seen = HEAD_COLUMNS * number
+        if simd.get(heads, seen + 1) == size and _equal(data, simd.get(heads, seen), start, size):
+            return int(number)
+        slot = (slot + 1) & (SLOTS - 1)
+
+
+@kernel(LONG(BYTES, LONG, LONG, LONG, LONG, TABLE, TABLE, LONGS_OUT, LONGS_OUT))
+def split(
+    buffer: Any,
+    frame_max: int,
+    header_max: int,
+    payload_max: int,
+    begin: int,
+    rows: Any,
+    heads: Any,
+    slots: Any,
+    state: Any,
+) -> int:
+    """Fill `rows` with the whole frames from `begin` on, and `heads` with the distinct heads they have; how many rows.
+
+    A row of `heads` is where one lies, how long it is, and how many have it. `state` says where it stopped, why, how
+    many heads there are, how many rows are of kind OTHER and WITH_ID, and how many bytes the payloads have.
+    """
     data, row, stop = simd.address(buffer), simd.address(rows), buffer.shape[0]
-    position, count, head, head_bytes, last_kind, why = begin, 0, 0, 0, -1, NEED_MORE
+    known, table = simd.address(heads), simd.address(slots)
+    for slot in range(SLOTS):
+        simd.put(table, slot, 0)
+    position, count, distinct, number, why = begin, 0, 0, -1, NEED_MORE
+    others = ids = payloads = 0
     while position + LENGTH_BYTES <= stop:
         size = simd.load32(data, position)
         if size > frame_max:
@@ -127,28 +188,44 @@ def split(buffer: Any, frame_max: int, header_max: int, payload_max: int, begin:
         if count == rows.shape[0]:
             why = ROWS_FULL
             break
-        same = _repeats_head(data, start, end, head, head_bytes)
-        if same:
-            head_end = start + head_bytes
-            newline = _find(data, _LINE_END, head_end, min(end, start + header_max + 1))
+        reach = min(end, start + header_max + 1)
+        last = HEAD_COLUMNS * number
+        if number >= 0 and _begins_with(data, start, end, simd.get(known, last), simd.get(known, last + 1)):
+            head_end = start + simd.get(known, last + 1)
+            newline = _find(data, _LINE_END, head_end, reach)
         else:
-            newline = _find(data, _LINE_END, start, min(end, start + header_max + 1))
-            head_end = _head_end(data, start, newline) if newline >= 0 else start
+            newline = _find(data, _LINE_END, start, reach)
+            head_end = start
+            if newline >= 0:
+                head_end = _head_end(data, start, newline)
+                number = _number_of(data, start, head_end - start, known, distinct, table)
+                if number < 0:
+                    why = ROWS_FULL
+                    break
+                distinct = max(distinct, number + 1)
         kind = OTHER
         if newline >= 0 and end - newline - 1 <= payload_max:
             kind = _kind(data, head_end, newline)
+            payloads += end - newline - 1
+            last = HEAD_COLUMNS * number + 2
+            simd.put(known, last, simd.get(known, last) + 1)
+        others += kind == OTHER
+        ids += kind == WITH_ID
         simd.put(row, START, start)
         simd.put(row, NEWLINE, newline)
         simd.put(row, HEAD_END, head_end)
         simd.put(row, KIND, kind)
-        simd.put(row, SAME, 1 if same and newline >= 0 and kind == last_kind else 0)
+        simd.put(row, HEAD, max(number, 0))
         simd.put(row, END, end)
-        head, head_bytes, last_kind = start, head_end - start, kind
         row += _ROW_BYTES
         count += 1
         position = end
     state[0] = position
     state[1] = why
+    state[2] = distinct
+    state[3] = others
+    state[4] = ids
+    state[5] = payloads
     return count
 
 
@@ -159,30 +236,41 @@ def _write_id_tail(out: int, place: int, number: int) -> None:
         simd.store8(out, place + digit, nibble + (48 if nibble < 10 else 87))
 
 
-@kernel(LONG(BYTES, TABLE_IN, BYTES, BYTES, LONG, LONG, LONG, BUFFER))
+@kernel(LONG(BYTES, TABLE_IN, BYTES, TABLE_IN, BYTES, LONG, LONG, LONG, BUFFER))
 def compose(
-    buffer: Any, rows: Any, head: Any, tail: Any, first_id: int, own_ids: int, with_payload: int, target: Any
+    buffer: Any,
+    rows: Any,
+    heads: Any,
+    places: Any,
+    tail: Any,
+    first_id: int,
+    own_ids: int,
+    with_payload: int,
+    target: Any,
 ) -> int:
-    """One frame for each row: `head`, an id, a newline, `tail`, and the row's payload if wanted; the bytes written.
+    """One frame for each row: its head, an id, a newline, `tail`, its payload if wanted; the bytes written.
 
-    `head` ends with a whole id. Its last group is replaced by `first_id` and the numbers after it, or the whole of it
-    by the row's own id where `own_ids` is set and there is one.
+    A row of `places` says where in `heads` a head lies and how long it is. Each ends with a whole id, whose last group
+    is replaced by `first_id` and where in the buffer the message begins, so that it has the same id whoever it is
+    composed for; or, where `own_ids` is set and the row has one, by the row's own.
     """
     data, row, out = simd.address(buffer), simd.address(rows), simd.address(target)
-    heading, ending = simd.address(head), simd.address(tail)
-    head_bytes, tail_bytes = head.shape[0], tail.shape[0]
+    heading, place, ending = simd.address(heads), simd.address(places), simd.address(tail)
+    tail_bytes = tail.shape[0]
     position = 0
-    for number in range(rows.shape[0]):
+    for _ in range(rows.shape[0]):
         newline, end = simd.get(row, NEWLINE), simd.get(row, END)
         payload = end - newline - 1 if with_payload else 0
+        number = simd.get(row, HEAD)
+        head_bytes = simd.get(place, 2 * number + 1)
         simd.store32(out, position, head_bytes + 1 + tail_bytes + payload)
         position += LENGTH_BYTES
-        simd.copy(out, position, heading, 0, head_bytes)
+        simd.copy(out, position, heading, simd.get(place, 2 * number), head_bytes)
         position += head_bytes
         if own_ids and simd.get(row, KIND) == WITH_ID:
             simd.copy(out, position - ID_CHARS, data, simd.get(row, HEAD_END) + 1, ID_CHARS)
         else:
-            _write_id_tail(out, position - _ID_TAIL_CHARS, first_id + number)
+            _write_id_tail(out, position - _ID_TAIL_CHARS, first_id + simd.get(row, START))
         simd.store8(out, position, _LINE_END)
         simd.copy(out, position + 1, ending, 0, tail_bytes)
         position += 1 + tail_bytes

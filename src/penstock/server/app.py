@@ -9,6 +9,7 @@ import random
 import resource
 import secrets
 import signal
+import ssl
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -70,15 +71,15 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
 async def _serve(settings: Settings, store: Store, ready: Callable[[Ready], None]) -> int:
     allow_files(settings.limits.connections_max + _FILES_BESIDE_CONNECTIONS)
     hub = Hub(_broker(settings), settings.limits, now_ms)
+    asyncio.get_running_loop().set_exception_handler(_unhandled)
     stop = _signals()
     async with AsyncExitStack() as stack:
         stack.callback(logs.add_tap(_tap(hub)))
         tls = None if settings.tls is None else Tls(settings.tls)
         servers = await _listen(hub, settings, tls)
         stack.callback(_close, servers)
-        if tls is not None:
-            watching = asyncio.create_task(_watch(tls))
-            stack.callback(watching.cancel)
+        watching = asyncio.create_task(_watch(tls, _hangups()))
+        stack.callback(watching.cancel)
         found = Ready(os.getpid(), str(store.root), *(_port(server) for server in servers))
         ready(found)
         _LOG.info("listening", extra={"host": settings.host, **asdict(found), "tls": tls is not None})
@@ -156,15 +157,31 @@ def _port(server: asyncio.Server | None) -> int | None:
     return None if server is None else int(server.sockets[0].getsockname()[1])
 
 
-async def _watch(tls: Tls) -> None:
-    """Look for new certificates now and then, and at once on SIGHUP."""
+def _hangups() -> asyncio.Event:
+    """Set on SIGHUP, which ends no broker."""
     again = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
+    return again
+
+
+async def _watch(tls: Tls | None, again: asyncio.Event) -> None:
+    """Look for new certificates now and then, and at once when told."""
     while True:
         with suppress(TimeoutError):
-            await asyncio.wait_for(again.wait(), _CERTIFICATES_SECONDS)
+            async with asyncio.timeout(_CERTIFICATES_SECONDS):
+                await again.wait()
         again.clear()
-        tls.reload_if_changed()
+        if tls is not None:
+            tls.reload_if_changed()
+
+
+def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a connection does wrong is its own affair; anything else that nobody caught is a defect."""
+    error = context.get("exception")
+    if error is None or isinstance(error, OSError | ssl.SSLError | TimeoutError | asyncio.CancelledError):
+        _LOG.debug("connection failed", extra={"error": str(error or context.get("message"))})
+    else:
+        _LOG.error("a defect in the server", exc_info=error)
 
 
 def allow_files(wanted: int) -> None:

@@ -25,7 +25,21 @@ _LAST_WORD_SECONDS: Final = 1.0
 class Session:
     """One connection: its stream, its reader, and what the broker knows of it."""
 
-    __slots__ = ("behind", "client", "ending", "hub", "reader", "stalled", "stream", "waiters")
+    __slots__ = (
+        "_drained",
+        "_moved_ms",
+        "_written",
+        "behind",
+        "client",
+        "ending",
+        "hub",
+        "reader",
+        "stalled",
+        "stream",
+        "timer",
+        "waiters",
+        "waits_for",
+    )
 
     def __init__(self, hub: Hub, stream: Stream, client: Client) -> None:
         self.hub = hub
@@ -39,15 +53,40 @@ class Session:
         self.stalled = False
         """It was waited for in vain. Until it has caught up nobody waits for it again."""
 
-        self.waiters: set[Session] | None = None
+        self.waiters: set[Session] = _NOBODY
+        """Publishers that wait for this one."""
+
+        self.waits_for: set[Session] = _NOBODY
+        self.timer: asyncio.TimerHandle | None = None
+        """The end of its wait, for all of them together."""
+
+        self._written = 0
+        self._drained = 0
+        self._moved_ms = 0
 
     def received(self, data: bytes) -> None:
         if not self.ending:
             self.hub.received(self, data)
 
+    def send(self, frames: bytes, now_ms: int) -> None:
+        """Write, and see whether anything of what was written before has gone since."""
+        queued = self.stream.queued_bytes()
+        drained = self._written - queued
+        if drained != self._drained or not queued:
+            self._drained, self._moved_ms = drained, now_ms
+        self._written += len(frames)
+        self.stream.write(frames)
+
+    def worth_waiting_for(self, now_ms: int) -> bool:
+        """It is behind, and it moves: whoever has taken nothing for long will not take anything soon."""
+        moving = now_ms - self._moved_ms < self.hub.limits.output_wait_ms
+        return self.behind and moving and not self.stalled and not self.ending
+
     def alive(self) -> None:
-        """A sign of life that is no message."""
+        """A sign of life that is no message; the stream may have answered it itself."""
         self.hub.broker.heard(self.client, self.hub.now_ms())
+        if self.behind:
+            self.hub.end_if_too_slow(self)
 
     def fell_behind(self) -> None:
         self.behind = True
@@ -59,6 +98,10 @@ class Session:
     def lost(self, reason: str) -> None:
         """The connection is gone."""
         self.hub.disconnect(self, reason)
+
+
+_NOBODY: Final[set[Session]] = set()
+"""Shared by all who wait for nobody; never added to."""
 
 
 class Hub:
@@ -99,6 +142,7 @@ class Hub:
         self._sessions.pop(session.client.id, None)
         self.apply(self.broker.disconnect(session.client, self.now_ms(), reason))
         self.release(session)
+        self._stop_waiting(session)
 
     def end(self, session: Session, reason: PenstockError) -> None:
         """It has been told why. What is queued is sent, for a while."""
@@ -123,58 +167,74 @@ class Hub:
     def apply(self, effects: list[Effect]) -> list[Session]:
         """Do what the broker wants; those that now have too much queued."""
         slow: list[Session] = []
+        now_ms = self.now_ms()
         for effect in effects:
             session = self._sessions.get(effect.client)
             if session is None:
                 continue
             if isinstance(effect, Send):
-                session.stream.write(effect.frames)
+                session.send(effect.frames, now_ms)
                 if session.behind:
                     slow.append(session)
             elif isinstance(effect, Close):
                 self.end(session, effect.reason)
         self._arm()
-        return [session for session in slow if not self._too_slow(session)] if slow else slow
+        for session in slow:
+            self.end_if_too_slow(session)
+        return slow
 
     # slow ones
 
-    def _too_slow(self, session: Session) -> bool:
+    def end_if_too_slow(self, session: Session) -> None:
         """End a session for which more is queued than may be."""
         if session.ending or session.stream.queued_bytes() <= self.limits.output_bytes_max:
-            return session.ending
+            return
         error = QuotaExceeded(
             f"Too slow: more than {self.limits.output_bytes_max} bytes are waiting to be read; closing the connection",
             output_bytes_max=self.limits.output_bytes_max,
         )
         self._end_saying(session, error)
-        return True
 
     def _end_saying(self, session: Session, error: PenstockError) -> None:
         self.apply([self.broker.last_word(session.client, error), Close(session.client.id, error)])
 
     def _wait_for_slow(self, publisher: Session, slow: list[Session]) -> None:
         """Read no more from a publisher until those it sends to have caught up, or have had their time."""
-        blocking = [session for session in slow if not session.stalled and not session.ending]
+        now_ms = self.now_ms()
+        blocking = {session for session in slow if session.worth_waiting_for(now_ms)}
         if not blocking or publisher.ending:
             return
         publisher.stream.pause_reading()
+        publisher.waits_for = publisher.waits_for | blocking
         for session in blocking:
-            session.waiters = session.waiters or set()
-            if not session.waiters:
-                self._loop.call_later(self.limits.output_wait_ms / 1000, self._give_up_on, session)
-            session.waiters.add(publisher)
+            session.waiters = session.waiters | {publisher}
+        if publisher.timer is None:
+            wait = self.limits.output_wait_ms / 1000
+            publisher.timer = self._loop.call_later(wait, self._give_up_waiting, publisher)
 
-    def _give_up_on(self, session: Session) -> None:
-        if session.behind and not session.ending:
-            session.stalled = True
-        self.release(session)
+    def _give_up_waiting(self, publisher: Session) -> None:
+        """They had their time, all together."""
+        for session in publisher.waits_for:
+            session.stalled = session.behind
+        self._stop_waiting(publisher)
 
     def release(self, session: Session) -> None:
         """Nobody need wait for this one any longer."""
-        waiters, session.waiters = session.waiters, None
-        for publisher in waiters or ():
-            if not publisher.ending:
-                publisher.stream.resume_reading()
+        waiters, session.waiters = session.waiters, _NOBODY
+        for publisher in waiters:
+            publisher.waits_for = publisher.waits_for - {session}
+            if not publisher.waits_for:
+                self._stop_waiting(publisher)
+
+    def _stop_waiting(self, publisher: Session) -> None:
+        if publisher.timer is not None:
+            publisher.timer.cancel()
+            publisher.timer = None
+        for session in publisher.waits_for:
+            session.waiters = session.waiters - {publisher}
+        publisher.waits_for = _NOBODY
+        if not publisher.ending:
+            publisher.stream.resume_reading()
 
     # time
 
@@ -200,6 +260,7 @@ class Hub:
         self.apply(self.broker.drain(self.now_ms(), grace_ms))
         while time.monotonic() < until and not self.broker.idle:
             await asyncio.sleep(0.01)
+        self.apply(self.broker.abandon(self.now_ms()))
         await self._close_all(until)
         if self._timer is not None:
             self._timer.cancel()

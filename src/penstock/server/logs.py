@@ -51,7 +51,6 @@ def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
     logging.getLogger("picows").setLevel(logging.CRITICAL)  # what a client does wrong is the client's to hear
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL if level != "debug" else logging.DEBUG)
 
 
 def add_tap(tap: Tap) -> Callable[[], None]:

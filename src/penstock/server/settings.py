@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -20,6 +21,7 @@ from penstock.server.tls import TlsFiles
 ENVIRONMENT: Final = "PENSTOCK_"
 _OTHER_VARIABLES: Final = frozenset({"PENSTOCK_KERNEL_CACHE", "PENSTOCK_URL", "PENSTOCK_CONFIG"})
 _OFF: Final = "off"
+_WHOLE: Final = re.compile("[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,7 @@ def _amount(name: str) -> Callable[[Any], int]:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         text = _text(value)
-        if text.isascii() and text.isdigit():
+        if _WHOLE.fullmatch(text):
             return int(text)
         if "_bytes" in name:
             return parse_size(text)
@@ -210,7 +212,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         tables = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the configuration {file} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also a number that is too long to be one
         raise InvalidRequest(f"{file} is not TOML: {error}") from None
     found: dict[str, Any] = {}
     for section, table in tables.items():

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from functools import partial
+from typing import Final
 
 from penstock.core.errors import PenstockError
 from penstock.server.hub import Hub, Session
+
+_UNSENT_BYTES: Final = 256 * 1024
+"""Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
 
 
 class TcpStream(asyncio.Protocol):
@@ -23,10 +28,8 @@ class TcpStream(asyncio.Protocol):
     # what the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")  # noqa: S101 - uvloop's own class
         self._transport = transport  # type: ignore[assignment]
-        high = self._hub.queued_high_bytes
-        transport.set_write_buffer_limits(high=high, low=high // 4)  # type: ignore[attr-defined]
+        bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
         self._session = self._hub.connect(self, peer_address(transport))
 
     def data_received(self, data: bytes) -> None:
@@ -70,6 +73,14 @@ class TcpStream(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def bound_queue(transport: asyncio.Transport, high_bytes: int) -> None:
+    """Be told when this much waits here; and let the system hold little, where it cannot be shared or counted."""
+    transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
+    connection = transport.get_extra_info("socket")
+    if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
 
 
 def peer_address(transport: asyncio.BaseTransport) -> str:

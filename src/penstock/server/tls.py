@@ -22,30 +22,37 @@ class TlsFiles:
 
 
 class Tls:
-    """A context for servers. Raises `InvalidRequest` where the files cannot be used."""
+    """A context for servers. Raises `InvalidRequest` where the files cannot be used.
+
+    The one that a server listens with only ever hands over to the newest: a context forgets no authority that it once
+    trusted.
+    """
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if files.ca is not None:
-            self.context.verify_mode = ssl.CERT_REQUIRED
-        self._load()
+        self._newest = self._made()
+        self.context = self._made()
+        self.context.sni_callback = self._hand_over
         self._seen = self._stamps()
 
-    def _load(self) -> None:
+    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+    def _made(self) -> ssl.SSLContext:
         files = self._files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_TICKET  # who comes back is asked again
+        context.num_tickets = 0
         try:
-            # A pair that does not match, or half of a new one, must not take the place of one that works.
-            trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            trial.load_cert_chain(files.cert, files.key)
+            context.load_cert_chain(files.cert, files.key)
             if files.ca is not None:
-                trial.load_verify_locations(files.ca)
-                self.context.load_verify_locations(files.ca)
-            self.context.load_cert_chain(files.cert, files.key)
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(files.ca)
         except (OSError, ssl.SSLError) as error:
             named = ", ".join(str(path) for path in (files.cert, files.key, files.ca) if path is not None)
             raise InvalidRequest(f"the TLS files cannot be used ({named}): {error}") from None
+        return context
 
     def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_stamp(path) for path in (self._files.cert, self._files.key, self._files.ca))
@@ -56,7 +63,7 @@ class Tls:
         if now == self._seen:
             return False
         try:
-            self._load()
+            self._newest = self._made()
         except InvalidRequest as error:
             _LOG.warning("certificates not reloaded", extra={"error": error.message})
             return False

@@ -27,12 +27,13 @@ from penstock.protocol.frames import LENGTH_BYTES
 from penstock.record.frame_kernels import to_websocket
 from penstock.record.hashing import as_array
 from penstock.server.hub import Hub, Session
-from penstock.server.tcp import peer_address
+from penstock.server.settings import is_loopback
+from penstock.server.tcp import bound_queue, peer_address
 
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _FRAME_HEAD_BYTES_MAX: Final = 10
 _FRAME_BYTES_MIN: Final = LENGTH_BYTES + len("ack:a:1.0.0\n")
 _REASON_BYTES_MAX: Final = 123
+_NOT_TO_BE_SENT: Final = (1004, 1005, 1006, 1015)  # RFC 6455, 7.4.1: they mean that no code was sent
 _READ_BUFFER_BYTES: Final = 4096  # picows grows it when needed; ten thousand idle connections must stay cheap
 _CLOSE_CODES: Final = {
     Code.PAYLOAD_TOO_LARGE: WSCloseCode.MESSAGE_TOO_BIG,
@@ -46,35 +47,47 @@ _CLOSE_CODES: Final = {
 class WebSocketStream(WSListener):
     """One connection. A message is one frame of the protocol; those of one read are handled together."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, reframed: Reframed) -> None:
         self._hub = hub
+        self._reframed = reframed
         self._session: Session | None = None
         self._transport: WSTransport | None = None
         self._complete: list[bytes] = []
         self._partial: bytearray | None = None
         self._text = False
+        self._over = False
+        """It was refused, or said goodbye: whatever came after that is not looked at."""
 
     # what picows calls
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
-        high = self._hub.queued_high_bytes
-        transport.underlying_transport.set_write_buffer_limits(high=high, low=high // 4)
+        bound_queue(transport.underlying_transport, self._hub.queued_high_bytes)
         self._session = self._hub.connect(self, peer_address(transport.underlying_transport))
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if self._over:
+            return
         kind = frame.msg_type
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             self._refuse(WSCloseCode.PROTOCOL_ERROR, "reserved bits are not in use")
         elif kind in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
             self._part(kind, frame)
         elif kind == WSMsgType.CLOSE:
-            transport.send_close(frame.get_close_code())
-            transport.disconnect()
+            self._goodbye(frame)
         else:
             self._sign_of_life(transport, frame)
         if frame.last_in_buffer and self._complete:
             self._flush()
+
+    def _goodbye(self, frame: WSFrame) -> None:
+        code = int.from_bytes(frame.get_payload_as_bytes()[:2], "big")
+        if not frame.payload_size:
+            self._refuse(WSCloseCode.OK, "")
+        elif 1000 <= code < 5000 and code not in _NOT_TO_BE_SENT:
+            self._refuse(code, "")
+        else:
+            self._refuse(WSCloseCode.PROTOCOL_ERROR, "not a close code")
 
     def _sign_of_life(self, transport: WSTransport, frame: WSFrame) -> None:
         if frame.msg_type == WSMsgType.PING:
@@ -113,12 +126,13 @@ class WebSocketStream(WSListener):
         if self._session is not None:
             self._session.received(data)
 
-    def _refuse(self, code: WSCloseCode, why: str) -> None:
-        """What the WebSocket protocol itself forbids, it also answers itself."""
+    def _refuse(self, code: WSCloseCode | int, why: str) -> None:
+        """What the WebSocket protocol itself forbids, it also answers itself. What came before is answered first."""
         if self._complete:
             self._flush()
+        self._over = True
         if self._transport is not None:
-            self._transport.send_close(code, why.encode())
+            self._transport.send_close(code, why.encode())  # type: ignore[arg-type]
             self._transport.disconnect()
 
     def pause_writing(self) -> None:
@@ -139,12 +153,8 @@ class WebSocketStream(WSListener):
     def write(self, frames: bytes) -> None:
         """All of them as one write: picows itself would make one system call each."""
         transport = self._transport
-        if transport is None or transport.is_close_frame_sent or transport.is_disconnected:
-            return
-        count_max = len(frames) // _FRAME_BYTES_MIN
-        room = np.empty(len(frames) + count_max * (_FRAME_HEAD_BYTES_MAX - LENGTH_BYTES), np.uint8)
-        size = to_websocket(as_array(frames), room)
-        transport.underlying_transport.write(room[:size].tobytes())
+        if transport is not None and not transport.is_close_frame_sent and not transport.is_disconnected:
+            transport.underlying_transport.write(self._reframed(frames))
 
     def queued_bytes(self) -> int:
         if self._transport is None:
@@ -171,6 +181,22 @@ class WebSocketStream(WSListener):
             self._transport.underlying_transport.abort()
 
 
+class Reframed:
+    """TCP frames as WebSocket frames. One delivery to many is done once: they all hold the same bytes."""
+
+    def __init__(self) -> None:
+        self._last = (b"", b"")
+
+    def __call__(self, frames: bytes) -> bytes:
+        before, after = self._last
+        if frames is not before:
+            count_max = len(frames) // _FRAME_BYTES_MIN
+            room = np.empty(len(frames) + count_max * (_FRAME_HEAD_BYTES_MAX - LENGTH_BYTES), np.uint8)
+            after = room[: to_websocket(as_array(frames), room)].tobytes()
+            self._last = (frames, after)
+        return after
+
+
 def _is_text(payload: bytes) -> bool:
     if payload.isascii():
         return True
@@ -181,26 +207,47 @@ def _is_text(payload: bytes) -> bool:
     return True
 
 
-def origin_allowed(origin: str | None, host: str | None, allowed: tuple[str, ...]) -> bool:
-    """A browser says which page opens the connection. Programs say nothing, and may.
+def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, here: bool) -> bool:
+    """A browser says which page opens the connection, and which host it asked. Programs say nothing, and may.
 
-    Pages from this very host may, and pages of this machine where it is this machine that is asked; any other only if
-    it is listed. Otherwise every page a person looks at could talk to the broker on that person's machine.
+    A broker that listens only here (on this machine) takes pages of this machine, by their own names: any other name
+    may be made to point here. One that listens for others takes pages of the host that was asked. Other pages must be
+    listed: otherwise every page a person looks at could talk to the broker on that person's machine.
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True
-    page, asked = urlsplit(origin).hostname, urlsplit(f"//{host or ''}").hostname
-    return page is not None and (page == asked or (page in _LOCAL and asked in _LOCAL))
+    try:
+        page, host = urlsplit(origin).hostname, urlsplit(f"//{asked or ''}").hostname
+    except ValueError:
+        return False
+    if page is None:
+        return False
+    return (is_loopback(page) and is_loopback(host or "")) if here else page == host
 
 
-def _router(hub: Hub, origins: tuple[str, ...]) -> Callable[[WSUpgradeRequest], object]:
+def _refusal(request: WSUpgradeRequest, origins: tuple[str, ...], *, here: bool) -> tuple[HTTPStatus, str] | None:
+    """What an upgrade is refused with; None where it is welcome."""
+    if request.headers.get("Sec-WebSocket-Version") != "13":
+        return HTTPStatus.UPGRADE_REQUIRED, "This port speaks WebSocket, version 13"
+    origin = request.headers.get("Origin")
+    if not origin_allowed(origin, request.headers.get("Host"), origins, here=here):
+        return HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: list it with --ws-origin"
+    return None
+
+
+def _router(hub: Hub, origins: tuple[str, ...], *, here: bool) -> Callable[[WSUpgradeRequest], object]:
+    reframed = Reframed()
+
     def route(request: WSUpgradeRequest) -> object:
-        origin = request.headers.get("Origin")
-        if origin_allowed(origin, request.headers.get("Host"), origins):
-            return WebSocketStream(hub)
+        refused = _refusal(request, origins, here=here)
+        if refused is None:
+            return WebSocketStream(hub, reframed)
         hub.broker.metrics.add("connection.rejected")
-        said = f"Origin {origin!r} is not allowed: list it with --ws-origin\n".encode(errors="replace")
-        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_error_response(HTTPStatus.FORBIDDEN, said), None)
+        status, said = refused
+        answer = WSUpgradeResponse.create_error_response(
+            status, f"{said}\n".encode(errors="replace"), {"Sec-WebSocket-Version": "13"}
+        )
+        return WSUpgradeResponseWithListener(answer, None)
 
     return route
 
@@ -213,7 +260,7 @@ async def listen(
         {"ssl": tls, "ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
     )
     return await ws_create_server(
-        _router(hub, origins),  # type: ignore[arg-type]
+        _router(hub, origins, here=is_loopback(host)),  # type: ignore[arg-type]
         host,
         port,
         websocket_handshake_timeout=handshake,

@@ -1,0 +1,358 @@
+"""The hub: what one connection's end, silence or slowness means to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.server.conftest import Connect
+from tests.server.kit import ID, OTHER_ID, BrokerProcess, Link, Start, TcpClient, WsClient, eventually, framed
+
+from penstock.broker.broker import Broker
+from penstock.core.errors import PenstockError
+from penstock.core.limits import WireLimits
+from penstock.server.hub import Hub, Session
+from penstock.testing import ManualClock
+
+Tcp = Callable[..., TcpClient]
+
+
+# waiting for those who are behind, with a clock of our own
+
+
+class Timer:
+    def __init__(self, due: float, call: Callable[[], object]) -> None:
+        self.due = due
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Clockwork:
+    """As much of an event loop as the hub needs; time passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[Timer] = []
+
+    def call_later(self, seconds: float, call: Callable[..., object], *arguments: object) -> Timer:
+        self._timers.append(Timer(self.now + seconds, lambda: call(*arguments)))
+        return self._timers[-1]
+
+    def advance(self, seconds: float) -> None:
+        until = self.now + seconds
+        while due := [each for each in self._timers if each.due <= until]:
+            timer = min(due, key=lambda each: each.due)
+            self._timers.remove(timer)
+            self.now = max(self.now, timer.due)
+            if not timer.cancelled:
+                timer.call()
+        self.now = until
+
+
+class ScriptedStream:
+    """A connection whose queue is as long as the test says."""
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self.paused = False
+        self.closed: PenstockError | None = None
+
+    def write(self, frames: bytes) -> None:
+        self.queued += len(frames)
+
+    def queued_bytes(self) -> int:
+        return self.queued
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def close(self, reason: PenstockError) -> None:
+        self.closed = reason
+
+    def abort(self) -> None:
+        self.queued = 0
+
+
+class House:
+    """A hub with a publisher and some subscribers, all scripted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, subscribers: int) -> None:
+        self.loop = Clockwork()
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self.loop)
+        limits = WireLimits(output_bytes_max=8 << 20, output_wait_ms=100)
+        broker = Broker(limits, ManualClock(), random.Random(1))
+        self.hub = Hub(broker, limits, lambda: int(self.loop.now * 1000))
+        self.publisher, self._publishing = self._connected()
+        self.subscribers = [self._connected() for _ in range(subscribers)]
+        for session, _ in self.subscribers:
+            session.received(framed(b"subscribe:hub.house:1.0.0\n"))
+
+    def _connected(self) -> tuple[Session, ScriptedStream]:
+        stream = ScriptedStream()
+        session = self.hub.connect(stream, "here")
+        assert session is not None
+        return session, stream
+
+    def publish(self) -> None:
+        assert not self.waits, "whoever is paused sends nothing"
+        self.publisher.received(framed(b"publish:hub.house:1.0.0\n" + bytes(100)))
+
+    @property
+    def waits(self) -> bool:
+        return self._publishing.paused
+
+
+def test_a_publisher_waits_for_one_that_is_behind_until_it_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(monkeypatch, 1)
+    ((subscriber, _),) = house.subscribers
+    subscriber.fell_behind()
+    house.publish()
+    assert house.waits
+    house.loop.advance(0.05)
+    assert house.waits
+    subscriber.caught_up()
+    assert not house.waits
+
+
+def test_a_publisher_waits_no_longer_than_it_must_and_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(monkeypatch, 1)
+    ((subscriber, _),) = house.subscribers
+    subscriber.fell_behind()
+    house.publish()
+    house.loop.advance(0.101)
+    assert not house.waits
+    house.publish()
+    assert not house.waits
+
+
+def test_one_that_caught_up_and_falls_behind_again_has_all_its_time_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(monkeypatch, 1)
+    ((subscriber, _),) = house.subscribers
+    subscriber.fell_behind()
+    house.publish()
+    house.loop.advance(0.01)
+    subscriber.caught_up()
+    house.loop.advance(0.089)
+    subscriber.fell_behind()
+    house.publish()
+    house.loop.advance(0.002)
+    assert house.waits
+    assert not subscriber.stalled
+    house.loop.advance(0.1)
+    assert not house.waits
+
+
+def test_a_publisher_waits_for_all_that_are_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(monkeypatch, 2)
+    (one, _), (other, _) = house.subscribers
+    one.fell_behind()
+    other.fell_behind()
+    house.publish()
+    one.caught_up()
+    assert house.waits
+    other.caught_up()
+    assert not house.waits
+
+
+def test_many_that_fall_behind_one_after_another_cost_a_publisher_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(monkeypatch, 50)
+    waited = 0.0
+    for subscriber, _ in house.subscribers:
+        subscriber.fell_behind()
+        house.publish()
+        while house.waits:
+            house.loop.advance(0.01)
+            waited += 0.01
+    assert waited < 1.0
+
+
+def test_one_that_has_too_much_queued_is_let_go_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(monkeypatch, 2)
+    (slow, stream), (other, _) = house.subscribers
+    slow.fell_behind()
+    stream.queued = (8 << 20) + 1
+    house.publish()
+    assert stream.closed is not None
+    assert stream.closed.code == "QUOTA_EXCEEDED"
+    assert not house.waits
+    assert not other.ending
+    assert len(house.hub) == 2
+
+
+# with a real broker
+
+
+def test_the_requester_is_told_at_once_when_its_server_goes(connect: Connect) -> None:
+    server, client = connect(), connect()
+    server.subscribe("hub.gone", "request")
+    client.send(f"request:hub.gone:1.0.0:{ID}::60000", b"?")
+    assert server.receive().payload == b"?"
+    began = time.monotonic()
+    server.close()
+    answer = client.receive()
+    assert (answer.error, answer.request_id) == ("SERVICE_UNAVAILABLE", ID)
+    assert time.monotonic() - began < 4
+
+
+def test_an_answer_reaches_its_requester_under_the_requesters_own_id(connect: Connect, tcp: Tcp) -> None:
+    server, client = connect(), tcp()
+    server.subscribe("hub.serve", "request")
+    client.send(f"request:hub.serve:1.0.0:{ID}", b"?")
+    asked = server.receive()
+    assert asked.request_id != ID
+    server.send(f"response:hub.serve:1.0.0:{asked.request_id}", b"\xff!")
+    answer = client.receive()
+    assert (answer.action, answer.request_id, answer.payload) == ("response", ID, b"\xff!")
+
+
+def test_nobody_can_answer_for_another(tcp: Tcp) -> None:
+    server, client, thief = tcp(), tcp(), tcp()
+    server.subscribe("hub.theft", "request")
+    client.send(f"request:hub.theft:1.0.0:{ID}", b"?")
+    asked = server.receive().request_id
+    assert thief.ask(f"response:hub.theft:1.0.0:{asked}", b"mine").error == "INVALID_REQUEST_ID"
+    server.send(f"response:hub.theft:1.0.0:{asked}", b"right")
+    assert client.receive().payload == b"right"
+    assert server.ask(f"response:hub.theft:1.0.0:{asked}", b"twice").error == "INVALID_REQUEST_ID"
+
+
+def test_the_answer_to_a_requester_that_has_gone_is_dropped_in_silence(tcp: Tcp) -> None:
+    server, client = tcp(), tcp()
+    server.subscribe("hub.left", "request")
+    client.send(f"request:hub.left:1.0.0:{ID}", b"?")
+    asked = server.receive().request_id
+    client.close()
+    server.send(f"response:hub.left:1.0.0:{asked}", b"too late")
+    assert server.answers()
+
+
+def test_a_client_that_stays_silent_is_asked_and_then_let_go(start: Start) -> None:
+    broker = start(limits={"heartbeat_retry_ms": 500, "heartbeat_deregister_ms": 1500})
+    with TcpClient(broker.tcp_port) as one, WsClient(broker.ws_port) as two:
+        for client in (one, two):
+            client.subscribe("hub.silent")
+        for client in (one, two):
+            asked = client.receive()
+            assert (asked.action, asked.topic) == ("request", "system.heartbeat")
+            client.send(f"response:system.heartbeat:1.0.0:{asked.request_id}", b"{}")
+        for client in (one, two):
+            found = client.receive_until_end()
+            assert [each.topic for each in found] == ["system.heartbeat", "error"]
+            assert found[-1].error == "TIMEOUT"
+    with TcpClient(broker.tcp_port) as other:
+        assert other.ask(f"publish:hub.silent:1.0.0:{ID}").error == "NO_ROUTE_FOUND"
+
+
+def test_a_slow_subscriber_is_told_why_and_let_go(start: Start) -> None:
+    broker = start("--log-level", "info", limits={"output_bytes_max": 2 << 20})
+    for transport, port in ((TcpClient, broker.tcp_port), (WsClient, broker.ws_port)):
+        with TcpClient(broker.tcp_port) as publisher, transport(port) as slow:
+            slow.subscribe("hub.slow")
+            _flood(publisher, "hub.slow", broker, 30)
+            found = slow.receive_until_end()
+            assert {each.action for each in found[:-1]} == {"publish"}
+            assert found[-1].error == "QUOTA_EXCEEDED"
+            assert "Too slow" in found[-1].json["error"]["message"]
+
+
+def _flood(publisher: TcpClient, topic: str, broker: BrokerProcess, mib: int) -> None:
+    """Publish until the broker has had enough of those who do not read."""
+    before = broker.log().count("Too slow")
+    for _ in range(mib * 8):
+        publisher.send(f"publish:{topic}:1.0.0", bytes(128 << 10))
+        if broker.log().count("Too slow") > before:
+            return
+    raise AssertionError("nobody was too slow")
+
+
+def test_a_subscriber_that_pauses_for_a_moment_loses_nothing(connect: Connect, tcp: Tcp) -> None:
+    publisher, subscriber = tcp(), connect()
+    subscriber.subscribe("hub.pause")
+    count = 300
+
+    def publish() -> None:
+        for number in range(count):
+            publisher.send("publish:hub.pause:1.0.0", number.to_bytes(4, "big") + bytes(20_000))
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    eventually(lambda: not thread.is_alive() or publisher, "it has begun")
+    found = [int.from_bytes(subscriber.receive().payload[:4], "big") for _ in range(count)]
+    thread.join()
+    assert found == list(range(count))
+
+
+def test_a_subscriber_that_publishes_gets_its_own_message_too(connect: Connect) -> None:
+    client = connect()
+    client.subscribe("hub.own")
+    client.send(f"publish:hub.own:1.0.0:{ID}", b"mine")
+    assert {client.receive().action for _ in range(2)} == {"publish", "response"}
+
+
+def test_topics_reach_across_transports_whatever_their_letter_case(
+    tcp: Tcp, broker: BrokerProcess, connect: Connect
+) -> None:
+    publisher, subscriber = tcp(), connect()
+    subscriber.subscribe("HUB.Case.+")
+    publisher.send("Publish:hub.CASE.one:1.0.0", b"1")
+    found = subscriber.receive()
+    assert (found.topic.lower(), found.payload) == ("hub.case.one", b"1")
+
+
+def test_a_client_whose_answers_nobody_reads_is_let_go(start: Start) -> None:
+    """Whoever publishes where nobody listens is answered; whoever does not read the answers is slow too."""
+    broker = start("--log-level", "info", limits={"output_bytes_max": 1 << 20, "payload_bytes_max": 1 << 20})
+    for transport, port in ((TcpClient, broker.tcp_port), (WsClient, broker.ws_port)):
+        with transport(port) as client:
+            before = broker.rss_bytes()
+            chunk = client.frame(b"publish:hub.nobody:1.0.0\n") * 1000
+            with pytest.raises((ConnectionError, TimeoutError)):
+                client.raw(chunk * 2000)
+            assert broker.rss_bytes() - before < 32 << 20
+    assert broker.log().count("Too slow") == 2
+
+
+def test_ten_thousand_comings_and_goings_leave_nothing_behind(start: Start) -> None:
+    broker = start("--log-level", "error")
+
+    def rounds(count: int) -> None:
+        for number in range(count):
+            transport, port = ((TcpClient, broker.tcp_port), (WsClient, broker.ws_port))[number % 2]
+            with transport(port) as client:
+                client.subscribe(f"hub.coming{number % 7}.+")
+                client.send(f"request:hub.coming1.x:1.0.0:{ID}")
+
+    rounds(500)
+    before = broker.rss_bytes()
+    rounds(1500)
+    assert broker.rss_bytes() - before < 3 << 20
+    with TcpClient(broker.tcp_port) as client:
+        eventually(lambda: _active(client) == 1, "all are gone")
+        assert client.ask(f"request:system.topic.list:1.0.0:{ID}").json == {"topics": []}
+
+
+def _active(client: Link) -> int:
+    found = client.ask(f"request:system.metrics:1.0.0:{OTHER_ID}", b'{"filter":"^connection.active$"}')
+    return int(found.json["metrics"]["connection.active"])
+
+
+def test_a_listing_of_very_many_subscriptions_fits_into_one_answer(tcp: Tcp) -> None:
+    client = tcp()
+    for number in range(999):
+        client.raw(client.frame(f"subscribe:hub.many{number}.{'x' * 200}:1.0.0\n".encode()))
+    answer = client.ask(f"request:system.topic.list:1.0.0:{ID}")
+    assert len(answer.payload) < 1 << 20
+    assert len(answer.json["topics"]) <= 1000
+    own = client.ask(f"request:system.service.subscriptions:1.0.0:{ID}")
+    assert len(json.loads(own.payload)["subscriptions"]) == 999

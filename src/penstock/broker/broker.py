@@ -54,8 +54,10 @@ from penstock.protocol.frames import Frame, Rejected
 from penstock.protocol.header import NOTHING_READ, Head
 
 _LOG: Final = logging.getLogger(__name__)
-_BUCKETS_MAX: Final = 10_000  # topics whose rate is known at once; the idle ones are forgotten first
+_BUCKETS_MAX: Final = 10_000  # topics whose rate is known at once: idle ones are forgotten, more share one
+_ALL_OTHERS: Final = TopicName("default", "system.others")
 _SECOND_MS: Final = 1000
+_COUNTED: Final = (Action.PUBLISH, Action.REQUEST, Action.RESPONSE)
 _ID_TAIL_MAX: Final = 0x7FFFFFFFFFFF  # half of what the last group of an id holds: the rest is for counting up
 
 
@@ -183,6 +185,8 @@ class Broker:
         header = frame.header
         size = len(frame.payload)
         self.metrics.saw(1, size, size)
+        if header.action in _COUNTED:
+            self.metrics.add(f"router.{header.action.value}")
         if header.parent_id is not None:
             _LOG.debug(
                 "traced",
@@ -235,8 +239,7 @@ class Broker:
     # publish
 
     def _publish(self, client: Client, batch: Batch) -> list[Effect]:
-        size = batch.payload_bytes
-        self.metrics.saw(len(batch), size, size // len(batch))
+        self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
         first_id = self._new_id()
         batch, effects = self._within_rates(client, batch, first_id)
@@ -274,8 +277,7 @@ class Broker:
         return Send(client.id, batch.answers(first_id, self._failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
-        """One with a parent id, which no batch holds."""
-        self.metrics.add("router.publish")
+        """One that came alone, or with a parent id."""
         head = frame.header.head
         rate = self._limits.topic_rate_max
         if rate is not None and self._bucket(_topic(head), rate).take(1, self._now_ms) < 1:
@@ -301,21 +303,30 @@ class Broker:
         if client.bucket is not None:
             wanted[client.bucket.take(len(batch), self._now_ms) :] = False
         if self._limits.topic_rate_max is not None:
-            for number, head, _ in batch.counts():
-                places = [place for place in batch.places(number).tolist() if wanted[place]]
-                allowed = self._bucket(_topic(head), self._limits.topic_rate_max).take(len(places), self._now_ms)
-                wanted[places[allowed:]] = False
+            self._within_topic_rate(batch, wanted, self._limits.topic_rate_max)
         if wanted.all():
             return batch, []
         return batch.where(wanted), [self._refuse(client, batch.where(~wanted), first_id, self._too_fast())]
+
+    def _within_topic_rate(self, batch: Batch, wanted: Any, rate: int) -> None:
+        """Of each topic, however it was spelled, the first ones."""
+        places: dict[TopicName, list[int]] = {}
+        for number, head, _ in batch.counts():
+            if not _is_system(head):
+                kept = (place for place in batch.places(number).tolist() if wanted[place])
+                places.setdefault(_topic(head), []).extend(kept)
+        for topic, found in places.items():
+            allowed = self._bucket(topic, rate).take(len(found), self._now_ms)
+            wanted[sorted(found)[allowed:]] = False
 
     def _bucket(self, name: TopicName, rate: int) -> Bucket:
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= _BUCKETS_MAX:
-                kept = {key: each for key, each in self._buckets.items() if not each.is_full(self._now_ms)}
-                self._buckets = kept if len(kept) < _BUCKETS_MAX else {}
-            bucket = self._buckets[name] = Bucket(rate, self._now_ms)
+                self._buckets = {key: each for key, each in self._buckets.items() if not each.is_full(self._now_ms)}
+            if len(self._buckets) >= _BUCKETS_MAX - 1:
+                name = _ALL_OTHERS
+            bucket = self._buckets.setdefault(name, Bucket(rate, self._now_ms))
         return bucket
 
     def _too_fast(self) -> QuotaExceeded:
@@ -329,7 +340,6 @@ class Broker:
     # request and response
 
     def _request(self, client: Client, frame: Frame) -> list[Effect]:
-        self.metrics.add("router.request")
         header = frame.header
         if self._draining:
             raise ServiceUnavailable("The broker is stopping: no new requests; try again later")
@@ -343,7 +353,6 @@ class Broker:
         return [Send(server, request(header.topic, header.version, opened.id, frame.payload))]
 
     def _response(self, client: Client, frame: Frame) -> list[Effect]:
-        self.metrics.add("router.response")
         answered = self._requests.answer(frame.header.request_id, client.id)
         if not answered.wants_answer:
             return []
@@ -456,6 +465,11 @@ class Broker:
                 ) // 1000
         return found
 
+    @property
+    def answer_bytes_max(self) -> int:
+        """What fits into one message beside the frame of a list."""
+        return max(self._limits.payload_bytes_max - 256, 1024)
+
     def unix_ms_of(self, at_ms: int) -> int:
         """The time of day when the clock that only goes forward showed this."""
         return clock_ms(self._clock) - (self._now_ms - at_ms)
@@ -463,7 +477,7 @@ class Broker:
     # parts
 
     def _count_error(self, action: Action) -> None:
-        if action in (Action.PUBLISH, Action.REQUEST, Action.RESPONSE):
+        if action in _COUNTED:
             self.metrics.add(f"router.{action.value}.error")
 
     def _failure(self, client: Client, error: PenstockError, count: int = 1) -> bytes:
@@ -516,5 +530,5 @@ def _subscription(frame: Frame) -> tuple[TopicPattern, system.Fields]:
         raise InvalidRequest("Durable subscriptions are not served yet: leave out `subscription` for a live one")
     unknown = sorted(fields.keys() - {"action", "priority"})
     if unknown:
-        raise InvalidRequest(f"Unknown option {unknown[0]!r}: a live subscription has action and priority")
+        raise InvalidRequest("Unknown option: a live subscription has action and priority", option=unknown[0])
     return pattern, fields

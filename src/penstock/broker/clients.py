@@ -80,6 +80,6 @@ class Clients:
     def silent(self, now_ms: int) -> tuple[list[Client], list[Client]]:
         """Those to ask whether they are there, and those that were asked and are not."""
         silence = [(client, now_ms - client.heard_ms) for client in self if now_ms - client.heard_ms >= self._retry_ms]
-        ask = [client for client, ms in silence if not client.asked and ms < self._deregister_ms]
-        gone = [client for client, ms in silence if ms >= self._deregister_ms]
+        ask = [client for client, _ in silence if not client.asked]
+        gone = [client for client, ms in silence if client.asked and ms >= self._deregister_ms]
         return ask, gone

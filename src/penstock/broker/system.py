@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -113,8 +114,8 @@ def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
 
 def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
     broker.metrics.add("registry.discovery")
-    shown = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
-    return _listed("services", [_service(broker, each) for each in shown[:LIST_ENTRIES_MAX]], len(shown))
+    found = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
+    return _listed(broker, "services", (_service(broker, each) for each in found), len(found))
 
 
 def _service(broker: Broker, client: Client) -> Fields:
@@ -138,7 +139,7 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
         {"action": kind.value, "topic": spelled(pattern)} | _priority(kind, priority)
         for (kind, pattern), priority in target.subscriptions.items()
     ]
-    return _listed("subscriptions", shown[:LIST_ENTRIES_MAX], len(shown))
+    return _listed(broker, "subscriptions", shown, len(shown))
 
 
 def spelled(pattern: TopicPattern) -> str:
@@ -150,7 +151,16 @@ def _priority(kind: Kind, priority: int) -> Fields:
     return {"priority": priority} if kind is Kind.REQUEST else {}
 
 
-def _listed(what: str, shown: list[Any], total: int) -> bytes:
+def _listed(broker: Broker, what: str, entries: Iterable[Fields], total: int) -> bytes:
+    """As many as fit into one message, and how many there are if that is not all of them."""
+    shown: list[msgspec.Raw] = []
+    room = broker.answer_bytes_max
+    for entry in islice(entries, LIST_ENTRIES_MAX):
+        encoded = json_bytes(entry)
+        room -= len(encoded) + 1
+        if room < 0:
+            break
+        shown.append(msgspec.Raw(encoded))
     cut = {"truncated": True, "total": total} if total > len(shown) else {}
     return json_bytes({what: shown} | cut)
 
@@ -205,35 +215,28 @@ def _unsubscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
 
 
 def _list_topics(broker: Broker, _client: Client, _fields: Fields) -> bytes:
-    return _subscribed("topics", broker.clients)
+    return _subscribed(broker, "topics")
 
 
 def _list_subscriptions(broker: Broker, _client: Client, _fields: Fields) -> bytes:
-    return _subscribed("subscriptions", broker.clients)
+    return _subscribed(broker, "subscriptions")
 
 
-def _subscribed(what: str, clients: Iterable[Client]) -> bytes:
+def _subscribed(broker: Broker, what: str) -> bytes:
     """Every pattern that somebody subscribed to, with its subscribers."""
     found: dict[tuple[str, str], list[Fields]] = {}
-    for client in clients:
+    for client in broker.clients:
         for (kind, pattern), priority in client.subscriptions.items():
             entry = {"serviceId": client.id} | _priority(kind, priority)
             found.setdefault((spelled(pattern), kind.value), []).append(entry)
-    shown = [
-        {"action": kind, "topic": topic, "subscribers": found[topic, kind][:LIST_ENTRIES_MAX]}
-        for topic, kind in sorted(found)[:LIST_ENTRIES_MAX]
-    ]
-    return _listed(what, _within(shown), len(found))
+    entries = (_subscribers(topic, kind, found[topic, kind]) for topic, kind in sorted(found))
+    return _listed(broker, what, entries, len(found))
 
 
-def _within(shown: list[Fields]) -> list[Fields]:
-    """As many topics as have together no more subscribers than one answer lists."""
-    room = LIST_ENTRIES_MAX
-    for place, topic in enumerate(shown):
-        room -= len(topic["subscribers"])
-        if room < 0:
-            return shown[: max(1, place)]
-    return shown
+def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:
+    entry = {"action": kind, "topic": topic, "subscribers": subscribers[:LIST_ENTRIES_MAX]}
+    cut = {"truncated": True, "total": len(subscribers)} if len(subscribers) > LIST_ENTRIES_MAX else {}
+    return entry | cut
 
 
 # logs and metrics
@@ -287,7 +290,18 @@ def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
         }
     if wanted is not None:
         found = {name: value for name, value in found.items() if wanted.search(name) is not None}
-    return json_bytes({"metrics": found})
+    return json_bytes({"metrics": _fitting(found, broker.answer_bytes_max)})
+
+
+def _fitting(found: dict[str, float], room: int) -> dict[str, float]:
+    """The general ones first; of those of each service as many as fit into one message."""
+    size, shown = 0, {}
+    for name, value in found.items():
+        size += len(name) + len(repr(value)) + len('"":,')
+        if size > room:
+            break
+        shown[name] = value
+    return shown
 
 
 TOPICS: Final[dict[str, SystemTopic]] = {

@@ -25,7 +25,7 @@ ID_TAIL_CHARS: Final = 12
 class Batch:
     """Published messages that came one after another, of whatever topics: answered and passed on together."""
 
-    __slots__ = ("_counts", "_ids", "_rows", "data", "heads", "payload_bytes")
+    __slots__ = ("_counts", "_ids", "_rows", "data", "heads", "largest_bytes", "payload_bytes")
 
     def __init__(self, heads: list[Head | None], data: Any, rows: Any, totals: Totals | None = None) -> None:
         self.heads = heads
@@ -33,7 +33,7 @@ class Batch:
 
         self.data = data
         self._rows = rows
-        counts, self._ids, self.payload_bytes = totals or _totals(rows, len(heads))
+        counts, self._ids, self.payload_bytes, self.largest_bytes = totals or _totals(rows, len(heads))
         self._counts = [(number, count) for number, count in enumerate(counts) if count]
 
     def __len__(self) -> int:
@@ -94,53 +94,48 @@ class Batch:
         return out.tobytes()
 
 
-Totals = tuple[list[int], int, int]
-"""How many messages have each head, how many have a request id, and the bytes of all payloads."""
+Totals = tuple[list[int], int, int, int]
+"""How many messages have each head, how many have a request id, the bytes of all payloads, and of the largest."""
 
 
 def _totals(rows: Any, heads: int) -> Totals:
     counts = np.bincount(rows[:, at.HEAD], minlength=heads).tolist()
     ids = int(np.count_nonzero(rows[:, at.KIND] == at.WITH_ID))
-    return counts, ids, int((rows[:, at.END] - rows[:, at.NEWLINE]).sum()) - len(rows)
+    sizes = rows[:, at.END] - rows[:, at.NEWLINE] - 1
+    return counts, ids, int(sizes.sum()), int(sizes.max(initial=0))
 
 
 class BlockReader:
     """Bytes in any pieces in; batches, frames and rejections out, in order.
 
-    `FrameReader` for many messages at a time. What it yields is valid until it is asked for more.
+    `FrameReader` for many messages at a time. Take all that `receive_data` gives before you call it again: what it
+    yields is valid until it is asked for more.
     """
 
-    __slots__ = ("_failed", "_have", "_limits", "_need", "_parts", "_scratch")
+    __slots__ = ("_failed", "_limits", "_need", "_rest", "_scratch")
 
     def __init__(self, limits: FrameLimits, scratch: Scratch) -> None:
         self._limits = limits
         self._scratch = scratch
-        self._parts: list[bytes] = []
-        self._have = 0
+        self._rest = bytearray()
         self._need = LENGTH_BYTES
         self._failed: Rejected | None = None
 
-    @property
-    def waiting(self) -> bool:
-        """Part of a frame has come, and the rest has not."""
-        return self._have > 0
-
     def receive_data(self, data: bytes) -> Iterable[Batch | Frame | Rejected]:
         """All that is complete now. A frame in many pieces is looked at when its last piece is there."""
-        if not self._have and self._failed is None and is_one_frame(data, self._limits):
+        if not self._rest and self._failed is None and is_one_frame(data, self._limits):
             return (parse_message(data[LENGTH_BYTES:], self._limits),)
         return self._received(data)
 
     def _received(self, data: bytes) -> Iterator[Batch | Frame | Rejected]:
         if self._failed is not None:
             return
-        self._parts.append(data)
-        self._have += len(data)
-        if self._have < self._need:
-            return
-        whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
-        yield from self._split(whole)
+        if self._rest or len(data) < self._need:
+            self._rest += data
+            if len(self._rest) < self._need:
+                return
+            data, self._rest = bytes(self._rest), bytearray()
+        yield from self._split(data)
 
     def _split(self, whole: bytes) -> Iterator[Batch | Frame | Rejected]:
         data, position, why = as_array(whole), 0, at.ROWS_FULL
@@ -148,13 +143,13 @@ class BlockReader:
         sizes = (limits.frame_bytes_max, HEADER_BYTES_MAX, limits.payload_bytes_max)
         while why == at.ROWS_FULL:
             count = at.split(data, *sizes, position, scratch.rows, scratch.heads, scratch.slots, scratch.state)
-            position, why, distinct, others, ids, payloads = scratch.state.tolist()
+            position, why, distinct, others, ids, payloads, largest = scratch.state.tolist()
             if count:
                 found = scratch.heads[:distinct].tolist()
                 heads = [_known(whole[start : start + size]) for start, size, _ in found]
                 rows = scratch.rows[:count]
                 if not others and all(head is not None and head.action is Action.PUBLISH for head in heads):
-                    yield Batch(heads, data, rows, ([each for _, _, each in found], ids, payloads))
+                    yield Batch(heads, data, rows, ([each for _, _, each in found], ids, payloads, largest))
                 else:
                     yield from self._stretches(whole, data, rows, heads)
         if why == at.TOO_LARGE:
@@ -180,18 +175,15 @@ class BlockReader:
             yield parse_message(whole[start:end], self._limits)
 
     def _keep(self, whole: bytes, position: int) -> None:
-        rest = whole[position:]
-        self._have, self._need = len(rest), LENGTH_BYTES
-        if rest:
-            self._parts.append(rest)
-        if len(rest) >= LENGTH_BYTES:
-            self._need += int.from_bytes(rest[:LENGTH_BYTES], "big")
+        self._rest += whole[position:]
+        self._need = LENGTH_BYTES
+        if len(self._rest) >= LENGTH_BYTES:
+            self._need += int.from_bytes(self._rest[:LENGTH_BYTES], "big")
 
     def _fail(self, whole: bytes, position: int) -> Rejected:
         start = position + LENGTH_BYTES
         size = int.from_bytes(whole[position:start], "big")
         self._failed = too_large(size, whole[start : start + HEADER_BYTES_MAX + 1], self._limits)
-        self._have = 0
         return self._failed
 
 

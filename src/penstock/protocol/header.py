@@ -50,8 +50,16 @@ FIELDS: Final = (
     Field("timeout", "[1-9][0-9]*", _TIMEOUT_CHARS_MAX, "milliseconds, a whole number from 1"),
 )
 REQUIRED: Final = 3
-HEADER_BYTES_MAX: Final = sum(field.chars_max for field in FIELDS) + len(FIELDS) - 1
-"""The longest header there can be: every field at its longest, and the colons between them."""
+
+
+def _longest(action: Action) -> int:
+    """Every field at its longest, and the colons between them."""
+    fields = FIELDS if VERBS[action].takes_timeout else FIELDS[:-1]
+    return len(action) + sum(1 + field.chars_max for field in fields[1:])
+
+
+HEADER_BYTES_MAX: Final = max(_longest(action) for action in Action)
+"""The longest header there can be."""
 
 _COMPILED: Final = tuple(re.compile(field.pattern, re.ASCII) for field in FIELDS)
 _HEAD: Final = ":".join(field.pattern for field in FIELDS[:REQUIRED])
@@ -106,10 +114,15 @@ def header(
     parent_id: str | None = None,
     timeout_ms: int | None = None,
 ) -> Header:
-    """A header from its parts, checked as one that came over the wire."""
+    """A header from its parts, checked as one that came over the wire. No part can hold another."""
     timeout = "" if timeout_ms is None else str(timeout_ms)
-    fields = (action, topic, version, request_id or "", parent_id or "", timeout)
-    return parse_header(":".join(fields).rstrip(":").encode())
+    fields = [str(action), topic, version, request_id or "", parent_id or "", timeout]
+    for place, text in enumerate(fields):
+        if ":" in text:
+            _wrong(place, text)
+    while len(fields) > REQUIRED and not fields[-1]:
+        fields.pop()
+    return parse_header(":".join(fields).encode(errors="backslashreplace"))
 
 
 def serialise(given: Header) -> bytes:
@@ -127,7 +140,7 @@ def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
         return Header(parse_head(raw[: id_start - 1]), raw[id_start:].decode())  # what most of them look like
     found = _SHAPE.fullmatch(raw) if len(raw) <= HEADER_BYTES_MAX else None
     if found is None:
-        explain(raw)
+        explain(raw, timeout_ms_max)
     known, *optional = found.groups()
     head = parse_head(known)
     if found.end() == len(known):
@@ -184,7 +197,7 @@ def _timeout(text: str, action: Action, most: int) -> int:
     return int(text)
 
 
-def explain(raw: bytes) -> NoReturn:
+def explain(raw: bytes, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING) -> NoReturn:
     """Say what is wrong with a header that does not match: the first field, from the left, that breaks its rule."""
     if not raw:
         raise MalformedMessage("Empty header: expected action:topic:version", field="header", expected="a header")
@@ -196,10 +209,12 @@ def explain(raw: bytes) -> NoReturn:
             got=len(raw),
         )
     fields = raw.split(b":")
-    _head(fields)
+    head = _head(fields)
     for place in range(REQUIRED, min(len(fields), len(FIELDS))):
         if fields[place] or place == len(fields) - 1:  # an empty one between filled ones is allowed
-            _field(place, fields)
+            text = _field(place, fields)
+            if place == len(FIELDS) - 1:
+                _timeout(text, head.action, timeout_ms_max)
     raise MalformedMessage(
         f"Too many fields: at most {len(FIELDS)}", field="header", expected=f"{len(FIELDS)} fields", got=len(fields)
     )

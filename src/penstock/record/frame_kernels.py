@@ -31,7 +31,7 @@ WITH_ID: Final = 1  # a request id after the version, and nothing else
 OTHER: Final = 2  # anything else: whoever reads it looks at the header itself
 
 HEAD_COLUMNS: Final = 3
-STATE: Final = 6
+STATE: Final = 7
 HEADS_MAX: Final = 256  # distinct heads in one split; what comes after the last is split next
 SLOTS: Final = 1024  # of the table that finds them: four times as many, so that a search is short
 
@@ -82,6 +82,15 @@ def _head_end(data: int, start: int, newline: int) -> int:
             return newline
         place = colon + 1
     return place - 1
+
+
+@inlined
+def _is_whole(data: int, start: int, head_end: int) -> bool:
+    """Three fields: one with fewer is the beginning of others, and must not be taken for them."""
+    colons = 0
+    for place in range(start, head_end):
+        colons += simd.load8(data, place) == _COLON
+    return colons == 2
 
 
 @inlined
@@ -168,14 +177,15 @@ def split(
     """Fill `rows` with the whole frames from `begin` on, and `heads` with the distinct heads they have; how many rows.
 
     A row of `heads` is where one lies, how long it is, and how many have it. `state` says where it stopped, why, how
-    many heads there are, how many rows are of kind OTHER and WITH_ID, and how many bytes the payloads have.
+    many heads there are, how many rows are of kind OTHER and WITH_ID, and the bytes of all payloads and of the largest.
     """
     data, row, stop = simd.address(buffer), simd.address(rows), buffer.shape[0]
     known, table = simd.address(heads), simd.address(slots)
     for slot in range(SLOTS):
         simd.put(table, slot, 0)
     position, count, distinct, number, why = begin, 0, 0, -1, NEED_MORE
-    others = ids = payloads = 0
+    repeated = -1  # the head that the next message may have again
+    others = ids = payloads = largest = 0
     while position + LENGTH_BYTES <= stop:
         size = simd.load32(data, position)
         if size > frame_max:
@@ -189,8 +199,8 @@ def split(
             why = ROWS_FULL
             break
         reach = min(end, start + header_max + 1)
-        last = HEAD_COLUMNS * number
-        if number >= 0 and _begins_with(data, start, end, simd.get(known, last), simd.get(known, last + 1)):
+        last = HEAD_COLUMNS * repeated
+        if repeated >= 0 and _begins_with(data, start, end, simd.get(known, last), simd.get(known, last + 1)):
             head_end = start + simd.get(known, last + 1)
             newline = _find(data, _LINE_END, head_end, reach)
         else:
@@ -203,10 +213,12 @@ def split(
                     why = ROWS_FULL
                     break
                 distinct = max(distinct, number + 1)
+                repeated = number if _is_whole(data, start, head_end) else -1
         kind = OTHER
         if newline >= 0 and end - newline - 1 <= payload_max:
             kind = _kind(data, head_end, newline)
             payloads += end - newline - 1
+            largest = max(largest, end - newline - 1)
             last = HEAD_COLUMNS * number + 2
             simd.put(known, last, simd.get(known, last) + 1)
         others += kind == OTHER
@@ -226,6 +238,7 @@ def split(
     state[3] = others
     state[4] = ids
     state[5] = payloads
+    state[6] = largest
     return count
 
 
@@ -298,7 +311,7 @@ def _websocket_head(out: int, position: int, size: int) -> int:
 def to_websocket(frames: Any, target: Any) -> int:
     """The same messages, each as an unmasked WebSocket frame, text where it is UTF-8; the bytes written.
 
-    `target` has room for six bytes more a frame than `frames` has.
+    `frames` are our own: their lengths are right. `target` has room for six bytes more a frame than they have.
     """
     data, out, stop = simd.address(frames), simd.address(target), frames.shape[0]
     position = place = 0

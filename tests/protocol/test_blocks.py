@@ -1,0 +1,427 @@
+"""Blocks: the reader of many messages gives what the reader of one gives; batches say what plain Python would."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.protocol.kit import (
+    HEADS,
+    ID,
+    PARENT,
+    PAYLOAD_BYTES_MAX,
+    cut,
+    fitting_messages,
+    framed,
+    is_uuid4,
+    messages,
+    payloads,
+    plain,
+    uuids,
+)
+
+from penstock.core.errors import PayloadTooLarge
+from penstock.core.limits import GIB, MIB
+from penstock.protocol.actions import Action
+from penstock.protocol.blocks import _ROWS, Batch, BlockReader, Scratch, is_one_frame
+from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, parse_message
+from penstock.protocol.header import HEADER_BYTES_MAX, Head, Salvage
+from penstock.record.frame_kernels import HEADS_MAX
+
+LIMITS = FrameLimits(payload_bytes_max=PAYLOAD_BYTES_MAX)
+SCRATCH = Scratch()
+FIRST_ID = "11111111-2222-4333-8444-0000000000ff"
+
+
+def frames_of(batch: Batch) -> list[Frame]:
+    """The batch taken apart, message by message."""
+    found = []
+    for message in batch.messages():
+        item = parse_message(message, FrameLimits())
+        assert isinstance(item, Frame)
+        found.append(item)
+    return found
+
+
+def flat(items: Iterable[Batch | Frame | Rejected]) -> list[object]:
+    found: list[object] = []
+    for item in items:
+        if isinstance(item, Batch):
+            check(item)
+            found += frames_of(item)
+        else:
+            found.append(plain(item))
+    return found
+
+
+def check(batch: Batch) -> None:
+    """What it says of itself is so."""
+    inside = frames_of(batch)
+    sizes = [len(frame.payload) for frame in inside]
+    assert len(batch) == len(inside) > 0
+    assert {frame.header.action for frame in inside} == {Action.PUBLISH}
+    assert (batch.payload_bytes, batch.largest_bytes) == (sum(sizes), max(sizes))
+    counted: Counter[Head] = Counter()
+    for _, head, count in batch.counts():
+        counted[head] += count  # spelled differently, it may be there twice
+    assert counted == Counter(frame.header.head for frame in inside)
+    assert frames_of(batch.with_ids()) == [frame for frame in inside if frame.header.request_id is not None]
+
+
+def by_block(pieces: list[bytes], limits: FrameLimits = LIMITS) -> list[object]:
+    reader = BlockReader(limits, SCRATCH)
+    return [item for piece in pieces for item in flat(reader.receive_data(piece))]
+
+
+def one_by_one(pieces: list[bytes], limits: FrameLimits = LIMITS) -> list[object]:
+    reader = FrameReader(limits)
+    found: list[object] = []
+    for piece in pieces:
+        reader.receive_data(piece)
+        while (item := reader.next_frame()) is not None:
+            found.append(plain(item))
+            if isinstance(item, Rejected) and item.fatal:
+                return found
+    return found
+
+
+def batches(data: bytes, limits: FrameLimits = LIMITS) -> list[Batch]:
+    return [item for item in BlockReader(limits, SCRATCH).receive_data(data) if isinstance(item, Batch)]
+
+
+def one_batch(*given_messages: bytes) -> Batch:
+    (only,) = batches(b"".join(map(framed, given_messages)))
+    return only
+
+
+too_long = st.sampled_from([LIMITS.frame_bytes_max + 1, 2**31, 2**32 - 1])
+endings = st.one_of(
+    st.just(b""),
+    st.binary(max_size=30),
+    st.builds(lambda size, after: size.to_bytes(4, "big") + after, too_long, messages | st.binary(max_size=10)),
+)
+places = st.lists(st.integers(0, 900), max_size=12)
+
+
+# The same as one by one
+
+
+@given(st.lists(messages, max_size=10), endings, places)
+@settings(max_examples=600)
+def test_both_readers_give_the_same_of_the_same_pieces(
+    given_messages: list[bytes], ending: bytes, where: list[int]
+) -> None:
+    pieces = cut(b"".join(map(framed, given_messages)) + ending, where)
+    assert by_block(pieces) == one_by_one(pieces)
+
+
+@given(st.lists(fitting_messages, max_size=10), places, places)
+@settings(max_examples=200)
+def test_any_split_or_merge_of_the_bytes_gives_the_same(
+    given_messages: list[bytes], one: list[int], other: list[int]
+) -> None:
+    data = b"".join(map(framed, given_messages))
+    assert by_block(cut(data, one)) == by_block(cut(data, other)) == one_by_one([data])
+
+
+@given(st.lists(fitting_messages, max_size=4), too_long, messages, places, places)
+def test_only_what_is_saved_of_a_lost_frame_may_depend_on_how_much_of_it_had_come(
+    given_messages: list[bytes], size: int, after: bytes, one: list[int], other: list[int]
+) -> None:
+    data = b"".join(map(framed, given_messages)) + size.to_bytes(4, "big") + after
+    (*first, (error, _, fatal)), (*second, (other_error, _, other_fatal)) = (  # type: ignore[misc]
+        by_block(cut(data, where)) for where in (one, other)
+    )
+    assert (first, error, fatal) == (second, other_error, other_fatal)  # type: ignore[has-type]
+
+
+@given(st.lists(st.tuples(st.sampled_from(HEADS[:4]), uuids | st.none(), payloads), max_size=40), places)
+@settings(max_examples=200)
+def test_long_batches_are_taken_apart_into_what_was_sent(
+    given_messages: list[tuple[str, str | None, bytes]], where: list[int]
+) -> None:
+    data = b"".join(
+        framed(f"{head}{'' if each is None else f':{each}'}\n".encode() + payload)
+        for head, each, payload in given_messages
+    )
+    pieces = cut(data, where)
+    assert by_block(pieces) == one_by_one(pieces)
+
+
+@given(st.lists(st.binary(max_size=30), max_size=20))
+def test_bytes_without_any_meaning_are_judged_alike(pieces: list[bytes]) -> None:
+    assert by_block(pieces) == one_by_one(pieces)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 64])
+def test_pieces_of_any_size_give_the_same(step: int) -> None:
+    made = [f"publish:a.b:1.0.0:{ID}\n{n}".encode() for n in range(5)]
+    made += [b"", b"publish", b"publish:a.b:1.0.0\n", b"bogus\n", f"request:a.b:1.0.0:{ID}\n".encode()]
+    data = b"".join(map(framed, made * 3))
+    pieces = [data[place : place + step] for place in range(0, len(data), step)]
+    assert by_block(pieces) == one_by_one([data])
+
+
+def test_what_is_complete_comes_at_once_and_half_a_frame_waits() -> None:
+    reader = BlockReader(LIMITS, SCRATCH)
+    data = framed(b"publish:a.b:1.0.0\nx")
+    for piece, count in ((data[:3], 0), (data[3:] + data + data[:9], 2), (data[9:], 1)):
+        assert flat(reader.receive_data(piece)) == one_by_one([data] * count)
+
+
+@pytest.mark.parametrize("count", [_ROWS - 1, _ROWS, _ROWS + 1, 2 * _ROWS, 2 * _ROWS + 3])
+def test_more_messages_than_there_are_rows_are_all_read(count: int) -> None:
+    pool = [f"publish:a.b:1.0.0:{ID}\n".encode(), b"publish:a.b:1.0.0\n", b"bogus\n"]
+    made = [pool[0 if n < 5000 else n % 3] + str(n).encode() for n in range(count)]
+    data = b"".join(map(framed, made))
+    found = by_block([data[:100], data[100:]])
+    assert found == one_by_one([data])
+    assert len(found) == count
+
+
+def test_two_readers_may_share_a_scratch_as_long_as_they_take_turns() -> None:
+    one, other = (BlockReader(LIMITS, SCRATCH) for _ in range(2))
+    data = framed(b"publish:a.b:1.0.0\nx") * 3
+    assert flat(one.receive_data(data[:30])) == one_by_one([data[:30]])
+    assert flat(other.receive_data(data)) == one_by_one([data])
+    assert flat(one.receive_data(data[30:])) == one_by_one([data])[1:]
+
+
+# What stays together
+
+
+def test_published_messages_of_any_topics_are_one_batch() -> None:
+    data = b"".join(framed(f"publish:a.b{n % 7}:1.0.0:{ID}\n{n}".encode()) for n in range(100))
+    (batch,) = batches(data)
+    assert len(batch) == 100
+    assert [(head.topic, count) for _, head, count in batch.counts()] == [(f"a.b{n}", 15 - (n > 1)) for n in range(7)]
+
+
+def test_a_batch_ends_where_something_else_comes() -> None:
+    made = [
+        "publish:a.b:1.0.0\n",
+        f"publish:a.c:1.0.0:{ID}\n",
+        f"publish:a.b:1.0.1:{PARENT}:{ID}\n",
+        f"publish:a.b:1.0.1:{PARENT}\n",
+        "Publish:a.b:1.0.1\n",
+        "request:a.b:1.0.0\n",
+        "bogus\n",
+        "publish:a.b:1.0.0\n",
+    ]
+    items = list(BlockReader(LIMITS, SCRATCH).receive_data(b"".join(framed(each.encode()) for each in made)))
+    assert [len(item) if isinstance(item, Batch) else 0 for item in items] == [2, 0, 2, 0, 0, 1]
+
+
+@pytest.mark.parametrize("distinct", [HEADS_MAX - 1, HEADS_MAX, HEADS_MAX + 1, 3 * HEADS_MAX])
+def test_more_heads_than_a_split_can_hold_are_all_read(distinct: int) -> None:
+    data = b"".join(framed(f"publish:a.b{n % distinct}:1.0.0\n{n}".encode()) for n in range(2 * distinct))
+    assert by_block([data]) == one_by_one([data])
+
+
+@pytest.mark.parametrize("first", ["publish:a.b\n", "publish\n", ":\n", "\n", f"publish:a.b:{ID}\n"])
+def test_a_broken_message_does_not_spoil_the_batch_behind_it(first: str) -> None:
+    data = framed(first.encode()) + framed(b"publish:a.b:1.0.0\n") * 10
+    assert by_block([data]) == one_by_one([data])
+    assert [len(batch) for batch in batches(data)] == [10]
+
+
+def test_one_message_alone_is_a_frame() -> None:
+    data = framed(b"publish:a.b:1.0.0\n")
+    assert is_one_frame(data, LIMITS)
+    (item,) = BlockReader(LIMITS, SCRATCH).receive_data(data)
+    assert isinstance(item, Frame)
+
+
+@given(st.binary(max_size=8) | messages.map(framed), st.binary(max_size=3))
+def test_one_frame_is_exactly_one_frame(data: bytes, more: bytes) -> None:
+    whole = data + more
+    size = int.from_bytes(whole[:4], "big")
+    assert is_one_frame(whole, LIMITS) == (len(whole) == 4 + size and size <= LIMITS.frame_bytes_max)
+
+
+@given(st.lists(st.sampled_from(HEADS[:6]), min_size=2, max_size=20), st.data())
+def test_a_part_of_a_batch_is_a_batch(heads: list[str], data: st.DataObject) -> None:
+    batch = one_batch(*(f"{head}\n{n}".encode() for n, head in enumerate(heads)))
+    inside = frames_of(batch)
+    wanted = np.array([data.draw(st.booleans()) for _ in heads])
+    part = batch.where(wanted)
+    assert frames_of(part) == [frame for frame, kept in zip(inside, wanted, strict=True) if kept]
+    numbers = [number for number, _, _ in batch.counts() if data.draw(st.booleans())]
+    chosen = sorted(place for number in numbers for place in batch.places(number).tolist())
+    assert frames_of(batch.of(numbers)) == [inside[place] for place in chosen]
+    for number, head, count in batch.counts():
+        assert [inside[place].header.head for place in batch.places(number).tolist()] == [head] * count
+
+
+# What a batch says
+
+
+def id_of(first: str, start: int) -> str:
+    """The broker's id of the message that begins there."""
+    return f"{first[:-12]}{int(first[-12:], 16) + start:012x}"
+
+
+def starts(given_messages: list[bytes]) -> list[int]:
+    """Where in the buffer each message begins."""
+    return [4 + sum(4 + len(each) for each in given_messages[:place]) for place in range(len(given_messages))]
+
+
+first_ids = uuids.map(lambda text: text.lower()[:-12] + "0" * 2 + text.lower()[-10:])
+sent_messages = st.lists(
+    st.tuples(st.sampled_from(HEADS[:6]), st.none() | uuids, st.binary(max_size=PAYLOAD_BYTES_MAX)),
+    min_size=2,
+    max_size=30,
+)
+
+
+def read(data: bytes) -> list[Frame]:
+    reader = FrameReader()
+    reader.receive_data(data)
+    found = []
+    while (item := reader.next_frame()) is not None:
+        assert isinstance(item, Frame)
+        found.append(item)
+    return found
+
+
+def raw(head: str, request_id: str | None, payload: bytes) -> bytes:
+    return f"{head}{'' if request_id is None else f':{request_id}'}\n".encode() + payload
+
+
+@given(sent_messages, first_ids)
+def test_deliveries_are_what_plain_python_would_compose(
+    sent: list[tuple[str, str | None, bytes]], first_id: str
+) -> None:
+    made = [raw(*each) for each in sent]
+    assert one_batch(*made).deliveries(first_id) == b"".join(
+        framed(f"publish:{head.partition(':')[2]}:{id_of(first_id, start)}\n".encode() + payload)
+        for (head, _, payload), start in zip(sent, starts(made), strict=True)
+    )
+
+
+@given(sent_messages, st.binary(max_size=60), first_ids)
+def test_answers_go_under_the_ids_that_came_and_else_under_the_brokers(
+    sent: list[tuple[str, str | None, bytes]], payload: bytes, first_id: str
+) -> None:
+    made = [raw(*each) for each in sent]
+    assert one_batch(*made).answers(first_id, payload) == b"".join(
+        framed(f"response:{head.partition(':')[2]}:{given_id or id_of(first_id, start)}\n".encode() + payload)
+        for (head, given_id, _), start in zip(sent, starts(made), strict=True)
+    )
+
+
+def test_a_message_has_the_same_id_for_all_who_get_it() -> None:
+    made = [f"publish:a.b{n % 3}:1.0.0\n{n}".encode() for n in range(9)]
+    batch = one_batch(*made)
+    whole, part = (set(read(each.deliveries(FIRST_ID))) for each in (batch, batch.of([1])))
+    assert part < whole
+
+
+def test_the_ids_of_deliveries_are_valid_and_distinct() -> None:
+    data = framed(b"publish:a.b:1.0.0\n") * 5000
+    ids: list[str] = []
+    for batch in BlockReader(LIMITS, SCRATCH).receive_data(data):
+        assert isinstance(batch, Batch)
+        delivered = read(batch.deliveries("11111111-2222-4333-8444-00fffffff000"))
+        ids += [frame.header.request_id or "" for frame in delivered]
+    assert all(map(is_uuid4, ids))
+    assert len(set(ids)) == 5000
+
+
+def test_an_empty_part_says_nothing() -> None:
+    batch = one_batch(*[b"publish:a.b:1.0.0\n"] * 3)
+    empty = batch.where(np.zeros(3, np.bool_))
+    assert empty.deliveries(FIRST_ID) == empty.answers(FIRST_ID, b"x") == b""
+
+
+# Limits
+
+
+@pytest.mark.parametrize("limit", [1, PAYLOAD_BYTES_MAX, 65_535, 1 * MIB])
+@pytest.mark.parametrize("before", [0, 1])
+def test_the_payload_limit_is_exact(limit: int, before: int) -> None:
+    limits = FrameLimits(payload_bytes_max=limit)
+    head = f"publish:a.b:1.0.0:{ID}\n".encode()
+    small = framed(head) * before
+    for extra in (-1, 0, 1):
+        data = small + framed(head + bytes(limit + extra))
+        found = by_block([data], limits)
+        assert found == one_by_one([data], limits)
+        assert isinstance(found[-1], Frame) == (extra <= 0)
+        if extra > 0:
+            (kind, _, details), saved, fatal = found[-1]  # type: ignore[misc]
+            assert (kind, details["bytes"], fatal) == (PayloadTooLarge, limit + 1, False)  # type: ignore[has-type]
+            assert saved == Salvage("a.b", "1.0.0", ID)  # type: ignore[has-type]
+
+
+def test_the_header_limit_is_exact_in_the_middle_of_a_batch() -> None:
+    good = framed(b"publish:a.b:1.0.0\n")
+    for extra in (-1, 0, 1, 2):
+        data = good + framed(b"publish:a.b:1.0.0:".ljust(HEADER_BYTES_MAX + extra, b"x") + b"\n") + good
+        found = by_block([data])
+        assert found == one_by_one([data])
+        ((_, _, details), _, _) = found[1]  # type: ignore[misc]
+        assert details["field"] == ("requestId" if extra <= 0 else "header")  # type: ignore[has-type]
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_the_frame_limit_is_exact(before: int) -> None:
+    good = framed(b"publish:a.b:1.0.0\n")
+    for extra in (-1, 0, 1):
+        data = good * before + framed(b"x" * (LIMITS.frame_bytes_max + extra)) + good
+        found = by_block([data])
+        assert found == one_by_one([data])
+        assert len(found) == before + (2 if extra <= 0 else 1)
+
+
+@pytest.mark.parametrize("size", [LIMITS.frame_bytes_max + 1, 2**31 - 1, 2**31, 2**32 - 1])
+def test_after_a_length_that_no_frame_can_have_nothing_more_comes(size: int) -> None:
+    reader = BlockReader(LIMITS, SCRATCH)
+    good = framed(b"publish:a.b:1.0.0\n")
+    *_, last = reader.receive_data(good * 2 + size.to_bytes(4, "big") + good)
+    assert isinstance(last, Rejected)
+    assert last.fatal
+    for more in (b"", good, good * 3, bytes(1000)):
+        assert list(reader.receive_data(more)) == []
+
+
+def test_a_declared_frame_of_2_gib_allocates_nothing() -> None:
+    reader = BlockReader(FrameLimits(), SCRATCH)
+    list(reader.receive_data(framed(b"publish:a.b:1.0.0\n") * 2))  # the kernels are loaded
+    tracemalloc.start()
+    try:
+        (item,) = reader.receive_data((2 * GIB).to_bytes(4, "big") + b"publish:a.b:1.0.0\n")
+        assert isinstance(item, Rejected)
+        for _ in range(100):
+            assert list(reader.receive_data(bytes(10_000))) == []
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_that_is_announced_and_does_not_come_allocates_only_what_came() -> None:
+    reader = BlockReader(FrameLimits(), SCRATCH)
+    tracemalloc.start()
+    try:
+        assert list(reader.receive_data((1 * MIB).to_bytes(4, "big") + bytes(1000))) == []
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_in_tiny_pieces_costs_little_more_than_its_bytes() -> None:
+    reader = BlockReader(FrameLimits(), SCRATCH)
+    size = 200_000
+    tracemalloc.start()
+    try:
+        assert list(reader.receive_data((size + 10).to_bytes(4, "big"))) == []
+        for n in range(size // 2):
+            assert list(reader.receive_data(bytes((n & 255, n >> 8 & 255)))) == []
+        assert tracemalloc.get_traced_memory()[0] < 4 * size
+    finally:
+        tracemalloc.stop()

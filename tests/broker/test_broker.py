@@ -28,7 +28,7 @@ from tests.broker.kit import (
     text_of,
 )
 
-from penstock.broker.broker import _BUCKETS_MAX
+from penstock.broker.quota import _TOPICS_MAX, Rates
 from penstock.core.errors import PayloadTooLarge, ServiceUnavailable, Timeout
 from penstock.core.limits import QUOTED_CHARS_MAX, REQUEST_TIMEOUT_MS_CEILING
 from penstock.core.names import TopicName
@@ -694,15 +694,13 @@ def test_a_part_of_a_batch_past_the_rate_is_refused_and_the_rest_delivered_in_or
     assert ["QUOTA_EXCEEDED" in text for text in got] == [False] * 6 + [True] * 2
 
 
-def test_the_rates_that_are_known_are_bounded() -> None:
-    world = World(topic_rate_max=1)
-    ann = world.connect()
-    for n in range(_BUCKETS_MAX + 5):
-        world.broker._bucket(TopicName.parse(f"t{n}"), 1).take(1, world.now_ms)
-    assert len(world.broker._buckets) <= _BUCKETS_MAX
-    world.after(1000)
-    ann.subscribe("a")
-    assert ann.send(f"publish:a:1.0.0:{ID}\n")[-1].endswith(SUCCESS)
+def test_the_rates_that_are_known_are_bounded_and_what_is_more_shares_one() -> None:
+    rates = Rates(connection=None, topic=1)
+    topics = [TopicName.parse(f"t{n}") for n in range(_TOPICS_MAX + 5)]
+    allowed = [rates.allow(None, topic, 0) for topic in topics]
+    assert allowed == [True] * _TOPICS_MAX + [False] * 5
+    assert len(rates._topics) <= _TOPICS_MAX
+    assert all(rates.allow(None, topic, 1000) for topic in topics[-5:])
 
 
 # Batches and single messages are the same to the broker

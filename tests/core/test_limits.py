@@ -23,6 +23,7 @@ from penstock.core.limits import (
     TOPIC_CHARS_MAX,
     TYPE_BYTES_MAX,
     Limits,
+    WireLimits,
 )
 
 FIELDS = [field.name for field in fields(Limits)]
@@ -132,10 +133,40 @@ def test_the_unit_ends_the_name(field: str) -> None:
     assert re.fullmatch(r"[a-z_]+_(bytes|ms|logs)(_max|_first)?", field)
 
 
+def test_the_limits_of_the_wire_are_checked_alike() -> None:
+    assert WireLimits().check() == WireLimits()
+    assert WireLimits(topic_rate_max=5).check().topic_rate_max == 5
+    optional = ("connection_rate_max", "topic_rate_max")
+    for field in fields(WireLimits):
+        for wrong in NOT_A_LIMIT:
+            if wrong is None and field.name in optional:
+                continue
+            given: dict[str, Any] = {field.name: wrong}
+            with pytest.raises(InvalidRequest, match=field.name):
+                WireLimits(**given).check()
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"payload_bytes_max": 9 * MIB}, "payload_bytes_max"),
+        ({"payload_bytes_max": BLOCK_BYTES_CEILING + 1, "output_bytes_max": GIB}, "payload_bytes_max"),
+        ({"request_timeout_ms": 2000, "request_timeout_ms_max": 1999}, "request_timeout_ms"),
+        ({"request_timeout_ms_max": 3_600_001}, "request_timeout_ms_max"),
+        ({"heartbeat_retry_ms": 2, "heartbeat_deregister_ms": 1}, "heartbeat_retry_ms"),
+    ],
+)
+def test_limits_of_the_wire_that_contradict_each_other_are_refused(given: dict[str, int], field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        WireLimits(**given).check()
+    assert caught.value.details["field"] == field
+
+
 def test_every_limit_is_followed_by_its_reason() -> None:
     module = ast.parse(inspect.getsource(limits))
-    (settings,) = (node for node in module.body if isinstance(node, ast.ClassDef))
-    for body in (module.body, settings.body):
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    assert [node.name for node in classes] == ["Limits", "WireLimits"]
+    for body in (module.body, *(node.body for node in classes)):
         for node, after in zip(body, [*body[1:], None], strict=True):
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) not in ("KIB", "MIB", "GIB"):
                 reason = after.value if isinstance(after, ast.Expr) else None

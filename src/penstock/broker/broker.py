@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final
 
-import numpy as np
-
 from penstock.broker import system
 from penstock.broker.clients import Client, Clients
 from penstock.broker.effects import Close, Effect, Send
 from penstock.broker.metrics import Metrics
-from penstock.broker.quota import Bucket
+from penstock.broker.quota import Rates
 from penstock.broker.replies import (
     CLOSING,
     FAILURE,
@@ -47,15 +45,13 @@ from penstock.core.errors import (
     TopicNotSupported,
 )
 from penstock.core.limits import WireLimits
-from penstock.core.names import TopicName, TopicPattern
+from penstock.core.names import TopicPattern
 from penstock.protocol.actions import VERBS, Action
 from penstock.protocol.blocks import Batch
 from penstock.protocol.frames import Frame, Rejected
 from penstock.protocol.header import NOTHING_READ, Head
 
 _LOG: Final = logging.getLogger(__name__)
-_BUCKETS_MAX: Final = 10_000  # topics whose rate is known at once: idle ones are forgotten, more share one
-_ALL_OTHERS: Final = TopicName("default", "system.others")
 _SECOND_MS: Final = 1000
 _COUNTED: Final = (Action.PUBLISH, Action.REQUEST, Action.RESPONSE)
 _ID_TAIL_MAX: Final = 0x7FFFFFFFFFFF  # half of what the last group of an id holds: the rest is for counting up
@@ -82,7 +78,7 @@ class Broker:
         self._draining = False
         self._routes = Routes(random)
         self._requests = OpenRequests(limits.requests_open_max)
-        self._buckets: dict[TopicName, Bucket] = {}
+        self._rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
         self.metrics = Metrics()
 
@@ -96,8 +92,7 @@ class Broker:
             why = "the broker is stopping" if self._draining else f"at most {self._limits.connections_max} connections"
             raise ServiceUnavailable(f"Connection refused: {why}; try again later")
         client = Client(id=self._new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
-        if self._limits.connection_rate_max is not None:
-            client.bucket = Bucket(self._limits.connection_rate_max, now_ms)
+        client.bucket = self._rates.for_connection(now_ms)
         self.clients.add(client)
         self.metrics.add("connection.connected")
         _LOG.info("connected", extra={"client": client.id, "address": address})
@@ -176,8 +171,8 @@ class Broker:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
-        over = client.bucket is not None and client.bucket.take(1, self._now_ms) < 1 and not rejected.fatal
-        payload = self._failure(client, self._too_fast() if over else rejected.error)
+        over = not self._rates.allow(client.bucket, None, self._now_ms) and not rejected.fatal
+        payload = self._failure(client, self._rates.exceeded() if over else rejected.error)
         answer = Send(client.id, response(found.topic, found.version, found.request_id or self._new_id(), payload))
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
@@ -199,7 +194,8 @@ class Broker:
                 },
             )
         try:
-            self._check_rate(client)
+            if not self._rates.allow(client.bucket, None, self._now_ms):
+                raise self._rates.exceeded()
             return self._act(client, frame)
         except PenstockError as error:
             self._count_error(header.action)
@@ -211,7 +207,7 @@ class Broker:
                 return self._answered(client, frame, self._subscribe_frame(client, frame))
             case Action.UNSUBSCRIBE:
                 return self._answered(client, frame, self._unsubscribe_frame(client, frame))
-            case _ if _is_system(frame.header.head):
+            case _ if frame.header.head.is_system:
                 payload = system.answer(self, client, frame)
                 return [] if payload is None else self._answered(client, frame, payload, always=True)
             case Action.PUBLISH:
@@ -242,10 +238,14 @@ class Broker:
         self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
         first_id = self._new_id()
-        batch, effects = self._within_rates(client, batch, first_id)
+        effects: list[Effect] = []
+        allowed = self._rates.allowed(client.bucket, batch, self._now_ms)
+        if allowed is not None:
+            effects.append(self._refuse(client, batch.where(~allowed), first_id, self._rates.exceeded()))
+            batch = batch.where(allowed)
         routed: dict[tuple[str, ...], list[int]] = {}
         for number, head, count in batch.counts():
-            subscribers = () if _is_system(head) else self._routes.subscribers(_topic(head))
+            subscribers = () if head.is_system else self._routes.subscribers(head.destination)
             if subscribers:
                 routed.setdefault(subscribers, []).append(number)
             else:
@@ -253,7 +253,7 @@ class Broker:
         return [*self._deliver(client, batch, routed, first_id), *effects] if routed else effects
 
     def _no_route(self, head: Head, count: int) -> PenstockError:
-        if _is_system(head):
+        if head.is_system:
             return system.wrong_action(head)
         self.metrics.add("router.publish.dropped", count)
         return NoRouteFound(f"No subscribers for topic {head.topic}")
@@ -279,63 +279,14 @@ class Broker:
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
         """One that came alone, or with a parent id."""
         head = frame.header.head
-        rate = self._limits.topic_rate_max
-        if rate is not None and self._bucket(_topic(head), rate).take(1, self._now_ms) < 1:
-            raise self._too_fast()
-        subscribers = self._routes.subscribers(_topic(head))
+        if not self._rates.allow(None, head.destination, self._now_ms):
+            raise self._rates.exceeded()
+        subscribers = self._routes.subscribers(head.destination)
         if not subscribers:
             self.metrics.add("router.publish.dropped")
             raise NoRouteFound(f"No subscribers for topic {head.topic}")
         delivered = publish(head.topic, head.version, self._new_id(), frame.payload)
         return [*(Send(each, delivered) for each in subscribers), *self._answered(client, frame, SUCCESS)]
-
-    # rates
-
-    def _check_rate(self, client: Client) -> None:
-        if client.bucket is not None and client.bucket.take(1, self._now_ms) < 1:
-            raise self._too_fast()
-
-    def _within_rates(self, client: Client, batch: Batch, first_id: str) -> tuple[Batch, list[Effect]]:
-        """The messages that the rates allow, and what to say to the others."""
-        if client.bucket is None and self._limits.topic_rate_max is None:
-            return batch, []
-        wanted = np.ones(len(batch), np.bool_)
-        if client.bucket is not None:
-            wanted[client.bucket.take(len(batch), self._now_ms) :] = False
-        if self._limits.topic_rate_max is not None:
-            self._within_topic_rate(batch, wanted, self._limits.topic_rate_max)
-        if wanted.all():
-            return batch, []
-        return batch.where(wanted), [self._refuse(client, batch.where(~wanted), first_id, self._too_fast())]
-
-    def _within_topic_rate(self, batch: Batch, wanted: Any, rate: int) -> None:
-        """Of each topic, however it was spelled, the first ones."""
-        places: dict[TopicName, list[int]] = {}
-        for number, head, _ in batch.counts():
-            if not _is_system(head):
-                kept = (place for place in batch.places(number).tolist() if wanted[place])
-                places.setdefault(_topic(head), []).extend(kept)
-        for topic, found in places.items():
-            allowed = self._bucket(topic, rate).take(len(found), self._now_ms)
-            wanted[sorted(found)[allowed:]] = False
-
-    def _bucket(self, name: TopicName, rate: int) -> Bucket:
-        bucket = self._buckets.get(name)
-        if bucket is None:
-            if len(self._buckets) >= _BUCKETS_MAX:
-                self._buckets = {key: each for key, each in self._buckets.items() if not each.is_full(self._now_ms)}
-            if len(self._buckets) >= _BUCKETS_MAX - 1:
-                name = _ALL_OTHERS
-            bucket = self._buckets.setdefault(name, Bucket(rate, self._now_ms))
-        return bucket
-
-    def _too_fast(self) -> QuotaExceeded:
-        limits = self._limits
-        rates = {"connection_rate_max": limits.connection_rate_max, "topic_rate_max": limits.topic_rate_max}
-        return QuotaExceeded(
-            "Too many messages a second; slow down and try again",
-            **{name: rate for name, rate in rates.items() if rate is not None},
-        )
 
     # request and response
 
@@ -343,7 +294,7 @@ class Broker:
         header = frame.header
         if self._draining:
             raise ServiceUnavailable("The broker is stopping: no new requests; try again later")
-        server = self._routes.server(_topic(header.head))
+        server = self._routes.server(header.head.destination)
         if server is None:
             self.metrics.add("router.request.dropped")
             raise NoRouteFound(f"No subscribers for topic {header.topic}")
@@ -508,22 +459,9 @@ def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], li
     return alike
 
 
-def _topic(head: Head) -> TopicName:
-    """Every action but those that take a pattern has a topic."""
-    name = head.name
-    return name if isinstance(name, TopicName) else TopicName(name.namespace, name.pattern)
-
-
-def _is_system(head: Head) -> bool:
-    name = head.name
-    return name.is_system if isinstance(name, TopicName) else name.pattern.startswith("system.")
-
-
 def _subscription(frame: Frame) -> tuple[TopicPattern, system.Fields]:
     """What a `subscribe` or `unsubscribe` frame is about."""
-    pattern = frame.header.head.name
-    if not isinstance(pattern, TopicPattern):
-        pattern = TopicPattern.parse(frame.header.topic)
+    pattern = TopicPattern.parse(frame.header.topic)
     system.refuse_system(pattern)
     fields = system.read_fields(frame.payload)
     if "subscription" in fields:

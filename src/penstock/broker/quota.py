@@ -1,6 +1,17 @@
-"""Rates: so many a second, with a second's worth saved up."""
+"""Rates: so many a second, with a second's worth saved up. Of each connection, and of each topic."""
 
 from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.core.errors import QuotaExceeded
+from penstock.core.names import TopicName
+from penstock.protocol.blocks import Batch
+
+_TOPICS_MAX: Final = 10_000  # whose rate is known at once: idle ones are forgotten, and what is more shares one
+_ALL_OTHERS: Final = TopicName("default", "system.others")
 
 
 class Bucket:
@@ -25,3 +36,58 @@ class Bucket:
     def is_full(self, now_ms: int) -> bool:
         """Nothing was taken for so long that forgetting it changes nothing."""
         return self._tokens + max(0, now_ms - self._at_ms) * self._rate / 1000 >= self._rate
+
+
+class Rates:
+    """What a connection and a topic may take. None: no limit."""
+
+    def __init__(self, *, connection: int | None, topic: int | None) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._topics: dict[TopicName, Bucket] = {}
+
+    def for_connection(self, now_ms: int) -> Bucket | None:
+        """A new connection's own."""
+        return None if self._connection is None else Bucket(self._connection, now_ms)
+
+    def allow(self, own: Bucket | None, topic: TopicName | None, now_ms: int) -> bool:
+        """Whether one more may come, of this connection and to this topic; it is counted."""
+        if own is not None and own.take(1, now_ms) < 1:
+            return False
+        return topic is None or self._topic is None or self._bucket(topic, self._topic, now_ms).take(1, now_ms) == 1
+
+    def allowed(self, own: Bucket | None, batch: Batch, now_ms: int) -> Any:
+        """Which messages of a batch may come, as an array of truths; None if all may."""
+        if own is None and self._topic is None:
+            return None
+        wanted = np.ones(len(batch), np.bool_)
+        if own is not None:
+            wanted[own.take(len(batch), now_ms) :] = False
+        if self._topic is not None:
+            for topic, places in _by_topic(batch, wanted).items():
+                wanted[places[self._bucket(topic, self._topic, now_ms).take(len(places), now_ms) :]] = False
+        return None if wanted.all() else wanted
+
+    def _bucket(self, topic: TopicName, rate: int, now_ms: int) -> Bucket:
+        bucket = self._topics.get(topic)
+        if bucket is None:
+            if len(self._topics) >= _TOPICS_MAX:
+                self._topics = {key: each for key, each in self._topics.items() if not each.is_full(now_ms)}
+            if len(self._topics) >= _TOPICS_MAX - 1:
+                topic = _ALL_OTHERS
+            bucket = self._topics.setdefault(topic, Bucket(rate, now_ms))
+        return bucket
+
+    def exceeded(self) -> QuotaExceeded:
+        rates = {"connection_rate_max": self._connection, "topic_rate_max": self._topic}
+        return QuotaExceeded("Too many messages a second; slow down and try again", **rates)
+
+
+def _by_topic(batch: Batch, wanted: Any) -> dict[TopicName, list[int]]:
+    """The places of the wanted messages of each topic, however it was spelled. The broker's own have no rate."""
+    found: dict[TopicName, list[int]] = {}
+    for number, head, _ in batch.counts():
+        if not head.is_system:
+            kept = (place for place in batch.places(number).tolist() if wanted[place])
+            found.setdefault(head.destination, []).extend(kept)
+    return {topic: sorted(places) for topic, places in found.items()}

@@ -20,7 +20,7 @@ from penstock.core.limits import (
     SERVICE_DESCRIPTION_CHARS_MAX,
     SERVICE_NAME_CHARS_MAX,
 )
-from penstock.core.names import DEFAULT_NAMESPACE, SYSTEM, TopicPattern
+from penstock.core.names import DEFAULT_NAMESPACE, TopicPattern
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import Frame
 from penstock.protocol.header import Head, is_request_id
@@ -180,7 +180,7 @@ def parse_pattern(text: object, **details: object) -> TopicPattern:
 
 
 def refuse_system(pattern: TopicPattern) -> None:
-    if pattern.levels[0] == SYSTEM and len(pattern.levels) > 1:
+    if pattern.is_system:
         raise InvalidRequest("Unable to subscribe to restricted topic", topic=spelled(pattern))
 
 

@@ -207,8 +207,11 @@ _WIRE_CEILINGS: Final = (
     ("payload_bytes_max", BLOCK_BYTES_CEILING),
     ("request_timeout_ms_max", REQUEST_TIMEOUT_MS_CEILING),
 )
+"""What the protocol can hold, whatever an operator wants."""
+
 _WIRE_ORDER: Final = (
     ("payload_bytes_max", "output_bytes_max", "a message must fit into what may wait for one connection"),
     ("request_timeout_ms", "request_timeout_ms_max", "the default is itself a timeout"),
     ("heartbeat_retry_ms", "heartbeat_deregister_ms", "whoever is silent is asked before being given up"),
 )
+"""Which limit must not be larger than which, and why."""

@@ -102,6 +102,11 @@ class TopicPattern:
     def levels(self) -> tuple[str, ...]:
         return tuple(self.pattern.split("."))
 
+    @property
+    def is_system(self) -> bool:
+        """It matches only topics that are the broker's own."""
+        return self.pattern.startswith(_BELOW_SYSTEM)
+
     def matches(self, name: TopicName) -> bool:
         if self.namespace != name.namespace:
             return False

@@ -82,6 +82,17 @@ class Head:
     name: TopicName | TopicPattern
     """The topic, parsed. A pattern only where the action takes one."""
 
+    @property
+    def is_system(self) -> bool:
+        """It is about the broker's own topics."""
+        return self.name.is_system
+
+    @property
+    def destination(self) -> TopicName:
+        """Where a message goes, whose action takes no pattern."""
+        name = self.name
+        return name if isinstance(name, TopicName) else TopicName(name.namespace, name.pattern)
+
 
 class Header(NamedTuple):
     head: Head

@@ -27,10 +27,18 @@ COMMANDS = [
     "segment dump",
     "segment verify",
     "bench log",
+    "bench wire",
+    "serve",
+    "publish",
+    "subscribe",
+    "request",
+    "respond",
+    "ping",
+    "services",
     "warm",
     "demo",
 ]
-HEAVY = ["numba", "llvmlite", "numpy", "pyarrow", "sqlalchemy", "msgspec"]
+HEAVY = ["numba", "llvmlite", "numpy", "pyarrow", "sqlalchemy", "msgspec", "asyncio", "picows", "structlog", "uvloop"]
 
 
 def leaves(command: Any, name: str = "") -> Iterator[str]:

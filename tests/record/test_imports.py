@@ -10,7 +10,7 @@ import pytest
 
 import penstock.core
 
-HEAVY = ("numba", "llvmlite", "numpy", "pyarrow", "sqlalchemy", "msgspec")
+HEAVY = ("numba", "llvmlite", "numpy", "pyarrow", "sqlalchemy", "msgspec", "picows", "structlog", "uvloop")
 CORE = sorted(f"penstock.core.{path.stem}" for path in Path(str(penstock.core.__file__)).parent.glob("[a-z]*.py"))
 
 
@@ -23,6 +23,10 @@ def heavy_after(module: str) -> list[str]:
 def test_the_package_and_its_core_import_nothing_heavy() -> None:
     assert "penstock.core.ids" in CORE
     assert heavy_after(", ".join(["penstock", *CORE])) == []
+
+
+def test_the_client_is_nothing_but_python() -> None:
+    assert heavy_after("penstock.aio, penstock.client.blocking") == []
 
 
 def test_messages_and_the_layout_are_nothing_but_python() -> None:

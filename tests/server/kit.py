@@ -381,9 +381,12 @@ class WsClient(Link):
         if greet:
             self.or_close(self.greeted)
 
-    def greeted(self) -> None:
+    def upgraded(self) -> None:
         self.raw(self._request)
         assert self.response_status() == 101
+
+    def greeted(self) -> None:
+        self.upgraded()
         assert self.receive().topic == "system.initialize"
 
     def response_status(self) -> int:

@@ -14,10 +14,9 @@ from tests.server.conftest import Connect
 from tests.server.kit import ID, OTHER_ID, BrokerProcess, Link, Start, TcpClient, WsClient, eventually, framed
 
 from penstock.broker.broker import Broker
-from penstock.core.errors import PenstockError
 from penstock.core.limits import WireLimits
 from penstock.server.hub import Hub, Session
-from penstock.testing import ManualClock
+from penstock.testing import ManualClock, ScriptedStream
 
 Tcp = Callable[..., TcpClient]
 
@@ -57,33 +56,6 @@ class Clockwork:
         self.now = until
 
 
-class ScriptedStream:
-    """A connection whose queue is as long as the test says."""
-
-    def __init__(self) -> None:
-        self.queued = 0
-        self.paused = False
-        self.closed: PenstockError | None = None
-
-    def write(self, frames: bytes) -> None:
-        self.queued += len(frames)
-
-    def queued_bytes(self) -> int:
-        return self.queued
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-    def close(self, reason: PenstockError) -> None:
-        self.closed = reason
-
-    def abort(self) -> None:
-        self.queued = 0
-
-
 class House:
     """A hub with a publisher and some subscribers, all scripted."""
 
@@ -110,7 +82,7 @@ class House:
 
     @property
     def waits(self) -> bool:
-        return self._publishing.paused
+        return not self._publishing.reading
 
 
 def test_a_publisher_waits_for_one_that_is_behind_until_it_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:

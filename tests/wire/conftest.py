@@ -1,25 +1,25 @@
-"""Connections of both kinds."""
+"""Parties of both kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.wire.kit import Raw, Tcp, WebSocket
+from tests.wire.kit import Party
 
 from penstock.testing import RunningBroker
 
-Connect = Callable[[], Raw]
+Connect = Callable[[], Party]
 
 
 @pytest.fixture(params=["tcp", "ws"])
 def connect(request: pytest.FixtureRequest, broker: RunningBroker) -> Iterator[Connect]:
-    opened: list[Raw] = []
+    opened: list[Party] = []
 
-    def make() -> Raw:
-        opened.append(Tcp(broker.tcp_port) if request.param == "tcp" else WebSocket(broker.ws_port))
+    def make() -> Party:
+        opened.append(Party(broker, request.param))
         return opened[-1]
 
     yield make
-    for connection in opened:
-        connection.close()
+    for party in opened:
+        party.close()

@@ -11,11 +11,13 @@ import json
 import os
 import re
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.wire.kit import UUID, Raw, Tcp, WebSocket, normalised
+from tests.wire.kit import UUID, Party, normalised
 
 from penstock.testing import RunningBroker
 
@@ -51,11 +53,11 @@ def conversations() -> list[Any]:
 
 class Conversation:
     def __init__(self, broker: RunningBroker, transport: str) -> None:
-        self._make = (lambda: Tcp(broker.tcp_port)) if transport == "tcp" else lambda: WebSocket(broker.ws_port)
-        self.connections: dict[str, Raw] = {}
+        self._make: Callable[[], Party] = partial(Party, broker, transport)
+        self.connections: dict[str, Party] = {}
         self._asked: dict[str, str] = {}
 
-    def connection(self, name: str) -> Raw:
+    def connection(self, name: str) -> Party:
         if name not in self.connections:
             self.connections[name] = self._make()
         return self.connections[name]

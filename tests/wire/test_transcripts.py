@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 from tests.wire.conftest import Connect
-from tests.wire.kit import TIME, UUID, Raw
+from tests.wire.kit import TIME, UUID, Party
 
 FOLDER: Final = Path(__file__).parent / "transcripts"
 _LINE: Final = re.compile(r"([A-Z])(> |< |<$|>$| - | # )(.*)")
@@ -62,7 +62,7 @@ class Names:
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.txt")), ids=lambda file: file.stem)
 def test_the_broker_says_what_is_written(connect: Connect, file: Path) -> None:
-    connections: dict[str, Raw] = {}
+    connections: dict[str, Party] = {}
     names = Names()
     for number, who, what, text in read(file):
         if who not in connections:

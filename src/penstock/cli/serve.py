@@ -80,9 +80,9 @@ def serve(
     logs.configure(chosen.log_level, chosen.log_format)
 
     def ready(found: Ready) -> None:
-        _announce(found, chosen.host, json=json)
         if ready_file is not None:
             found.write(ready_file)
+        _announce(found, chosen.host, json=json)
 
     if ready_file is not None:
         ready_file.unlink(missing_ok=True)  # of one that was killed

@@ -76,12 +76,34 @@ def connect(
         raise
 
 
-class Subscription:
-    """Messages of one pattern, in order: iterate over it, or `get` one. Leave it to end it."""
+class _Held:
+    """Something that lasts until it is closed, or left."""
 
-    def __init__(self, loop: _Loop, inner: aio.Subscription) -> None:
+    def __init__(self, loop: _Loop, inner: aio.Serving | aio.Subscription) -> None:
         self._loop = loop
         self._inner = inner
+
+    def close(self) -> None:
+        self._loop.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+class Serving(_Held):
+    """A topic being served. Leave it to stop."""
+
+
+class Subscription(_Held):
+    """Messages of one pattern, in order: iterate over it, or `get` one. Leave it to end it."""
+
+    _inner: aio.Subscription
+
+    def __init__(self, loop: _Loop, inner: aio.Subscription) -> None:
+        super().__init__(loop, inner)
 
     @property
     def pattern(self) -> str:
@@ -99,32 +121,6 @@ class Subscription:
     def __iter__(self) -> Iterator[Message]:
         while (message := self.get()) is not None:
             yield message
-
-    def close(self) -> None:
-        self._loop.run(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-
-class Serving:
-    """A topic being served. Leave it to stop."""
-
-    def __init__(self, loop: _Loop, inner: aio.Serving) -> None:
-        self._loop = loop
-        self._inner = inner
-
-    def close(self) -> None:
-        self._loop.run(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
 
 class Client:

@@ -94,11 +94,27 @@ class _Rate:
 
 
 @contextmanager
+def _without_interruption() -> Iterator[list[int]]:
+    """Ctrl-C is only noted. In the middle of starting a process it would leave that process to nobody."""
+    noted: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def _writer(root: Path, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
     """A writer that is gone at the end, however that comes; Ctrl-C reaches it through us alone."""
     command = [sys.executable, "-m", "penstock.demo.writer", str(root), str(_TOPIC), str(first), str(count)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as writer:  # noqa: S603
+    with ExitStack() as ending:
+        with _without_interruption() as interrupted:
+            writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+            ending.enter_context(writer)
         try:
+            if interrupted:
+                raise KeyboardInterrupt
             yield writer
         except BaseException:
             writer.kill()

@@ -7,7 +7,7 @@ from penstock.protocol.frames import Frame, FrameReader, Rejected
 
 
 class ScriptedStream:
-    """Stands where TCP or a WebSocket would. `queued` is how many bytes it claims are waiting."""
+    """Stands where TCP or a WebSocket would. Nothing of what is written goes anywhere until `queued` is set lower."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -18,6 +18,7 @@ class ScriptedStream:
 
     def write(self, frames: bytes) -> None:
         self.written += frames
+        self.queued += len(frames)
 
     def queued_bytes(self) -> int:
         return self.queued
@@ -33,6 +34,7 @@ class ScriptedStream:
 
     def abort(self) -> None:
         self.aborted = True
+        self.queued = 0
 
     def taken(self) -> list[Frame]:
         """Everything written since the last time, as frames."""

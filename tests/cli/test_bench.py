@@ -11,6 +11,8 @@ from tests.cli.kit import Run, Start
 
 from penstock.bench import disk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:

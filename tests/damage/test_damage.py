@@ -132,6 +132,7 @@ def test_every_single_bit_of_a_segment(state: str) -> None:
 
 
 @by_state
+@pytest.mark.slow
 def test_a_flipped_bit_in_unused_space_costs_nothing(state: str) -> None:
     sample = small(state)
     unused = range(sample.size * 8, len(sample.disk.content(FIRST)) * 8, 7)

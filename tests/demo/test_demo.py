@@ -20,6 +20,8 @@ from penstock.demo import log as demo
 from penstock.demo import writer
 from penstock.storage.verify import segment_paths
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = 4000
 
 

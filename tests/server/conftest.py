@@ -14,6 +14,13 @@ from tests.server.kit import BrokerProcess, Link, Start, TcpClient, WsClient, la
 Connect = Callable[..., Link]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A broker of its own takes a test more than a second."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and "start" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     found = child_environment(tmp_path_factory)

@@ -13,6 +13,8 @@ from tests.server.kit import BrokerProcess
 
 from penstock.protocol.blocks import Scratch
 
+pytestmark = pytest.mark.slow
+
 SEED = 20_261_116
 
 

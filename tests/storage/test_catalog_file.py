@@ -30,6 +30,8 @@ from penstock.storage.catalog import Catalog
 from penstock.storage.catalog_schema import META, Migration, statements, write_row
 from penstock.storage.topics import ProducerCheckpoint, ProducerMark, TopicSettings
 
+pytestmark = pytest.mark.slow
+
 ORDERS = TopicName.parse("/shop/orders")
 PAGE = 4096
 

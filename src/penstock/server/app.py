@@ -23,6 +23,7 @@ import uvloop
 from penstock.broker.broker import Broker
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest
+from penstock.protocol.blocks import rehearse
 from penstock.record import kernel_cache
 from penstock.server import logs, tcp, websocket
 from penstock.server.hub import Hub
@@ -61,6 +62,7 @@ class Ready:
 def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     """Run until told to stop; the signal that did it. Raises what keeps it from starting."""
     kernel_cache.load_all()
+    rehearse()
     with (
         Store.open(settings.data, create=True) as store,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from penstock import aio
     from penstock.client.blocking import Client, Serving, Subscription, connect
     from penstock.client.core import Message
+    from penstock.core import errors
 
-__all__ = ["Client", "Message", "Serving", "Subscription", "__version__", "connect"]
+__all__ = ["Client", "Message", "Serving", "Subscription", "__version__", "aio", "connect", "errors"]
 
 _HOMES = {
     "Client": "penstock.client.blocking",
@@ -19,7 +21,9 @@ _HOMES = {
     "Subscription": "penstock.client.blocking",
     "connect": "penstock.client.blocking",
     "aio": "penstock.aio",
+    "errors": "penstock.core.errors",
 }
+_MODULES = ("aio", "errors")
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +33,8 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     module = importlib.import_module(_HOMES[name])
-    return module if name == "aio" else getattr(module, name)
+    return module if name in _MODULES else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

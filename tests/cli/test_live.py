@@ -72,8 +72,22 @@ def test_json_and_payload_have_every_byte(here: Run, listen: Listen) -> None:
         here("publish", "Cli.Bytes", "é", "--version", "2.0.1")
         rows = [json.loads(line) for line in described.communicate(timeout=30)[0].splitlines()]
         assert plain.communicate(timeout=30)[0] == b"\xff\x00\n\xc3\xa9\n"
-    assert rows[0]["payload_hex"] == "ff00"
+    assert rows[0]["payload_base64"] == "/wA="
     assert (rows[1]["topic"], rows[1]["payload"], rows[1]["version"]) == ("Cli.Bytes", "é", "2.0.1")
+
+
+def test_an_error_among_lines_says_how_many_were_published_before_it(here: Run, listen: Listen) -> None:
+    with listen("cli.some", "--limit", "1500"):
+        failed = here("publish", "cli.some", "--lines", given=b"x\n" * 1500 + b"y" * 1_100_000 + b"\n")
+        failed.refused("PAYLOAD_TOO_LARGE", "1,500 lines before it published")
+
+
+def test_an_answer_that_is_no_text_is_printed_as_it_is(here: Run, start: Start) -> None:
+    with start("respond", "cli.raw", "-x", "cat", "--limit", "2") as process:
+        said(process.stderr, "serving")
+        assert here("request", "cli.raw", given=b"\xff\x00").raw == b"\xff\x00"
+        assert here("request", "cli.raw", given=b"text").raw == b"text\n"
+        assert process.wait(30) == 0
 
 
 def test_nobody_to_publish_to_is_an_error(here: Run) -> None:

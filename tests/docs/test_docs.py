@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 import typer
 from tests.cli.kit import child_environment
 
+import penstock
 from penstock.broker.replies import CLOSING, INITIALIZE, LOG
 from penstock.broker.system import TOPICS
 from penstock.cli.app import app
@@ -225,6 +227,36 @@ def test_the_client_of_the_readme_runs(
     (block,) = blocks(ROOT / "README.md", "python", below="A first look")
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out.splitlines() == ["{'order': 1}", "b'12.50'"]
+
+
+def test_the_chat_of_the_clients_page_runs(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    (block,) = blocks(DOCS / "clients.md", "python")
+    exec(compile(block, "clients.md", "exec"), {})
+    assert capsys.readouterr().out == "chat.room hello\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
+def test_the_certificates_of_the_settings_page_work(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (recipe,) = blocks(DOCS / "settings.md", "sh")
+    *making, _serve, _ping = recipe.splitlines()
+    done = subprocess.run(["sh", "-ec", "\n".join(making)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    files = [
+        f"--tls-{name}={tmp_path / file}" for name, file in (("cert", "cert.pem"), ("key", "key.pem"), ("ca", "ca.pem"))
+    ]
+    with RunningBroker(*files, environment=child_environment(tmp_path_factory)) as running:
+        given = {"tls_ca": tmp_path / "ca.pem", "timeout": 5.0}
+        url = f"tls://localhost:{running.tcp_port}"
+        with penstock.connect(
+            url, tls_cert=tmp_path / "client.pem", tls_key=tmp_path / "client.key", **given
+        ) as client:
+            assert client.ping() < 5
+        with pytest.raises(penstock.errors.ServiceUnavailable, match="does it ask for a certificate of ours"):
+            penstock.connect(url, **given)
 
 
 def test_the_python_of_the_readme_runs(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -51,6 +52,8 @@ def _stdin() -> BinaryIO:
 def _payload(given: str | None) -> bytes:
     """The argument, or all of standard input."""
     if given is None or given == "-":
+        if sys.stdin is not None and sys.stdin.isatty():
+            sys.stderr.write("the payload, and Ctrl-D at its end:\n")
         return next(whole(_stdin(), _ROOM))[0]
     return os.fsencode(given)
 
@@ -68,7 +71,8 @@ def publish(
 ) -> None:
     """Publish a message to whoever is subscribed now.
 
-    Done when the broker has passed it on; an error if nobody would have received it.
+    Done when the broker has passed it on; an error if nobody would have received it. With --lines the first such error
+    ends it, and says how many lines were published before.
 
     Examples:
 
@@ -80,8 +84,7 @@ def publish(
         raise InvalidRequest("--lines reads the messages from standard input: leave out the payload")
     with _connect(url, tls_ca, tls_cert, tls_key, reconnect=False) as client:
         if lines:
-            parts = groups(_stdin(), _ROOM, count_max=_LINES_AT_ONCE)
-            count = sum(client.publish_many(topic, part, version=version) for part in parts)
+            count = _publish_lines(client, topic, version)
         else:
             client.publish(topic, _payload(payload), version=version)
             count = 1
@@ -89,6 +92,18 @@ def publish(
         print_json({"topic": topic, "published": count})
     else:
         typer.echo(f"{many(count, 'message')} published to {topic}")
+
+
+def _publish_lines(client: Client, topic: str, version: str) -> int:
+    """How many. An error says how many before it were published."""
+    count = 0
+    try:
+        for part in groups(_stdin(), _ROOM, count_max=_LINES_AT_ONCE):
+            count += client.publish_many(topic, part, version=version)
+    except PenstockError as error:
+        done = count + int(str(error.details.pop("confirmed", 0)))
+        raise type(error)(f"{error.message}; {many(done, 'line')} before it published", published=done) from None
+    return count
 
 
 def subscribe(
@@ -137,9 +152,13 @@ def _print(message: Message, *, payload: bool, json: bool) -> None:
 
 
 def _described(message: Message) -> dict[str, object]:
-    text = text_or_none(message.payload)
-    body = {"payload": text} if text is not None else {"payload_hex": message.payload.hex()}
-    return {"topic": message.topic, "version": message.version, "id": message.id, **body}
+    return {"topic": message.topic, "version": message.version, "id": message.id, **_body(message.payload)}
+
+
+def _body(payload: bytes) -> dict[str, str]:
+    """As text where it is text."""
+    text = text_or_none(payload)
+    return {"payload": text} if text is not None else {"payload_base64": b64encode(payload).decode()}
 
 
 def request(
@@ -165,12 +184,11 @@ def request(
     with _connect(url, tls_ca, tls_cert, tls_key, reconnect=False) as client:
         answer = client.request(topic, _payload(payload), version=version, timeout=seconds)
     if json:
-        text = text_or_none(answer)
-        print_json({"topic": topic, **({"payload": text} if text is not None else {"payload_hex": answer.hex()})})
+        print_json({"topic": topic, **_body(answer)})
         return
     sys.stdout.flush()
     sys.stdout.buffer.write(answer)
-    if not answer.endswith(b"\n"):
+    if text_or_none(answer) is not None and not answer.endswith(b"\n"):
         sys.stdout.buffer.write(b"\n")
 
 

@@ -16,6 +16,7 @@ from penstock.cli.output import print_json
 
 if TYPE_CHECKING:
     from penstock.server.app import Ready
+    from penstock.server.settings import Settings
 
 Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 for any free one, or 'off'.")]
 
@@ -59,6 +60,10 @@ def serve(
 
     `penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --tls-ca clients.pem`
     """
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)  # of one that was killed: before anything else, since others wait for it
+    if sys.stderr.isatty():
+        sys.stderr.write("penstock: starting ...\n")
     from penstock.server import logs, settings
     from penstock.server.app import serve as run
 
@@ -82,19 +87,23 @@ def serve(
     def ready(found: Ready) -> None:
         if ready_file is not None:
             found.write(ready_file)
-        _announce(found, chosen.host, json=json)
+        _announce(found, chosen, json=json)
 
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)  # of one that was killed
-    caught = run(chosen, ready=ready)
+    try:
+        caught = run(chosen, ready=ready)
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
     raise typer.Exit(EXIT_INTERRUPTED if caught == signal.SIGINT else EXIT_OK)
 
 
-def _announce(found: Ready, host: str, *, json: bool) -> None:
+def _announce(found: Ready, chosen: Settings, *, json: bool) -> None:
     if json:
         print_json({name: getattr(found, name) for name in found.__slots__})
     else:
-        ports = (("TCP", "tcp", found.tcp_port), ("WebSocket", "ws", found.ws_port))
+        host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
+        schemes = ("tcp", "ws") if chosen.tls is None else ("tls", "wss")
+        ports = zip(("TCP", "WebSocket"), schemes, (found.tcp_port, found.ws_port), strict=True)
         shown = [f"{name} {scheme}://{host}:{port}" for name, scheme, port in ports if port is not None]
         typer.echo(f"penstock is ready: {', '.join(shown)}, data in {found.data}")
     sys.stdout.flush()

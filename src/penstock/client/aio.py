@@ -11,10 +11,20 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 from penstock.client.connection import Connection
-from penstock.client.core import Asked, Core, Delivered, Event, Message, Payload, Wanted
+from penstock.client.core import (
+    PAYLOAD_BYTES_MAX,
+    Asked,
+    Core,
+    Delivered,
+    Event,
+    Message,
+    Payload,
+    Wanted,
+    milliseconds,
+)
 from penstock.client.urls import Address, parse_url, tls_context
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.names import TopicPattern
@@ -38,6 +48,7 @@ def connect(
     description: str = "",
     timeout: float = 10.0,
     reconnect: bool = True,
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX,
     tls: ssl.SSLContext | None = None,
     tls_ca: Path | str | None = None,
     tls_cert: Path | str | None = None,
@@ -46,7 +57,8 @@ def connect(
     """A client of the broker at `url` (`tcp://host:port`, `tls://host:port`). Use it with `async with`, or `await` it.
 
     `name` registers it as a service. `timeout` bounds connecting, every call that is no request, and how long a call
-    waits for a connection that is being made again.
+    waits for a connection that is being made again. `payload_bytes_max` is what the broker takes: whoever sends it more
+    loses the connection.
     """
     address = parse_url(url)
     if not address.secure:
@@ -54,7 +66,8 @@ def connect(
     elif tls is None:
         tls = tls_context(tls_ca, tls_cert, tls_key)
     service = None if name is None else (name, description or name)
-    return AsyncClient(address, tls=tls, service=service, timeout=timeout, again=reconnect)
+    core = Core(payload_bytes_max)
+    return AsyncClient(address, core, tls=tls, service=service, timeout=timeout, again=reconnect)
 
 
 class Subscription:
@@ -105,6 +118,11 @@ class Subscription:
             self._has_room()
         return message
 
+    async def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None if the subscription is over. Raises `TimeoutError`."""
+        async with asyncio.timeout(timeout):
+            return await anext(self, None)
+
     async def close(self) -> None:
         if not self._closed:
             self.end(None)
@@ -115,6 +133,28 @@ class Subscription:
 
     async def __aexit__(self, *_exception: object) -> None:
         await self.close()
+
+
+_Closing = TypeVar("_Closing", bound="Subscription | Serving")
+
+
+class Pending(Generic[_Closing]):
+    """What comes when it is awaited, or what `async with` enters and closes again."""
+
+    def __init__(self, work: Coroutine[Any, Any, _Closing]) -> None:
+        self._work = work
+        self._come: _Closing | None = None
+
+    def __await__(self) -> Generator[Any, None, _Closing]:
+        return self._work.__await__()
+
+    async def __aenter__(self) -> _Closing:
+        self._come = await self
+        return self._come
+
+    async def __aexit__(self, *_exception: object) -> None:
+        if self._come is not None:
+            await self._come.close()
 
 
 class Serving:
@@ -139,13 +179,14 @@ class AsyncClient:
     def __init__(
         self,
         address: Address,
+        core: Core,
         *,
         tls: ssl.SSLContext | None,
         service: tuple[str, str] | None,
         timeout: float,
         again: bool,
     ) -> None:
-        self._core = Core()
+        self._core = core
         self._connection = Connection(
             address,
             self._core,
@@ -203,27 +244,35 @@ class AsyncClient:
         await self._connection.call(self._core.publish(topic, payload, version))
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
-        """Publish in order, many at a time; how many. At the first that fails no more are sent, and it is raised."""
+        """Publish in order, many at a time; how many.
+
+        At the first that fails no more are sent, and it is raised; its `details` say how many before it were
+        `confirmed`. Up to 511 after it may have been sent.
+        """
         window: deque[asyncio.Future[bytes]] = deque()
-        sent = 0
+        confirmed = 0
         try:
             for payload in payloads:
                 if len(window) >= _WINDOW:
                     await self._connection.answer(window.popleft())
+                    confirmed += 1
                 window.append(await self._connection.send(self._core.publish(topic, payload, version)))
-                sent += 1
             while window:
                 await self._connection.answer(window.popleft())
+                confirmed += 1
+        except PenstockError as error:
+            error.details["confirmed"] = confirmed
+            raise
         finally:
             for waiting in window:
                 waiting.cancel()
-        return sent
+        return confirmed
 
     async def request(
         self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
     ) -> bytes:
         """The answer of whoever serves the topic. Raises its error, `NoRouteFound`, or `Timeout`."""
-        timeout_ms = None if timeout is None else max(1, round(timeout * 1000))
+        timeout_ms = None if timeout is None else milliseconds(timeout)
         call = self._core.request(topic, payload, version, timeout_ms)
         return await self._connection.call(call, (timeout or self._connection.timeout) + _REQUEST_GRACE_SECONDS)
 
@@ -240,11 +289,14 @@ class AsyncClient:
 
     # subscriptions
 
-    async def subscribe(self, pattern: str, callback: Callback | None = None) -> Subscription:
-        """Live messages of a topic or a pattern (`+` one level, `#` the rest), from now on.
+    def subscribe(self, pattern: str, callback: Callback | None = None) -> Pending[Subscription]:
+        """Live messages of a topic or a pattern (`+` one level, `#` the rest), from now on. Await it, or `async with`.
 
         With a callback, it is called for each in turn; it may be a coroutine function. Without one, iterate.
         """
+        return Pending(self._subscribe(pattern, callback))
+
+    async def _subscribe(self, pattern: str, callback: Callback | None) -> Subscription:
         wanted = Wanted(TopicPattern.parse(pattern), "publish")
         subscription = Subscription(wanted.pattern, leave=self._unsubscribe, room=self._read_on)
         listening = self._subscriptions.setdefault(wanted.pattern, [])
@@ -255,8 +307,14 @@ class AsyncClient:
             self._spawn(self._call_back(subscription, callback))
         return subscription
 
-    async def respond(self, pattern: str, handler: Handler, *, priority: int = 0) -> Serving:
-        """Serve a topic: what the handler returns is the answer, what it raises is the error."""
+    def respond(self, pattern: str, handler: Handler, *, priority: int = 0) -> Pending[Serving]:
+        """Serve a topic: what the handler returns is the answer. Await it, or `async with`.
+
+        An error of Penstock's that it raises is the answer too; of any other only the kind is told.
+        """
+        return Pending(self._respond_to(pattern, handler, priority))
+
+    async def _respond_to(self, pattern: str, handler: Handler, priority: int) -> Serving:
         wanted = Wanted(TopicPattern.parse(pattern), "request", priority)
         if wanted.pattern in self._handlers:
             raise InvalidRequest(f"{pattern} is served already by this client")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from penstock.client import aio
-from penstock.client.core import Message, Payload
+from penstock.client.core import PAYLOAD_BYTES_MAX, Message, Payload
+from penstock.core.errors import ServiceUnavailable
 
 _T = TypeVar("_T")
 
@@ -26,6 +28,9 @@ class _Loop:
 
     def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
         """Its result. Ctrl-C, and a timeout, cancel it."""
+        if self._loop.is_closed():
+            work.close()
+            raise ServiceUnavailable("the client is closed")
         future: Future[_T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)
@@ -48,6 +53,7 @@ def connect(
     description: str = "",
     timeout: float = 10.0,
     reconnect: bool = True,
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX,
     tls: ssl.SSLContext | None = None,
     tls_ca: Path | str | None = None,
     tls_cert: Path | str | None = None,
@@ -63,6 +69,7 @@ def connect(
             description=description,
             timeout=timeout,
             reconnect=reconnect,
+            payload_bytes_max=payload_bytes_max,
             tls=tls,
             tls_ca=tls_ca,
             tls_cert=tls_cert,
@@ -84,7 +91,8 @@ class _Held:
         self._inner = inner
 
     def close(self) -> None:
-        self._loop.run(self._inner.close())
+        with suppress(ServiceUnavailable):  # the client is closed: so is this
+            self._loop.run(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -111,12 +119,7 @@ class Subscription(_Held):
 
     def get(self, timeout: float | None = None) -> Message | None:
         """The next message; None if the subscription is over. Raises `TimeoutError`."""
-
-        async def take() -> Message | None:
-            async with asyncio.timeout(timeout):
-                return await anext(self._inner, None)
-
-        return self._loop.run(take())
+        return self._loop.run(self._inner.get(timeout))
 
     def __iter__(self) -> Iterator[Message]:
         while (message := self.get()) is not None:
@@ -173,11 +176,16 @@ class Client:
     def subscribe(self, pattern: str, callback: Callable[[Message], object] | None = None) -> Subscription:
         """Live messages of a topic or a pattern, from now on. A callback is called in the client's own thread."""
         called = None if callback is None else _in_thread(callback)
-        return Subscription(self._loop, self._loop.run(self._inner.subscribe(pattern, called)))
+        return Subscription(self._loop, self._loop.run(_awaited(self._inner.subscribe(pattern, called))))
 
     def respond(self, pattern: str, handler: Callable[[Message], Payload], *, priority: int = 0) -> Serving:
         """Serve a topic, each request in a thread: what the handler returns is the answer."""
-        return Serving(self._loop, self._loop.run(self._inner.respond(pattern, _in_thread(handler), priority=priority)))
+        pending = self._inner.respond(pattern, _in_thread(handler), priority=priority)
+        return Serving(self._loop, self._loop.run(_awaited(pending)))
+
+
+async def _awaited(pending: Awaitable[_T]) -> _T:
+    return await pending
 
 
 def _in_thread(function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:

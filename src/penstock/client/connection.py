@@ -152,7 +152,7 @@ class Connection:
         waiting = self._calls.pop(request_id, None)
         if waiting is None or waiting.done():
             if error is not None:
-                _LOG.warning("the broker refused something: %s", error.message)
+                _LOG.warning("the broker refused what nobody waits for: %s", error.message)
         elif error is None:
             waiting.set_result(payload)
         else:
@@ -206,7 +206,7 @@ class Connection:
                 continue
             if await self._restore(link):
                 self._use(link)
-                _LOG.info("connected to %s again", self._address)
+                _LOG.warning("connected to %s again", self._address)
                 return link
 
     async def _restore(self, link: Link) -> bool:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, from_dict
+from penstock.core.limits import BLOCK_BYTES_CEILING, WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, check_payload, encode, framed
 from penstock.protocol.header import NOTHING_READ, header
 
-_TEXT_LIMITS: Final = FrameLimits(payload_bytes_max=64 * 1024 * 1024)
+_FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
 """What a broker may send us: as much as any broker can be set to take."""
+
+PAYLOAD_BYTES_MAX: Final = WireLimits().payload_bytes_max
+"""What a broker takes from us unless it was set otherwise."""
 
 _INITIALIZE: Final = "system.initialize"
 _HEARTBEAT: Final = "system.heartbeat"
@@ -112,14 +117,28 @@ class Call:
 
 
 def as_bytes(payload: Payload) -> bytes:
-    return payload.encode() if isinstance(payload, str) else bytes(payload)
+    """Text as UTF-8. Nothing else is turned into bytes behind the caller's back."""
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"a payload is bytes or str, not {type(payload).__name__}: json.dumps makes a str of most things")
+
+
+def milliseconds(timeout: float) -> int:
+    """A span of time that a request can have. Raises `InvalidRequest`."""
+    given: object = timeout
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+        raise InvalidRequest(f"a timeout is a number of seconds above 0, not {timeout!r}")
+    return max(1, round(timeout * 1000))
 
 
 class Core:
     """One connection after another. Subscriptions outlive them; what was asked on one is not answered on the next."""
 
-    def __init__(self) -> None:
-        self._reader = FrameReader(_TEXT_LIMITS)
+    def __init__(self, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
+        self._limits = FrameLimits(payload_bytes_max=payload_bytes_max)
+        self._reader = FrameReader(_FROM_BROKER)
         self._wanted: dict[tuple[str, TopicPattern], Wanted] = {}
         self._known: dict[str, tuple[TopicPattern, ...]] = {}
         self._service: tuple[str, str] | None = None
@@ -127,7 +146,8 @@ class Core:
     # calls
 
     def publish(self, topic: str, payload: Payload, version: str = "1.0.0") -> Call:
-        TopicName.parse(topic)
+        if isinstance(topic, str):
+            TopicName.parse(topic)
         return self._call(Action.PUBLISH, topic, as_bytes(payload), version)
 
     def request(self, topic: str, payload: Payload, version: str = "1.0.0", timeout_ms: int | None = None) -> Call:
@@ -152,7 +172,10 @@ class Core:
         return self._call(Action.REQUEST, _HEARTBEAT, b"{}")
 
     def respond(self, asked: Message, payload: Payload) -> bytes:
-        return framed(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), as_bytes(payload))
+        """Raises `PayloadTooLarge` if the broker would not take it."""
+        answer = as_bytes(payload)
+        check_payload(len(answer), self._limits)
+        return framed(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), answer)
 
     def respond_error(self, asked: Message, error: PenstockError, timestamp: str) -> bytes:
         return self.respond(asked, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
@@ -166,8 +189,10 @@ class Core:
     def _call(
         self, action: Action, topic: str, payload: bytes, version: str = "1.0.0", timeout_ms: int | None = None
     ) -> Call:
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
         request_id = str(uuid.uuid4())
-        check_payload(len(payload), _TEXT_LIMITS)
+        check_payload(len(payload), self._limits)
         try:
             made = header(action, topic, version, request_id, timeout_ms=timeout_ms)
         except MalformedMessage as error:
@@ -178,7 +203,7 @@ class Core:
 
     def connected(self) -> list[Call]:
         """A new connection: what makes it like the last one. Each call must succeed."""
-        self._reader = FrameReader(_TEXT_LIMITS)
+        self._reader = FrameReader(_FROM_BROKER)
         calls = [] if self._service is None else [self.register(*self._service)]
         return [*calls, *(self._subscribing(wanted) for wanted in self._wanted.values())]
 

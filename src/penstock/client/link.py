@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from typing import Final
@@ -95,6 +96,15 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
 
+def _tls_reason(error: ssl.SSLError) -> str:
+    """In words, without the places in OpenSSL's sources."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); name its authority (tls_ca)"
+    if error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS; use tcp://"
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
 async def open_link(
     address: Address, tls: ssl.SSLContext | None, core: Core, handle: Callable[[Event], None], timeout: float
 ) -> Link:
@@ -107,10 +117,19 @@ async def open_link(
             await link.greeted
     except TimeoutError:
         link.abort()
-        raise Timeout(f"no broker answered at {address} within {timeout:g} s") from None
-    except (OSError, ssl.SSLError) as error:
+        hint = "" if address.secure else "; is it the port of another protocol, or one for TLS (tls://)?"
+        raise Timeout(f"no broker answered at {address} within {timeout:g} s{hint}") from None
+    except ssl.SSLError as error:
         link.abort()
-        raise ServiceUnavailable(f"no broker at {address}: {error.strerror or error}") from None
+        raise ServiceUnavailable(f"no TLS with {address}: {_tls_reason(error)}") from None
+    except OSError as error:
+        link.abort()
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ServiceUnavailable(f"no broker at {address}: {reason}") from None
+    except ServiceUnavailable as error:
+        link.abort()
+        hint = " before saying anything; does it ask for a certificate of ours?" if address.secure else ""
+        raise ServiceUnavailable(f"{error.message}{hint}", **error.details) from None
     except BaseException:
         link.abort()
         raise

@@ -41,6 +41,8 @@ def parse_url(url: str | None) -> Address:
 
 def tls_context(ca: Path | str | None, cert: Path | str | None, key: Path | str | None) -> ssl.SSLContext:
     """Trusts the machine's own authorities, or `ca` alone; shows `cert` where the broker asks for one."""
+    if (cert is None) != (key is None):
+        raise InvalidRequest("a certificate of ours needs both: tls_cert and tls_key")
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
         if cert is not None:

@@ -181,7 +181,7 @@ def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     """What a connection does wrong is its own affair; anything else that nobody caught is a defect."""
     error = context.get("exception")
     if error is None or isinstance(error, OSError | ssl.SSLError | TimeoutError | asyncio.CancelledError):
-        _LOG.debug("connection failed", extra={"error": str(error or context.get("message"))})
+        _LOG.info("connection failed", extra={"error": str(error or context.get("message"))})
     else:
         _LOG.error("a defect in the server", exc_info=error)
 

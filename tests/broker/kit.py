@@ -101,13 +101,15 @@ class Peer:
 
     def _post(self, data: bytes) -> None:
         broker, now_ms = self.world.broker, self.world.now_ms
-        self.world.apply(broker.receive(self.client, self._reader.receive_data(data), now_ms))
+        for effects in broker.receive(self.client, self._reader.receive_data(data), now_ms):
+            self.world.apply(effects)
 
     def send_one_by_one(self, *messages: bytes | str) -> list[str]:
         """The same through the reader that knows no runs."""
         self._one_by_one.receive_data(b"".join(map(framed, messages)))
         while (item := self._one_by_one.next_frame()) is not None:
-            self.world.apply(self.world.broker.receive(self.client, [item], self.world.now_ms))
+            for effects in self.world.broker.receive(self.client, [item], self.world.now_ms):
+                self.world.apply(effects)
         return self.take()
 
     def take(self) -> list[str]:

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from penstock.broker.requests import OpenRequest, OpenRequests
+from penstock.broker.requests import _UNWANTED_MAX, OpenRequest, OpenRequests
 from penstock.core.errors import InvalidRequestId, ServiceUnavailable
 from penstock.protocol.actions import Action
 from penstock.protocol.header import Header, header
@@ -27,7 +27,7 @@ def is_empty(requests: OpenRequests) -> bool:
 
 
 class Requests(RuleBasedStateMachine):
-    """The model is a dictionary: id -> (requester or nobody, server, deadline)."""
+    """The model is a dictionary: id -> (requester, server, deadline, header); and one of answers nobody waits for."""
 
     ids = Bundle("ids")
 
@@ -35,6 +35,7 @@ class Requests(RuleBasedStateMachine):
         super().__init__()
         self.requests = OpenRequests(LIMIT)
         self.model: dict[str, tuple[str, str, int, Header]] = {}
+        self.unwanted: dict[str, str] = {}
         self.now_ms = 0
         self.count = 0
 
@@ -46,7 +47,10 @@ class Requests(RuleBasedStateMachine):
         # Counting down: the order of ids is not the order of time.
         request = made(2**20 - self.count, requester=requester, server=server, deadline_ms=self.now_ms + timeout_ms)
         request = OpenRequest(request.id, requester, server, head, request.deadline_ms)
-        if len(self.model) < LIMIT:
+        if head.request_id is None:
+            self.requests.add(request)
+            self.unwanted[request.id] = server
+        elif len(self.model) < LIMIT:
             self.requests.add(request)
             self.model[request.id] = (requester, server, request.deadline_ms, head)
         else:
@@ -59,6 +63,10 @@ class Requests(RuleBasedStateMachine):
     def answer(self, request_id: str, server: str, upper: bool) -> None:
         """Right, second, late, foreign or refused: the model knows which."""
         spelled = request_id.upper() if upper else request_id
+        if self.unwanted.get(request_id) == server:
+            assert self.requests.answer(spelled, server) is None
+            del self.unwanted[request_id]
+            return
         expected = self.model.get(request_id)
         if expected is None or expected[1] != server:
             with pytest.raises(InvalidRequestId, match=spelled):
@@ -97,13 +105,11 @@ class Requests(RuleBasedStateMachine):
     @rule(requester=peers)
     def requester_leaves(self, requester: str) -> None:
         self.requests.requester_gone(requester)
-        for key, (who, server, deadline_ms, head) in self.model.items():
-            if who == requester:
-                self.model[key] = ("", server, deadline_ms, Header(head.head))
+        for key in [key for key, (who, *_) in self.model.items() if who == requester]:
+            self.unwanted[key] = self.model.pop(key)[1]
 
-    def same(self, found: OpenRequest, request_id: str, expected: tuple[str, str, int, Header]) -> None:
+    def same(self, found: OpenRequest | None, request_id: str, expected: tuple[str, str, int, Header]) -> None:
         assert found == OpenRequest(request_id, *expected[:2], expected[3], expected[2])
-        assert found.wants_answer == (bool(expected[0]) and expected[3].request_id is not None)
 
     @invariant()
     def counts_agree(self) -> None:
@@ -147,9 +153,29 @@ def test_a_requester_may_be_its_own_server() -> None:
     requests = OpenRequests(3)
     requests.add(made(1, requester="ann", server="ann"))
     requests.requester_gone("ann")
-    (lost,) = requests.server_gone("ann")
-    assert not lost.wants_answer
+    assert requests.server_gone("ann") == []
     assert is_empty(requests)
+
+
+def test_one_requester_and_one_server_leave_room_for_others() -> None:
+    requests = OpenRequests(100)
+    for number in range(90):
+        requests.add(made(number))
+    with pytest.raises(ServiceUnavailable, match="requests of this connection"):
+        requests.add(made(90, server="cat"))
+    with pytest.raises(ServiceUnavailable, match="requests to this service"):
+        requests.add(made(90, requester="cat"))
+    requests.add(made(90, requester="cat", server="dan"))
+
+
+def test_answers_that_nobody_waits_for_are_known_only_so_many_at_a_time() -> None:
+    requests = OpenRequests(1)
+    for number in range(_UNWANTED_MAX + 1):
+        each = made(number)
+        requests.add(OpenRequest(each.id, "ann", "bob", NO_ID, 1000))
+    assert requests.answer(made(1).id, "bob") is None
+    with pytest.raises(InvalidRequestId):
+        requests.answer(made(0).id, "bob")
 
 
 def test_an_answer_without_an_id_answers_nothing() -> None:

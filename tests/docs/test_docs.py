@@ -245,18 +245,14 @@ def test_the_certificates_of_the_settings_page_work(tmp_path: Path, tmp_path_fac
     *making, _serve, _ping = recipe.splitlines()
     done = subprocess.run(["sh", "-ec", "\n".join(making)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    files = [
-        f"--tls-{name}={tmp_path / file}" for name, file in (("cert", "cert.pem"), ("key", "key.pem"), ("ca", "ca.pem"))
-    ]
+    files = [f"--tls-{name}={tmp_path / name}.pem" for name in ("cert", "key", "ca")]
+    ca, cert, key = (tmp_path / name for name in ("ca.pem", "client.pem", "client.key"))
     with RunningBroker(*files, environment=child_environment(tmp_path_factory)) as running:
-        given = {"tls_ca": tmp_path / "ca.pem", "timeout": 5.0}
         url = f"tls://localhost:{running.tcp_port}"
-        with penstock.connect(
-            url, tls_cert=tmp_path / "client.pem", tls_key=tmp_path / "client.key", **given
-        ) as client:
+        with penstock.connect(url, tls_ca=ca, tls_cert=cert, tls_key=key) as client:
             assert client.ping() < 5
         with pytest.raises(penstock.errors.ServiceUnavailable, match="does it ask for a certificate of ours"):
-            penstock.connect(url, **given)
+            penstock.connect(url, tls_ca=ca)
 
 
 def test_the_python_of_the_readme_runs(

@@ -7,7 +7,7 @@ that only goes forward; the time of day, for people, comes from a `Clock`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ from penstock.core.names import TopicPattern
 from penstock.protocol.actions import VERBS, Action
 from penstock.protocol.blocks import Batch
 from penstock.protocol.frames import Frame, Rejected
-from penstock.protocol.header import NOTHING_READ, Head
+from penstock.protocol.header import NOTHING_READ, Head, Header
 
 _LOG: Final = logging.getLogger(__name__)
 _SECOND_MS: Final = 1000
@@ -120,8 +120,6 @@ class Broker:
 
     def _failed(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
-        if not lost.wants_answer:
-            return []
         return [self._answer(lost.requester, lost.header.head, lost.header.request_id, self._error(error))]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
@@ -135,7 +133,7 @@ class Broker:
     @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
-        return self._requests.wanted == 0
+        return len(self._requests) == 0
 
     def abandon(self, now_ms: int) -> list[Effect]:
         """There is no more time: whoever still waits for an answer is told that none will come."""
@@ -145,14 +143,12 @@ class Broker:
 
     # what comes in
 
-    def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> list[Effect]:
-        """Messages of one client, in order."""
-        self._now_ms = now_ms
-        effects: list[Effect] = []
+    def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> Iterator[list[Effect]]:
+        """Messages of one client, in order; what each of them brings about, as soon as it is known."""
         for item in items:
+            self._now_ms = now_ms
             client.heard_ms, client.asked = now_ms, False
-            effects += self._handle(client, item)
-        return effects
+            yield self._handle(client, item)
 
     def _handle(self, client: Client, item: Batch | Frame | Rejected) -> list[Effect]:
         match item:
@@ -198,8 +194,14 @@ class Broker:
                 raise self._rates.exceeded()
             return self._act(client, frame)
         except PenstockError as error:
-            self._count_error(header.action)
-            return [self._answer(client.id, header.head, header.request_id, self._failure(client, error))]
+            return self._failed_frame(client, header, error)
+        except Exception:
+            _LOG.exception("a defect in the broker", extra={"client": client.id, "topic": header.topic})
+            return self._failed_frame(client, header, PenstockError("The broker failed on this message"))
+
+    def _failed_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
+        self._count_error(header.action)
+        return [self._answer(client.id, header.head, header.request_id, self._failure(client, error))]
 
     def _act(self, client: Client, frame: Frame) -> list[Effect]:
         match frame.header.action:
@@ -305,7 +307,7 @@ class Broker:
 
     def _response(self, client: Client, frame: Frame) -> list[Effect]:
         answered = self._requests.answer(frame.header.request_id, client.id)
-        if not answered.wants_answer:
+        if answered is None:
             return []
         return [self._answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)]
 

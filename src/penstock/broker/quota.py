@@ -45,6 +45,7 @@ class Rates:
         self._connection = connection
         self._topic = topic
         self._topics: dict[TopicName, Bucket] = {}
+        self._swept_ms = -1000
 
     def for_connection(self, now_ms: int) -> Bucket | None:
         """A new connection's own."""
@@ -71,7 +72,8 @@ class Rates:
     def _bucket(self, topic: TopicName, rate: int, now_ms: int) -> Bucket:
         bucket = self._topics.get(topic)
         if bucket is None:
-            if len(self._topics) >= _TOPICS_MAX:
+            if len(self._topics) >= _TOPICS_MAX - 1 and now_ms - self._swept_ms >= 1000:
+                self._swept_ms = now_ms
                 self._topics = {key: each for key, each in self._topics.items() if not each.is_full(now_ms)}
             if len(self._topics) >= _TOPICS_MAX - 1:
                 topic = _ALL_OTHERS

@@ -41,7 +41,10 @@ def quoted(value: Any) -> Any:
     """A value of the sender's, short enough to be sent back."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    try:
+        text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    except (RecursionError, ValueError):  # nested too deeply to be written, although it could be read
+        return "..."
     if len(text) > QUOTED_CHARS_MAX:
         return f"{text[:QUOTED_CHARS_MAX]}..."
     return value

@@ -5,9 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.core.errors import InvalidRequestId, ServiceUnavailable
 from penstock.protocol.header import Header
+
+_UNWANTED_MAX: Final = 10_000  # answers that nobody waits for, known so that their servers are not blamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,44 +25,54 @@ class OpenRequest:
 
     deadline_ms: int
 
-    @property
-    def wants_answer(self) -> bool:
-        return self.header.request_id is not None
-
 
 class OpenRequests:
-    """At most `limit` of them. Nothing that was accepted is dropped to make room."""
+    """At most `limit`; a tenth is kept from any one requester or server. Nothing accepted is dropped to make room."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._share = limit - limit // 10
         self._open: dict[str, OpenRequest] = {}
         self._deadlines: list[tuple[int, str]] = []
         self._of_requester: dict[str, set[str]] = {}
         self._of_server: dict[str, set[str]] = {}
-        self.wanted = 0
-        """How many of them somebody waits for."""
+        self._unwanted: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, request: OpenRequest) -> None:
         """Raises `ServiceUnavailable` if too many are open."""
-        if len(self._open) >= self._limit:
-            raise ServiceUnavailable(
-                f"Too many requests are waiting for an answer: at most {self._limit}; try again later",
-                requests_open_max=self._limit,
-            )
+        if request.header.request_id is None:
+            self._forget(request)
+            return
+        for what, count, most in (
+            ("requests", len(self._open), self._limit),
+            ("requests of this connection", len(self._of_requester.get(request.requester, ())), self._share),
+            ("requests to this service", len(self._of_server.get(request.server, ())), self._share),
+        ):
+            if count >= most:
+                raise ServiceUnavailable(
+                    f"Too many {what} are waiting for an answer: at most {most}; try again later",
+                    requests_open_max=self._limit,
+                )
         self._open[request.id] = request
-        self.wanted += request.wants_answer
         self._of_requester.setdefault(request.requester, set()).add(request.id)
         self._of_server.setdefault(request.server, set()).add(request.id)
         heapq.heappush(self._deadlines, (request.deadline_ms, request.id))
 
-    def answer(self, request_id: str | None, server: str) -> OpenRequest:
-        """The request this answers, now closed. Raises `InvalidRequestId` for a late, second or foreign answer."""
+    def answer(self, request_id: str | None, server: str) -> OpenRequest | None:
+        """The request this answers, now closed; None if nobody waits for it.
+
+        Raises `InvalidRequestId` for a late, second or foreign answer.
+        """
         if request_id is None:
             raise InvalidRequestId("Received response message without requestId.")
-        request = self._open.get(request_id.lower())
+        key = request_id.lower()
+        if self._unwanted.get(key) == server:
+            del self._unwanted[key]
+            return None
+        request = self._open.get(key)
         if request is None or request.server != server:
             raise InvalidRequestId(f"No matching request found for requestId: {request_id}")
         self._close(request)
@@ -80,29 +93,30 @@ class OpenRequests:
 
     def all_gone(self) -> list[OpenRequest]:
         """Every one of them, now closed."""
-        lost = list(self._open.values())
-        for request in lost:
-            self._close(request)
-        return lost
+        return self._closed(list(self._open))
 
     def server_gone(self, server: str) -> list[OpenRequest]:
         """All that this server would have answered, now closed."""
-        lost = [self._open[each] for each in sorted(self._of_server.get(server, ()))]
-        for request in lost:
-            self._close(request)
-        return lost
+        return self._closed(sorted(self._of_server.get(server, ())))
 
     def requester_gone(self, requester: str) -> None:
         """Nobody waits any more. Their servers may still answer, and are not to blame: the answer is dropped."""
-        for each in self._of_requester.pop(requester, set()):
-            request = self._open[each]
-            self.wanted -= request.wants_answer
-            unwanted = Header(request.header.head)
-            self._open[each] = OpenRequest(request.id, "", request.server, unwanted, request.deadline_ms)
+        for request in self._closed(list(self._of_requester.get(requester, ()))):
+            self._forget(request)
+
+    def _closed(self, ids: list[str]) -> list[OpenRequest]:
+        requests = [self._open[each] for each in ids]
+        for request in requests:
+            self._close(request)
+        return requests
+
+    def _forget(self, request: OpenRequest) -> None:
+        if len(self._unwanted) >= _UNWANTED_MAX:
+            del self._unwanted[next(iter(self._unwanted))]
+        self._unwanted[request.id] = request.server
 
     def _close(self, request: OpenRequest) -> None:
         del self._open[request.id]
-        self.wanted -= request.wants_answer
         _discard(self._of_requester, request.requester, request.id)
         _discard(self._of_server, request.server, request.id)
         # Closed ones stay among the deadlines until theirs comes, or until most are closed.

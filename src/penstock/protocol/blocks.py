@@ -108,8 +108,8 @@ def _totals(rows: Any, heads: int) -> Totals:
 class BlockReader:
     """Bytes in any pieces in; batches, frames and rejections out, in order.
 
-    `FrameReader` for many messages at a time. Take all that `receive_data` gives before you call it again: what it
-    yields is valid until it is asked for more.
+    `FrameReader` for many messages at a time. Take all that `receive_data` gives before you call it again. A batch is
+    valid until it is asked for more, here or of another reader with the same scratch.
     """
 
     __slots__ = ("_failed", "_limits", "_need", "_rest", "_scratch")
@@ -160,7 +160,8 @@ class BlockReader:
     def _stretches(
         self, whole: bytes, data: Any, rows: Any, heads: list[Head | None]
     ) -> Iterator[Batch | Frame | Rejected]:
-        """Published messages together, all others one by one, in order."""
+        """Published messages together, all others one by one, in order. It may take a while, and others split then."""
+        rows = rows.copy()
         published = np.array([head is not None and head.action is Action.PUBLISH for head in heads] or [False])
         together = published[rows[:, at.HEAD]] & (rows[:, at.KIND] != at.OTHER)
         edges = [0, *(np.flatnonzero(np.diff(together)) + 1).tolist(), len(rows)]

@@ -187,9 +187,9 @@ def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
 
 
 def allow_files(wanted: int) -> None:
-    """As many open files as connections need, if the machine allows."""
+    """As many open files as the machine allows: connections that are only beginning need them too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = max(wanted, soft) if hard == resource.RLIM_INFINITY else hard
     if soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if most < wanted:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from penstock.broker.broker import Broker
@@ -18,6 +19,9 @@ from penstock.protocol.frames import FrameLimits
 from penstock.server.stream import Stream
 
 _LOG: Final = logging.getLogger(__name__)
+_SLICE_SECONDS: Final = 0.01
+"""For the messages of one connection at a time, so that a read full of slow ones makes nobody wait."""
+_GOODBYE_SECONDS: Final = 0.05  # for the last of it to be read, before connections are cut
 _LAST_WORD_SECONDS: Final = 1.0
 """For the reason to reach a client that is too slow, or has stopped reading; then the connection is cut."""
 
@@ -39,6 +43,7 @@ class Session:
         "timer",
         "waiters",
         "waits_for",
+        "work",
     )
 
     def __init__(self, hub: Hub, stream: Stream, client: Client) -> None:
@@ -46,6 +51,9 @@ class Session:
         self.stream = stream
         self.client = client
         self.reader = BlockReader(hub.frame_limits, hub.scratch)
+        self.work: deque[Iterator[list[Effect]]] = deque()
+        """What it sent and has not been handled yet."""
+
         self.ending = False
         self.behind = False
         """More is queued than should be; whoever sends to it waits a little."""
@@ -155,14 +163,42 @@ class Hub:
 
     def received(self, session: Session, data: bytes) -> None:
         items = session.reader.receive_data(data)
+        session.work.append(self.broker.receive(session.client, items, self.now_ms()))
+        if len(session.work) == 1:
+            self._work(session)
+
+    def _work(self, session: Session) -> None:
+        """Handle what it sent, for a little while; then it is the turn of others."""
+        until = time.monotonic() + _SLICE_SECONDS
+        slow: list[Session] = []
         try:
-            effects = self.broker.receive(session.client, items, self.now_ms())
+            while session.work and not session.ending:
+                effects = next(session.work[0], None)
+                if effects is None:
+                    session.work.popleft()
+                    continue
+                slow += self.apply(effects)
+                if time.monotonic() > until:
+                    break
         except Exception:
             _LOG.exception("a defect in the broker", extra={"client": session.client.id})
             self._end_saying(session, PenstockError("The broker failed on this message; closing the connection"))
+        if session.ending:
+            session.work.clear()
             return
-        if effects:
-            self._wait_for_slow(session, self.apply(effects))
+        if session.work:
+            self._loop.call_soon(self._work, session)
+        if slow:
+            self._wait_for_slow(session, slow)
+        self._read_or_not(session)
+
+    def _read_or_not(self, session: Session) -> None:
+        """Nothing more is read from whoever has sent enough for now, or sends to those who are behind."""
+        if not session.ending:
+            if session.work or session.waits_for:
+                session.stream.pause_reading()
+            else:
+                session.stream.resume_reading()
 
     def apply(self, effects: list[Effect]) -> list[Session]:
         """Do what the broker wants; those that now have too much queued."""
@@ -204,7 +240,6 @@ class Hub:
         blocking = {session for session in slow if session.worth_waiting_for(now_ms)}
         if not blocking or publisher.ending:
             return
-        publisher.stream.pause_reading()
         publisher.waits_for = publisher.waits_for | blocking
         for session in blocking:
             session.waiters = session.waiters | {publisher}
@@ -233,8 +268,7 @@ class Hub:
         for session in publisher.waits_for:
             session.waiters = session.waiters - {publisher}
         publisher.waits_for = _NOBODY
-        if not publisher.ending:
-            publisher.stream.resume_reading()
+        self._read_or_not(publisher)
 
     # time
 
@@ -273,5 +307,6 @@ class Hub:
             session.stream.close(stopping)
         while time.monotonic() < until and any(stream.queued_bytes() for stream in streams):
             await asyncio.sleep(0.01)
+        await asyncio.sleep(_GOODBYE_SECONDS)
         for stream in streams:
             stream.abort()

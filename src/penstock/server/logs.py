@@ -25,7 +25,10 @@ class _TapHandler(logging.Handler):
         self._tap = tap
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tap(_NAMES.get(record.levelno, "info"), record.getMessage(), facts(record))
+        try:
+            self._tap(_NAMES.get(record.levelno, "info"), record.getMessage(), facts(record))
+        except Exception:
+            self.handleError(record)
 
 
 def facts(record: logging.LogRecord) -> dict[str, Any]:

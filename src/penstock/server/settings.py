@@ -21,6 +21,7 @@ from penstock.server.tls import TlsFiles
 ENVIRONMENT: Final = "PENSTOCK_"
 _OTHER_VARIABLES: Final = frozenset({"PENSTOCK_KERNEL_CACHE", "PENSTOCK_URL", "PENSTOCK_CONFIG"})
 _OFF: Final = "off"
+_KUBERNETES: Final = re.compile("PENSTOCK_(PORT$|PORT_|SERVICE_)")  # what it sets for a service called penstock
 _WHOLE: Final = re.compile("[0-9]{1,15}")
 
 
@@ -231,7 +232,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for variable, value in environment.items():
-        if not variable.startswith(ENVIRONMENT) or variable in _OTHER_VARIABLES:
+        if not variable.startswith(ENVIRONMENT) or variable in _OTHER_VARIABLES or _KUBERNETES.match(variable):
             continue
         if variable not in _BY_VARIABLE:
             raise _unknown(variable, variable, _BY_VARIABLE)

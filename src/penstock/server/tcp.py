@@ -67,7 +67,13 @@ class TcpStream(asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self, reason: PenstockError) -> None:  # noqa: ARG002 - the last frame has said it
-        if self._transport is not None:
+        """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.resume_reading()
+            self._transport.write_eof()
+        else:
             self._transport.close()
 
     def abort(self) -> None:

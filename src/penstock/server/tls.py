@@ -41,8 +41,9 @@ class Tls:
     def _made(self) -> ssl.SSLContext:
         files = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_TICKET  # who comes back is asked again
+        # Who comes back is asked again. TLS 1.2 has ways to resume a session that cannot be turned off here.
+        context.minimum_version = ssl.TLSVersion.TLSv1_2 if files.ca is None else ssl.TLSVersion.TLSv1_3
+        context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         try:
             context.load_cert_chain(files.cert, files.key)

@@ -32,6 +32,10 @@ def play(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 60))
 
 
+async def gone(client: penstock.aio.AsyncClient) -> None:
+    await until(lambda: not client.connected)
+
+
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not true():
@@ -187,26 +191,211 @@ def test_a_reader_that_is_slow_is_waited_for_and_loses_nothing(
     play(story())
 
 
-def test_a_client_that_waits_for_what_it_does_not_read_is_told_so(
+def test_answers_are_read_however_full_a_subscription_is_and_whoever_does_not_keep_up_is_told(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aio, "_WAITING_MAX", 10)
 
     async def story() -> None:
-        async with penstock.aio.connect(broker.url, timeout=0.5) as client:
+        async with penstock.aio.connect(broker.url) as client:
             waiting = await client.subscribe("aio.full")
-            with pytest.raises(Timeout, match="a subscription of this client is full"):
-                await client.publish_many("aio.full", [b""] * 1000)
-            heard: list[Message] = []
-
-            async def take() -> None:
-                heard.extend([message async for message in waiting])
-
-            taking = asyncio.create_task(take())
+            for _ in range(30):
+                await client.publish("aio.full", b"")
+            assert [(await anext(waiting)).payload for _ in range(30)] == [b""] * 30
+            await client.publish_many("aio.full", [b""] * 100)
+            heard = [await anext(waiting) for _ in range(40)]
+            with pytest.raises(QuotaExceeded, match="too slow: 40 messages"):
+                await anext(waiting)
+            assert len(heard) == 40
             await client.ping()
-            await waiting.close()
-            await taking
-            assert len(heard) >= 512
+
+    play(story())
+
+
+def test_a_pipeline_on_one_client_does_not_hold_itself_up(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio, "_WAITING_MAX", 200)
+
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client, penstock.aio.connect(broker.url) as other:
+            done = await other.subscribe("aio.done")
+
+            async def pass_on(message: Message) -> None:
+                await client.publish("aio.done", message.payload)
+
+            await client.subscribe("aio.todo", pass_on)
+            await other.publish_many("aio.todo", (b"%d" % n for n in range(700)))
+            assert [int((await anext(done)).text) for _ in range(700)] == list(range(700))
+
+    play(story())
+
+
+def test_a_subscription_is_full_by_its_bytes_too(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio, "_WAITING_BYTES_MAX", 1000)
+
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client, penstock.aio.connect(broker.url) as other:
+            waiting = await client.subscribe("aio.bytes")
+            await other.publish_many("aio.bytes", [bytes(100)] * 10)
+            await until(lambda: waiting.full)
+            await other.publish_many("aio.bytes", [bytes(100)] * 25)
+            assert len([await anext(waiting) for _ in range(35)]) == 35
+            assert not waiting.full
+
+    play(story())
+
+
+class Half:
+    """Between a client and a broker: cuts the connection in the middle of a message, once."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.left = 1
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        forward = asyncio.create_task(self._pipe(reader, up_writer))
+        while data := await up_reader.read(65_536):
+            if b"cut here" in data and self.left:
+                self.left -= 1
+                writer.write(data[: data.index(b"cut here") + 3])
+                await writer.drain()
+                break
+            writer.write(data)
+        forward.cancel()
+        writer.close()
+        up_writer.close()
+
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+
+def test_a_connection_that_breaks_in_the_middle_of_a_message_is_made_again(broker: RunningBroker) -> None:
+    async def story() -> None:
+        server = await asyncio.start_server(Half(broker.tcp_port).serve, "127.0.0.1", 0)
+        url = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, penstock.aio.connect(url) as client, penstock.aio.connect(broker.url) as other:
+            heard = await client.subscribe("aio.half")
+            await other.publish("aio.half", "cut here")
+            await until(lambda: not client.connected)
+            await until(lambda: client.connected)
+            await other.publish("aio.half", "whole")
+            assert (await anext(heard)).text == "whole"
+
+    play(story())
+
+
+def test_a_call_ends_in_time_also_where_nobody_reads() -> None:
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x00\x00\x00\x22publish:system.initialize:1.0.0\n{}")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            writer.transport.abort()
+
+    async def story() -> None:
+        server = await asyncio.start_server(silent, "127.0.0.1", 0, limit=1)
+        url = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with penstock.aio.connect(url, timeout=0.5, payload_bytes_max=32 << 20) as client:
+            with pytest.raises(Timeout):
+                await client.publish("a.b", bytes(32 << 20))
+        server.close()
+
+    play(story())
+
+
+def test_the_client_can_be_closed_from_its_own_callback_and_handler(broker: RunningBroker) -> None:
+    async def story() -> None:
+        for how in ("callback", "handler"):
+            client = await penstock.aio.connect(broker.url)
+            async with penstock.aio.connect(broker.url) as other:
+
+                async def end(_message: Message, client: penstock.aio.AsyncClient = client) -> bytes:
+                    await client.close()
+                    return b""
+
+                if how == "callback":
+                    await client.subscribe("aio.close", end)
+                    await other.publish("aio.close", b"")
+                else:
+                    await client.respond("aio.close", end)
+                    with pytest.raises(ServiceUnavailable):
+                        await other.request("aio.close", b"")
+                await gone(client)
+
+    play(story())
+
+
+def test_a_cancelled_subscription_leaves_nothing_at_the_broker(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client:
+            for pending in (client.subscribe("aio.gone"), client.respond("aio.gone", lambda message: message.payload)):
+                task = asyncio.ensure_future(pending)
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert await client.request("system.service.subscriptions") == b'{"subscriptions":[]}'
+            one, two = await asyncio.gather(client.subscribe("aio.both"), client.subscribe("aio.both"))
+            await client.publish("aio.both", b"x")
+            assert (await anext(one)).payload == (await anext(two)).payload == b"x"
+
+    play(story())
+
+
+def test_the_last_answer_is_sent_before_the_client_is_closed(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as other:
+            for _ in range(20):
+                asked = asyncio.Event()
+
+                async def slowly(message: Message, asked: asyncio.Event = asked) -> bytes:
+                    asked.set()
+                    await asyncio.sleep(0.01)
+                    return message.payload
+
+                async with penstock.aio.connect(broker.url) as client:
+                    await client.respond("aio.last", slowly)
+                    answer = asyncio.create_task(other.request("aio.last", b"x"))
+                    await asked.wait()
+                assert await answer == b"x"
+
+    play(story())
+
+
+def test_payloads_topics_and_timeouts_of_the_wrong_kind_are_refused_here(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client:
+            for wrong in (42, True, None, {"a": 1}, [104, 105], 1.5):
+                with pytest.raises(TypeError, match="a payload is bytes or str"):
+                    await client.publish("a.b", wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="a topic is a str"):
+                await client.publish(None, b"")  # type: ignore[arg-type]
+            for timeout in (0, -1, float("nan"), float("inf"), "2s", True):
+                with pytest.raises(InvalidRequest, match="number of seconds above 0"):
+                    await client.request("a.b", b"", timeout=timeout)  # type: ignore[arg-type]
+            await client.respond("aio.wrong", lambda _: 7)  # type: ignore[arg-type, return-value]
+            with pytest.raises(PenstockError, match="TypeError"):
+                await client.request("aio.wrong", b"")
+            await client.respond("aio.large", lambda _: bytes(2 << 20))
+            with pytest.raises(PayloadTooLarge):
+                await client.request("aio.large", b"")
+            assert client.connected
+
+    play(story())
+    with pytest.raises(InvalidRequest, match="use tls://"):
+        penstock.aio.connect("tcp://a:1", tls_ca="ca.pem")
+
+
+def test_a_start_that_fails_leaves_no_connection(broker: RunningBroker) -> None:
+    async def story() -> None:
+        before = asyncio.all_tasks()
+        with pytest.raises(InvalidRequest, match="too long"):
+            await penstock.aio.connect(broker.url, name="n" * 37)
+        assert asyncio.all_tasks() == before
 
     play(story())
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -80,3 +83,64 @@ def test_no_broker_leaves_no_thread_behind() -> None:
     with pytest.raises(ServiceUnavailable, match="no broker at"):
         penstock.connect("tcp://127.0.0.1:1", timeout=5)
     assert not threads()
+
+
+def test_a_closed_client_says_so_and_so_does_one_of_another_process(broker: RunningBroker) -> None:
+    client = penstock.connect(broker.url)
+    messages = client.subscribe("blocking.closed")
+    client.close()
+    for call in (client.ping, messages.get):
+        with pytest.raises(ServiceUnavailable, match="is closed"):
+            call()
+    messages.close()
+
+
+def test_many_nested_requests_do_not_starve_each_other(broker: RunningBroker) -> None:
+    with penstock.connect(broker.url) as client:
+
+        def outer(message: penstock.Message) -> bytes:
+            return client.request("blocking.inner", message.payload)
+
+        client.respond("blocking.inner", lambda message: message.payload)
+        client.respond("blocking.outer", outer)
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda n: client.request("blocking.outer", str(n)), range(20)))
+        assert answers == [str(n).encode() for n in range(20)]
+
+
+def test_payloads_are_taken_in_the_callers_thread_and_may_use_the_client(broker: RunningBroker) -> None:
+    with penstock.connect(broker.url) as client, client.subscribe("blocking.many") as messages:
+
+        def payloads() -> Iterator[str]:
+            for n in range(5):
+                client.ping()
+                yield f"{n} {threading.current_thread() is threading.main_thread()}"
+
+        assert client.publish_many("blocking.many", payloads()) == 5
+        heard = [messages.get(timeout=10) for _ in range(5)]
+        assert [each.text for each in heard if each] == [f"{n} True" for n in range(5)]
+
+
+def test_closing_from_a_callback_and_with_a_handler_that_hangs_does_not_hang(broker: RunningBroker) -> None:
+    client = penstock.connect(broker.url)
+    ended, held = threading.Event(), threading.Event()
+
+    def end(_message: penstock.Message) -> None:
+        client.close()
+        ended.set()
+
+    client.subscribe("blocking.over", end)
+    client.respond("blocking.hang", lambda _: str(held.wait(60)))
+    with penstock.connect(broker.url) as other:
+        thread = threading.Thread(target=lambda: suppressed(other))
+        thread.start()
+        other.publish("blocking.over", b"")
+        assert ended.wait(20)
+        thread.join(20)
+        assert not thread.is_alive()
+    held.set()
+
+
+def suppressed(client: penstock.Client) -> None:
+    with suppress(PenstockError):
+        client.request("blocking.hang", b"", timeout=30)

@@ -103,10 +103,12 @@ def test_a_new_connection_is_made_like_the_last() -> None:
     core.subscribe(Wanted(TopicPattern.parse("a.#"), "publish"))
     core.subscribe(Wanted(TopicPattern.parse("svc"), "request", 7))
     core.register("me", "a service")
+    core.registered("me", "a service")
     gone = Wanted(TopicPattern.parse("b"), "publish")
     core.subscribe(gone)
     core.unsubscribe(gone)
-    calls = [sent(call.data) for call in core.connected()]
+    core.register("another", "refused")
+    calls = [sent(call.data) for _, call in core.restoring()]
     assert [(call.header.action, call.header.topic) for call in calls] == [
         (Action.REQUEST, "system.service.register"),
         (Action.SUBSCRIBE, "/default/a.#"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -128,7 +129,7 @@ def subscribe(
     """
     import queue
 
-    arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    arrived: queue.Queue[Message] = queue.Queue(_LINES_AT_ONCE)
     with _connect(url, tls_ca, tls_cert, tls_key) as client:
         for pattern in patterns:
             client.subscribe(pattern, arrived.put)
@@ -220,6 +221,7 @@ def respond(
     import threading
 
     lock = threading.Lock()
+    lines = _lines_of(0)
     answered: queue.SimpleQueue[bool] = queue.SimpleQueue()
     """False after the last line of standard input."""
 
@@ -229,7 +231,7 @@ def respond(
             if command is not None:
                 return _from_command(command, message)
             with lock:
-                answer = _from_line(message)
+                answer = _from_line(message, lines)
             more = answer is not None
             return _checked(answer)
         finally:
@@ -252,11 +254,20 @@ def _from_command(command: str, message: Message) -> bytes:
     return ran.stdout
 
 
-def _from_line(message: Message) -> bytes | None:
+def _from_line(message: Message, lines: Iterator[bytes]) -> bytes | None:
     """The request is printed, and the next line answers it; None when there are no more."""
     _print(message, payload=False, json=False)
-    line = _stdin().readline()
-    return line.rstrip(b"\r\n") if line else None
+    return next(lines, None)
+
+
+def _lines_of(file: int) -> Iterator[bytes]:
+    """Without Python's own buffer: a thread that waits in it holds a lock that the end of the program needs."""
+    rest = b""
+    while data := os.read(file, 65_536):
+        *whole_lines, rest = (rest + data).split(b"\n")
+        yield from (line.rstrip(b"\r") for line in whole_lines)
+    if rest:
+        yield rest
 
 
 def _checked(answer: bytes | None) -> bytes:

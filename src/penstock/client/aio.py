@@ -26,12 +26,21 @@ from penstock.client.core import (
     milliseconds,
 )
 from penstock.client.urls import Address, parse_url, tls_context
-from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout
+from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, ServiceUnavailable, Timeout
+from penstock.core.limits import MIB
 from penstock.core.names import TopicPattern
 
 _LOG: Final = logging.getLogger(__name__)
 _WAITING_MAX: Final = 65_536
-"""Messages of one subscription that nobody has taken yet; then no more is read from the broker, answers included."""
+_WAITING_BYTES_MAX: Final = 64 * MIB
+"""Messages of one subscription, and their bytes, that nobody has taken yet; then only answers are read."""
+_HALF: Final = 0.5
+_OVERFULL: Final = 4
+"""So many times that, and the subscription ends with an error: it does not keep up."""
+_HANDLERS_MAX: Final = 1000
+"""Requests being answered at once; more are refused."""
+_GOODBYE_SECONDS: Final = 2.0
+"""For handlers to finish when the client is closed."""
 _REQUEST_GRACE_SECONDS: Final = 2.0
 """The broker itself says when a request has timed out; we wait a little longer for it to say so."""
 _WINDOW: Final = 512
@@ -61,9 +70,9 @@ def connect(
     loses the connection.
     """
     address = parse_url(url)
-    if not address.secure:
-        tls = None
-    elif tls is None:
+    if not address.secure and any(given is not None for given in (tls, tls_ca, tls_cert, tls_key)):
+        raise InvalidRequest(f"{address} does not speak TLS: use tls:// for it")
+    if address.secure and tls is None:
         tls = tls_context(tls_ca, tls_cert, tls_key)
     service = None if name is None else (name, description or name)
     core = Core(payload_bytes_max)
@@ -84,18 +93,29 @@ class Subscription:
         self._leave = leave
         self._has_room = room
         self._waiting: deque[Message] = deque()
+        self._bytes = 0
         self._arrived = asyncio.Event()
         self._reason: PenstockError | None = None
         self._closed = False
 
     @property
+    def _fill(self) -> float:
+        """How full it is: 1 is full."""
+        return max(len(self._waiting) / _WAITING_MAX, self._bytes / _WAITING_BYTES_MAX)
+
+    @property
     def full(self) -> bool:
-        return len(self._waiting) >= _WAITING_MAX and not self._closed
+        return self._fill >= 1 and not self._closed
 
     def put(self, message: Message) -> None:
-        if not self._closed:
-            self._waiting.append(message)
-            self._arrived.set()
+        if self._closed:
+            return
+        self._waiting.append(message)
+        self._bytes += len(message.payload)
+        self._arrived.set()
+        if self._fill >= _OVERFULL:
+            error = QuotaExceeded(f"too slow: {len(self._waiting)} messages of {self.pattern} wait to be taken")
+            self.end(error)
 
     def end(self, reason: PenstockError | None) -> None:
         """No more will come; what has arrived can still be taken."""
@@ -113,8 +133,10 @@ class Subscription:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
+        before = self._fill
         message = self._waiting.popleft()
-        if len(self._waiting) == _WAITING_MAX // 2:  # not at every message: it looks at all subscriptions
+        self._bytes -= len(message.payload)
+        if before >= _HALF > self._fill:  # not at every message: it looks at all subscriptions
             self._has_room()
         return message
 
@@ -194,6 +216,7 @@ class AsyncClient:
             timeout=timeout,
             again=again,
             handle=self._handle,
+            refused=self._refused,
             over=self._end_subscriptions,
         )
         self._service = service
@@ -201,6 +224,8 @@ class AsyncClient:
         self._subscriptions: dict[TopicPattern, list[Subscription]] = {}
         self._handlers: dict[TopicPattern, Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._answering: set[asyncio.Task[Any]] = set()
+        self._subscribing = asyncio.Lock()
 
     # coming and going
 
@@ -216,7 +241,11 @@ class AsyncClient:
     async def _start(self) -> Self:
         await self._connection.start()
         if self._service is not None and not self._started:
-            await self.register(*self._service)
+            try:
+                await self.register(*self._service)
+            except BaseException:
+                await self._connection.close()
+                raise
         self._started = True
         return self
 
@@ -225,12 +254,19 @@ class AsyncClient:
         return self._connection.open
 
     async def close(self) -> None:
-        """Send what was written, and end. Calls that still wait are told, iterators end."""
-        await self._connection.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._end_subscriptions(None)
+        """Let handlers finish, send what was written, and end. Calls that still wait are told, iterators end."""
+        mine = asyncio.current_task()
+        try:
+            if answering := self._answering - {mine}:
+                await asyncio.wait(answering, timeout=_GOODBYE_SECONDS)
+            await self._connection.close()
+            others = [task for task in self._tasks if task is not mine]
+            for task in others:
+                task.cancel()
+            if others:
+                await asyncio.wait(others)
+        finally:
+            self._end_subscriptions(None)
 
     def _end_subscriptions(self, reason: PenstockError | None) -> None:
         for listening in self._subscriptions.values():
@@ -279,6 +315,7 @@ class AsyncClient:
     async def register(self, name: str, description: str = "") -> None:
         """Be listed as a service. Done again on every new connection."""
         await self._connection.call(self._core.register(name, description or name))
+        self._core.registered(name, description or name)
 
     async def ping(self) -> float:
         """Seconds to the broker and back."""
@@ -298,11 +335,12 @@ class AsyncClient:
 
     async def _subscribe(self, pattern: str, callback: Callback | None) -> Subscription:
         wanted = Wanted(TopicPattern.parse(pattern), "publish")
-        subscription = Subscription(wanted.pattern, leave=self._unsubscribe, room=self._read_on)
-        listening = self._subscriptions.setdefault(wanted.pattern, [])
-        listening.append(subscription)
-        if len(listening) == 1:
-            await self._want(wanted, lambda: listening.remove(subscription))
+        subscription = Subscription(wanted.pattern, leave=self._unsubscribe, room=self._read_or_not)
+        async with self._subscribing:
+            listening = self._subscriptions.get(wanted.pattern, [])
+            if not listening:
+                await self._want(wanted)
+            self._subscriptions[wanted.pattern] = [*listening, subscription]
         if callback is not None:
             self._spawn(self._call_back(subscription, callback))
         return subscription
@@ -316,23 +354,29 @@ class AsyncClient:
 
     async def _respond_to(self, pattern: str, handler: Handler, priority: int) -> Serving:
         wanted = Wanted(TopicPattern.parse(pattern), "request", priority)
-        if wanted.pattern in self._handlers:
-            raise InvalidRequest(f"{pattern} is served already by this client")
-        self._handlers[wanted.pattern] = handler
-        await self._want(wanted, lambda: self._handlers.pop(wanted.pattern))
+        async with self._subscribing:
+            if wanted.pattern in self._handlers:
+                raise InvalidRequest(f"{pattern} is served already by this client")
+            self._handlers[wanted.pattern] = handler  # a request may come before the answer to our own
+            try:
+                await self._want(wanted)
+            except BaseException:
+                del self._handlers[wanted.pattern]
+                raise
 
         async def leave() -> None:
-            if self._handlers.pop(wanted.pattern, None) is not None:
-                await self._unwant(wanted)
+            async with self._subscribing:
+                if self._handlers.pop(wanted.pattern, None) is not None:
+                    await self._unwant(wanted)
 
         return Serving(leave)
 
-    async def _want(self, wanted: Wanted, undo: Callable[[], object]) -> None:
+    async def _want(self, wanted: Wanted) -> None:
+        """Where this fails the broker may have heard of it all the same: it is told that nothing is wanted."""
         try:
             await self._connection.call(self._core.subscribe(wanted))
         except BaseException:
-            undo()
-            self._core.unsubscribe(wanted)
+            self._connection.write(self._core.unsubscribe(wanted).data)
             raise
 
     async def _unwant(self, wanted: Wanted) -> None:
@@ -342,13 +386,22 @@ class AsyncClient:
                 await self._connection.call(call)
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
-        listening = self._subscriptions.get(subscription.pattern, [])
-        if subscription in listening:
-            listening.remove(subscription)
-        self._read_on()
-        if not listening:
-            self._subscriptions.pop(subscription.pattern, None)
-            await self._unwant(Wanted(subscription.pattern, "publish"))
+        async with self._subscribing:
+            listening = [each for each in self._subscriptions.get(subscription.pattern, ()) if each is not subscription]
+            if listening:
+                self._subscriptions[subscription.pattern] = listening
+            elif self._subscriptions.pop(subscription.pattern, None) is not None:
+                await self._unwant(Wanted(subscription.pattern, "publish"))
+        self._read_or_not()
+
+    def _refused(self, wanted: Wanted, error: PenstockError) -> None:
+        """The broker would not have it again on a new connection."""
+        self._core.unsubscribe(wanted)
+        if wanted.kind == "request":
+            self._handlers.pop(wanted.pattern, None)
+            _LOG.error("%s is not served any more: %s", wanted.pattern, error.message)
+        for subscription in self._subscriptions.pop(wanted.pattern, ()) if wanted.kind == "publish" else ():
+            subscription.end(error)
 
     # what arrives
 
@@ -364,28 +417,35 @@ class AsyncClient:
             for subscription in self._subscriptions.get(pattern, ()):
                 subscription.put(message)
                 if subscription.full:
-                    self._connection.pause_reading()
+                    self._connection.hold_reading(hold=True)
 
-    def _read_on(self) -> None:
-        """If no subscription is full any more."""
-        if not any(each.full for listening in self._subscriptions.values() for each in listening):
-            self._connection.resume_reading()
+    def _read_or_not(self) -> None:
+        """Whether a subscription is full."""
+        full = any(each.full for listening in self._subscriptions.values() for each in listening)
+        self._connection.hold_reading(hold=full)
 
     async def _call_back(self, subscription: Subscription, callback: Callback) -> None:
-        async for message in subscription:
-            try:
-                result = callback(message)
-                if isawaitable(result):
-                    await result
-            except Exception:
-                _LOG.exception("the callback of %s failed on a message of %s", subscription.pattern, message.topic)
+        try:
+            async for message in subscription:
+                try:
+                    result = callback(message)
+                    if isawaitable(result):
+                        await result
+                except Exception:
+                    _LOG.exception("the callback of %s failed on a message of %s", subscription.pattern, message.topic)
+        except PenstockError as error:
+            _LOG.error("no more messages of %s: %s", subscription.pattern, error.message)
 
     def _serve(self, message: Message, pattern: TopicPattern | None) -> None:
         handler = None if pattern is None else self._handlers.get(pattern)
         if handler is None:
             self._respond_error(message, ServiceUnavailable(f"{message.topic} is not served here any more"))
+        elif len(self._answering) >= _HANDLERS_MAX:
+            self._respond_error(message, ServiceUnavailable(f"This service answers {_HANDLERS_MAX} requests already"))
         else:
-            self._spawn(self._respond(message, handler))
+            task = self._spawn(self._respond(message, handler))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
 
     async def _respond(self, message: Message, handler: Handler) -> None:
         try:
@@ -402,7 +462,8 @@ class AsyncClient:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._connection.write(self._core.respond_error(message, error, now))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

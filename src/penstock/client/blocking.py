@@ -3,34 +3,88 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import queue
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from penstock.client import aio
 from penstock.client.core import PAYLOAD_BYTES_MAX, Message, Payload
-from penstock.core.errors import ServiceUnavailable
+from penstock.core.errors import PenstockError, ServiceUnavailable
 
 _T = TypeVar("_T")
+_AT_ONCE: Final = 2000
+"""Payloads taken from the caller at a time: they are taken in its own thread, which may be slow or use this client."""
+_WORKERS_MAX: Final = 64
+_IDLE_SECONDS: Final = 10.0
+
+
+class _Workers:
+    """Threads for callbacks and handlers, as many as are needed up to a bound. None of them keeps the program alive."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._idle = 0
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[[Message], _T], message: Message) -> Future[_T]:
+        done: Future[_T] = Future()
+
+        def work() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
+            try:
+                done.set_result(function(message))
+            except BaseException as error:
+                done.set_exception(error)
+
+        with self._lock:
+            if self._idle <= self._work.qsize() and self._count < _WORKERS_MAX:
+                self._count += 1
+                threading.Thread(target=self._run, name="penstock-worker", daemon=True).start()
+        self._work.put(work)
+        return done
+
+    def _run(self) -> None:
+        """Until there has been nothing to do for a while."""
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                work = self._work.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                work = None
+            with self._lock:
+                self._idle -= 1
+                if work is None:
+                    self._count -= 1
+                    return
+            work()
 
 
 class _Loop:
     """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
+        self.workers = _Workers()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-client", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
         """Its result. Ctrl-C, and a timeout, cancel it."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or os.getpid() != self._process:
             work.close()
-            raise ServiceUnavailable("the client is closed")
+            gone = "is closed" if self._loop.is_closed() else "was made in another process: each needs its own"
+            raise ServiceUnavailable(f"the client {gone}")
         future: Future[_T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)
@@ -40,7 +94,6 @@ class _Loop:
 
     def stop(self) -> None:
         if self._thread.is_alive():
-            self.run(self._loop.shutdown_default_executor())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -157,7 +210,14 @@ class Client:
 
     def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
         """Publish in order, many at a time; how many. At the first that fails no more are sent, and it is raised."""
-        return self._loop.run(self._inner.publish_many(topic, payloads, version=version))
+        confirmed, rest = 0, iter(payloads)
+        try:
+            while part := list(islice(rest, _AT_ONCE)):
+                confirmed += self._loop.run(self._inner.publish_many(topic, part, version=version))
+        except PenstockError as error:
+            error.details["confirmed"] = confirmed + int(str(error.details.get("confirmed", 0)))
+            raise
+        return confirmed
 
     def request(
         self, topic: str, payload: Payload = b"", *, version: str = "1.0.0", timeout: float | None = None
@@ -175,12 +235,12 @@ class Client:
 
     def subscribe(self, pattern: str, callback: Callable[[Message], object] | None = None) -> Subscription:
         """Live messages of a topic or a pattern, from now on. A callback is called in the client's own thread."""
-        called = None if callback is None else _in_thread(callback)
+        called = None if callback is None else _in_thread(self._loop, callback)
         return Subscription(self._loop, self._loop.run(_awaited(self._inner.subscribe(pattern, called))))
 
     def respond(self, pattern: str, handler: Callable[[Message], Payload], *, priority: int = 0) -> Serving:
         """Serve a topic, each request in a thread: what the handler returns is the answer."""
-        pending = self._inner.respond(pattern, _in_thread(handler), priority=priority)
+        pending = self._inner.respond(pattern, _in_thread(self._loop, handler), priority=priority)
         return Serving(self._loop, self._loop.run(_awaited(pending)))
 
 
@@ -188,10 +248,10 @@ async def _awaited(pending: Awaitable[_T]) -> _T:
     return await pending
 
 
-def _in_thread(function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:
+def _in_thread(loop: _Loop, function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:
     """It may wait, and call this very client, without holding up the event loop."""
 
     async def called(message: Message) -> _T:
-        return await asyncio.to_thread(function, message)
+        return await asyncio.wrap_future(loop.workers.submit(function, message))
 
     return called

@@ -7,9 +7,10 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from penstock.client.core import Answered, Call, Core, Due, Event
+from penstock.client.core import Answered, Call, Core, Due, Event, Wanted
 from penstock.client.link import Link, open_link
 from penstock.client.urls import Address
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout
@@ -18,10 +19,15 @@ _LOG: Final = logging.getLogger(__name__)
 _BACKOFF_SECONDS: Final = (0.1, 10.0)
 _ASK_AFTER_SECONDS: Final = 20.0
 _GONE_AFTER_SECONDS: Final = 60.0
+_GOODBYE_SECONDS: Final = 2.0
+"""For what was written to be sent when the client is closed."""
 
 
 class Connection:
-    """Calls in, answers out, on whatever link there is. Other events go to `handle`, the end of it all to `over`."""
+    """Calls in, answers out, on whatever link there is. Other events go to `handle`.
+
+    A subscription that a new link was refused goes to `refused`, the end of it all to `over`.
+    """
 
     def __init__(
         self,
@@ -32,6 +38,7 @@ class Connection:
         timeout: float,
         again: bool,
         handle: Callable[[Event], None],
+        refused: Callable[[Wanted, PenstockError], None],
         over: Callable[[PenstockError], None],
     ) -> None:
         self.timeout = timeout
@@ -40,7 +47,9 @@ class Connection:
         self._tls = tls
         self._again = again
         self._handle_other = handle
+        self._refused = refused
         self._over = over
+        self._held = False
         self._link: Link | None = None
         self._changed = asyncio.Event()
         self._usable = False
@@ -64,6 +73,8 @@ class Connection:
         self._fail(ServiceUnavailable("the client is closed"))
         if self._link is not None:
             self._link.close()
+            await asyncio.wait({self._link.lost}, timeout=_GOODBYE_SECONDS)
+            self._link.abort()
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -72,41 +83,48 @@ class Connection:
 
     async def call(self, call: Call, timeout: float | None = None) -> bytes:
         """The payload of the answer. Raises the error that it is, `Timeout`, or `ServiceUnavailable`."""
-        try:
-            return await self.answer(await self.send(call), timeout)
-        finally:
-            self._calls.pop(call.request_id, None)
-
-    async def answer(self, waiting: asyncio.Future[bytes], timeout: float | None = None) -> bytes:
-        """The same, of a call that was sent before."""
         timeout = timeout or self.timeout
         try:
             async with asyncio.timeout(timeout):
+                return await (await self.send(call))
+        except TimeoutError:
+            raise Timeout(f"no answer from the broker within {timeout:g} s") from None
+
+    async def answer(self, waiting: asyncio.Future[bytes]) -> bytes:
+        """The same, of a call that was sent before."""
+        try:
+            async with asyncio.timeout(self.timeout):
                 return await waiting
         except TimeoutError:
-            raise self._no_answer(timeout) from None
-
-    def _no_answer(self, timeout: float) -> Timeout:
-        if self._link is not None and self._link.open and not self._link.reading:
-            return Timeout(
-                f"no answer was read within {timeout:g} s: a subscription of this client is full, and nobody takes"
-                " its messages; take them, or use a client of its own for it"
-            )
-        return Timeout(f"no answer from the broker within {timeout:g} s")
+            raise Timeout(f"no answer from the broker within {self.timeout:g} s") from None
 
     async def send(self, call: Call) -> asyncio.Future[bytes]:
-        """Send it, once there is a connection with room; its answer, to be awaited."""
+        """Send it, once there is a connection; its answer, to be awaited. Returns when there is room for more."""
         link = await self._ready()
         waiting = self._expect(call)
         link.write(call.data)
-        await link.drained()
+        if not link.writable:
+            room = asyncio.ensure_future(link.drained())
+            either: set[asyncio.Future[Any]] = {room, waiting}
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                room.cancel()
         return waiting
 
     def _expect(self, call: Call) -> asyncio.Future[bytes]:
+        """Whoever waits for an answer needs it read, however much else waits to be taken."""
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        waiting.add_done_callback(_looked_at)
+        waiting.add_done_callback(partial(self._done, call.request_id))
         self._calls[call.request_id] = waiting
+        self._read_or_not()
         return waiting
+
+    def _done(self, request_id: str, waiting: asyncio.Future[bytes]) -> None:
+        self._calls.pop(request_id, None)
+        self._read_or_not()
+        if not waiting.cancelled():
+            waiting.exception()  # looked at: an error that nobody waits for any more is no reason for a warning
 
     async def _ready(self) -> Link:
         """A link to write to, if need be the next one."""
@@ -116,7 +134,7 @@ class Connection:
             async with asyncio.timeout(self.timeout):
                 while True:
                     if self._failure is not None:
-                        raise self._failure
+                        raise _again(self._failure)
                     if self.open and self._link is not None:
                         return self._link
                     self._changed.clear()
@@ -129,13 +147,17 @@ class Connection:
         if self._link is not None and self._link.open:
             self._link.write(data)
 
-    def pause_reading(self) -> None:
-        if self._link is not None:
-            self._link.pause_reading()
+    def hold_reading(self, *, hold: bool) -> None:
+        """Read nothing more, but for answers, while this is so."""
+        self._held = hold
+        self._read_or_not()
 
-    def resume_reading(self) -> None:
+    def _read_or_not(self) -> None:
         if self._link is not None:
-            self._link.resume_reading()
+            if self._held and not self._calls:
+                self._link.pause_reading()
+            else:
+                self._link.resume_reading()
 
     # what arrives
 
@@ -149,10 +171,12 @@ class Connection:
                 self._handle_other(event)
 
     def _answered(self, request_id: str, payload: bytes, error: PenstockError | None) -> None:
-        waiting = self._calls.pop(request_id, None)
-        if waiting is None or waiting.done():
+        waiting = self._calls.get(request_id)
+        if waiting is None:
             if error is not None:
                 _LOG.warning("the broker refused what nobody waits for: %s", error.message)
+        elif waiting.done():
+            pass  # nobody waits for it any more
         elif error is None:
             waiting.set_result(payload)
         else:
@@ -171,6 +195,8 @@ class Connection:
         """Watch the link, and make a new one when it is gone."""
         while True:
             reason = await self._watch(link)
+            if self._failure is not None:
+                return  # it was closed by us
             self._usable = False
             lost = ServiceUnavailable(f"the connection was lost before this was confirmed: {reason.message}")
             self._fail_calls(lost)
@@ -188,9 +214,11 @@ class Connection:
             await asyncio.wait({link.lost}, timeout=_ASK_AFTER_SECONDS)
             if link.lost.done():
                 return link.lost.result()
+            if not link.reading:
+                link.heard = loop.time()  # it is we who do not listen
             silent = loop.time() - link.heard
             if silent >= _GONE_AFTER_SECONDS:
-                link.abort()
+                link.abort(ServiceUnavailable(f"nothing was heard of the broker for {silent:.0f} s"))
             elif silent >= _ASK_AFTER_SECONDS:
                 link.write(self._core.heartbeat().data)
 
@@ -210,17 +238,26 @@ class Connection:
                 return link
 
     async def _restore(self, link: Link) -> bool:
-        """Make the new link like the last one; False if it was lost in doing so."""
-        for call in self._core.connected():
+        """Make the new link like the last one; False if it was lost in doing so, or something must be tried again."""
+        restored = []
+        for wanted, call in self._core.restoring():
             waiting = self._expect(call)
             link.write(call.data)
             either: set[asyncio.Future[Any]] = {waiting, link.lost}
             done, _ = await asyncio.wait(either, timeout=self.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if waiting not in done:
+            error = waiting.exception() if waiting in done else Timeout("no answer while connecting again")
+            if isinstance(error, PenstockError) and error.retriable:
                 link.abort()
                 return False
-            if waiting.exception() is not None:
-                _LOG.error("a subscription could not be restored: %s", waiting.exception())
+            if isinstance(error, PenstockError) and wanted is not None:
+                self._refused(wanted, error)
+            elif error is not None:
+                _LOG.error("this service could not be registered again: %s", error)
+            elif wanted is not None:
+                restored.append(wanted)
+        for wanted in restored:
+            if not self._core.wants(wanted):  # it was given up meanwhile
+                link.write(self._core.unsubscribe(wanted).data)
         return True
 
     def _fail(self, error: PenstockError) -> None:
@@ -236,7 +273,6 @@ class Connection:
                 waiting.set_exception(error)
 
 
-def _looked_at(waiting: asyncio.Future[bytes]) -> None:
-    """An error that nobody waits for any more is no reason for a warning."""
-    if not waiting.cancelled():
-        waiting.exception()
+def _again(error: PenstockError) -> PenstockError:
+    """The same once more: an exception that is raised twice keeps the traces of both."""
+    return type(error)(error.message, **error.details)

@@ -91,9 +91,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The broker will close the connection, or what it sends can no longer be read."""
+    """The broker will close the connection; or, if it is `unreadable`, it makes no sense to go on listening."""
 
     error: PenstockError
+    unreadable: bool = False
 
 
 Event = Greeted | Answered | Delivered | Asked | Due | Ending
@@ -164,9 +165,13 @@ class Core:
         return self._call(Action.UNSUBSCRIBE, str(wanted.pattern), _json({"action": wanted.kind}))
 
     def register(self, name: str, description: str) -> Call:
-        self._service = (name, description)
+        """To be remembered once it has succeeded."""
         payload = _json({"name": name, "description": description})
         return self._call(Action.REQUEST, "system.service.register", payload)
+
+    def registered(self, name: str, description: str) -> None:
+        """It is done again on every new connection."""
+        self._service = (name, description)
 
     def heartbeat(self) -> Call:
         return self._call(Action.REQUEST, _HEARTBEAT, b"{}")
@@ -201,17 +206,25 @@ class Core:
 
     # connections
 
-    def connected(self) -> list[Call]:
-        """A new connection: what makes it like the last one. Each call must succeed."""
+    def connected(self) -> None:
+        """A new connection: what came of the last is forgotten, half a message too."""
         self._reader = FrameReader(_FROM_BROKER)
-        calls = [] if self._service is None else [self.register(*self._service)]
-        return [*calls, *(self._subscribing(wanted) for wanted in self._wanted.values())]
+
+    def restoring(self) -> list[tuple[Wanted | None, Call]]:
+        """What makes a new connection like the last one: what is wanted (None: registration), and the call for it."""
+        calls: list[tuple[Wanted | None, Call]] = []
+        if self._service is not None:
+            calls.append((None, self.register(*self._service)))
+        return [*calls, *((wanted, self._subscribing(wanted)) for wanted in self._wanted.values())]
+
+    def wants(self, wanted: Wanted) -> bool:
+        return self._wanted.get((wanted.kind, wanted.pattern)) == wanted
 
     def receive(self, data: bytes) -> Iterator[Event]:
         self._reader.receive_data(data)
         while (item := self._reader.next_frame()) is not None:
             if isinstance(item, Rejected):
-                yield Ending(item.error)
+                yield Ending(item.error, unreadable=True)
                 return
             yield from self._event(item)
 
@@ -224,7 +237,8 @@ class Core:
             case Action.REQUEST:
                 yield self._asked(frame)
             case action:
-                yield Ending(MalformedMessage(f"the broker sent {action.value}, which was not asked for"))
+                error = MalformedMessage(f"the broker sent {action.value}, which was not asked for")
+                yield Ending(error, unreadable=True)
 
     def _published(self, frame: Frame) -> Iterator[Event]:
         topic = frame.header.topic.lower()
@@ -241,8 +255,9 @@ class Core:
         if frame.header.topic.lower() == _HEARTBEAT:
             return Due(self.respond(message, b'{"status":"success"}'))
         name = TopicName.parse(frame.header.topic)
-        serving = (wanted.pattern for wanted in self._wanted.values() if wanted.kind == "request")
-        return Asked(message, next((pattern for pattern in serving if pattern.matches(name)), None))
+        serving = [each for each in self._wanted.values() if each.kind == "request" and each.pattern.matches(name)]
+        best = max(serving, key=lambda each: each.priority or 0, default=None)
+        return Asked(message, None if best is None else best.pattern)
 
     def _patterns(self, topic: str) -> tuple[TopicPattern, ...]:
         found = self._known.get(topic)

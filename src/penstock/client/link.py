@@ -35,6 +35,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        self._core.connected()
         transport.set_write_buffer_limits(high=_QUEUED_BYTES)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
@@ -44,6 +45,8 @@ class Link(asyncio.Protocol):
                 self.greeted.set_result(None)
             elif isinstance(event, Ending):
                 self._reason = event.error
+                if event.unreadable:
+                    self.abort()
             self._handle(event)
 
     def pause_writing(self) -> None:
@@ -71,6 +74,10 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
+    @property
+    def writable(self) -> bool:
+        return self._writable.is_set()
+
     async def drained(self) -> None:
         """Until there is room to write again, or the connection is gone."""
         await self._writable.wait()
@@ -91,7 +98,8 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def abort(self) -> None:
+    def abort(self, reason: PenstockError | None = None) -> None:
+        self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
 

@@ -9,7 +9,6 @@ import random
 import resource
 import secrets
 import signal
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -73,7 +72,7 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
 async def _serve(settings: Settings, store: Store, ready: Callable[[Ready], None]) -> int:
     allow_files(settings.limits.connections_max + _FILES_BESIDE_CONNECTIONS)
     hub = Hub(_broker(settings), settings.limits, now_ms)
-    asyncio.get_running_loop().set_exception_handler(_unhandled)
+    asyncio.get_running_loop().set_exception_handler(_unhandled(hub))
     stop = _signals()
     async with AsyncExitStack() as stack:
         stack.callback(logs.add_tap(_tap(hub)))
@@ -177,13 +176,18 @@ async def _watch(tls: Tls | None, again: asyncio.Event) -> None:
             tls.reload_if_changed()
 
 
-def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _unhandled(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """What a connection does wrong is its own affair; anything else that nobody caught is a defect."""
-    error = context.get("exception")
-    if error is None or isinstance(error, OSError | ssl.SSLError | TimeoutError | asyncio.CancelledError):
-        _LOG.info("connection failed", extra={"error": str(error or context.get("message"))})
-    else:
-        _LOG.error("a defect in the server", exc_info=error)
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError | TimeoutError | asyncio.CancelledError):
+            hub.broker.metrics.add("connection.failed")
+            _LOG.info("connection failed", extra={"error": str(error or context.get("message"))})
+        else:
+            _LOG.error("a defect in the server", exc_info=error)
+
+    return handle
 
 
 def allow_files(wanted: int) -> None:

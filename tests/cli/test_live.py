@@ -99,7 +99,7 @@ def test_nobody_to_publish_to_is_an_error(here: Run) -> None:
 
 def test_no_broker_says_where_it_was_looked_for(here: Run) -> None:
     here("ping", "--url", "tcp://127.0.0.1:1").refused("SERVICE_UNAVAILABLE", "tcp://127.0.0.1:1")
-    here("ping", "--url", "127.0.0.1:1").refused("expected tcp://host:port")
+    here("ping", "--url", "http://127.0.0.1:1").refused("expected tcp://host:port")
 
 
 def test_ctrl_c_ends_a_subscriber_without_a_traceback(listen: Listen) -> None:

@@ -55,6 +55,22 @@ def test_what_is_published_arrives_in_order_at_everybody(broker: RunningBroker) 
     play(story())
 
 
+def test_a_subscription_can_be_iterated_at_once_and_ends_with_the_loop(broker: RunningBroker) -> None:
+    async def story() -> None:
+        async with penstock.aio.connect(broker.url) as client:
+            messages = client.subscribe("aio.once")
+            iterator = aiter(messages)
+            first = asyncio.ensure_future(anext(iterator))
+            await until(lambda: bool(client._subscriptions))
+            await client.publish("aio.once", b"x")
+            assert (await first).payload == b"x"
+            await iterator.aclose()  # type: ignore[attr-defined]
+            with pytest.raises(NoRouteFound):
+                await client.publish("aio.once", b"x")
+
+    play(story())
+
+
 def test_a_publish_that_nobody_would_get_raises(broker: RunningBroker) -> None:
     async def story() -> None:
         async with penstock.aio.connect(broker.url) as client:

@@ -12,17 +12,18 @@ from penstock.core.errors import InvalidRequest
         ("tcp://127.0.0.1:7450", "127.0.0.1", 7450, False),
         ("tls://broker.example:1", "broker.example", 1, True),
         ("tcp://[::1]:7450/", "::1", 7450, False),
+        ("localhost:7450", "localhost", 7450, False),
     ],
 )
 def test_an_address_says_where_and_how(url: str, host: str, port: int, secure: bool) -> None:
     found = parse_url(url)
     assert (found.host, found.port, found.secure) == (host, port, secure)
-    assert str(found) == url.rstrip("/")
+    assert str(found).endswith(url.rstrip("/"))
 
 
 @pytest.mark.parametrize(
     "url",
-    ["127.0.0.1:7450", "http://a:1", "tcp://a", "tcp://:1", "tcp://a:x", "tcp://a:99999", "tcp://a:1/path", "tcp://["],
+    ["127.0.0.1", "http://a:1", "tcp://a", "tcp://:1", "tcp://a:x", "tcp://a:99999", "tcp://a:1/path", "tcp://["],
 )
 def test_anything_else_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(InvalidRequest, match="tcp://host:port"):

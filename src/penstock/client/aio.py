@@ -170,6 +170,15 @@ class Pending(Generic[_Closing]):
     def __await__(self) -> Generator[Any, None, _Closing]:
         return self._work.__await__()
 
+    def __aiter__(self: Pending[Subscription]) -> AsyncIterator[Message]:
+        """`async for` takes it at its word: it subscribes, iterates, and ends with the loop."""
+        return self._messages()
+
+    async def _messages(self: Pending[Subscription]) -> AsyncIterator[Message]:
+        async with self as subscription:
+            async for message in subscription:
+                yield message
+
     async def __aenter__(self) -> _Closing:
         self._come = await self
         return self._come

@@ -1,4 +1,4 @@
-"""Where a broker is: `tcp://host:port`, or `tls://host:port` for TLS."""
+"""Where a broker is: `tcp://host:port`, or `host:port` alone; `tls://host:port` for TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse_url(url: str | None) -> Address:
     """None means what PENSTOCK_URL says, or the broker of this machine."""
     url = url or os.environ.get(VARIABLE) or DEFAULT
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url if "://" in url else f"tcp://{url}")
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port, parts = None, None, urlsplit("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -281,6 +282,20 @@ def test_topics_reach_across_transports_whatever_their_letter_case(
     publisher.send("Publish:hub.CASE.one:1.0.0", b"1")
     found = subscriber.receive()
     assert (found.topic.lower(), found.payload) == ("hub.case.one", b"1")
+
+
+def test_what_was_sent_before_leaving_is_all_handled(start: Start) -> None:
+    """Messages with a parent id are handled one by one, which takes more than one turn."""
+    broker = start("--log-level", "info")
+    with TcpClient(broker.tcp_port) as subscriber:
+        subscriber.subscribe("hub.last")
+        with TcpClient(broker.tcp_port) as publisher:
+            each = f"publish:hub.last:1.0.0:{ID}:{OTHER_ID}"
+            publisher.raw(b"".join(framed(f"{each}\n{number}".encode()) for number in range(5000)))
+            publisher.socket.shutdown(socket.SHUT_WR)
+            assert len(publisher.receive_until_end()) == 5000
+        assert [int(subscriber.receive().payload) for _ in range(5000)] == list(range(5000))
+        eventually(lambda: _active(subscriber) == 1, "it is gone")
 
 
 def test_a_client_whose_answers_nobody_reads_is_let_go(start: Start) -> None:

@@ -82,8 +82,8 @@ async def _serve(settings: Settings, store: Store, ready: Callable[[Ready], None
         watching = asyncio.create_task(_watch(tls, _hangups()))
         stack.callback(watching.cancel)
         found = Ready(os.getpid(), str(store.root), *(_port(server) for server in servers))
-        ready(found)
         _LOG.info("listening", extra={"host": settings.host, **asdict(found), "tls": tls is not None})
+        ready(found)
         caught = await stop
         _LOG.info("stopping", extra={"signal": signal.Signals(caught).name, "grace_ms": settings.limits.drain_ms})
         _close(servers)

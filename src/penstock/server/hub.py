@@ -33,17 +33,19 @@ class Session:
         "_drained",
         "_moved_ms",
         "_written",
+        "arrived",
         "behind",
         "client",
         "ending",
         "hub",
+        "leaving",
         "reader",
         "stalled",
         "stream",
         "timer",
+        "turn",
         "waiters",
         "waits_for",
-        "work",
     )
 
     def __init__(self, hub: Hub, stream: Stream, client: Client) -> None:
@@ -51,8 +53,14 @@ class Session:
         self.stream = stream
         self.client = client
         self.reader = BlockReader(hub.frame_limits, hub.scratch)
-        self.work: deque[Iterator[list[Effect]]] = deque()
-        """What it sent and has not been handled yet."""
+        self.arrived: deque[bytes] = deque()
+        """What it sent and has not been looked at yet."""
+
+        self.turn: Iterator[list[Effect]] | None = None
+        """What is being handled."""
+
+        self.leaving: str | None = None
+        """Why it is gone, although not all that it sent has been handled."""
 
         self.ending = False
         self.behind = False
@@ -71,6 +79,10 @@ class Session:
         self._written = 0
         self._drained = 0
         self._moved_ms = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.turn is not None or bool(self.arrived)
 
     def received(self, data: bytes) -> None:
         if not self.ending:
@@ -104,8 +116,10 @@ class Session:
         self.hub.release(self)
 
     def lost(self, reason: str) -> None:
-        """The connection is gone."""
-        self.hub.disconnect(self, reason)
+        """The connection is gone, or has said all it had to say. What it sent before that is still handled."""
+        self.leaving = reason
+        if not self.busy:
+            self.hub.leave(self, reason)
 
 
 _NOBODY: Final[set[Session]] = set()
@@ -152,6 +166,12 @@ class Hub:
         self.release(session)
         self._stop_waiting(session)
 
+    def leave(self, session: Session, reason: str) -> None:
+        """It goes by itself. What is queued for it is sent if it still listens."""
+        if not session.ending:
+            self.disconnect(session, reason)
+            session.stream.close(ServiceUnavailable(reason))
+
     def end(self, session: Session, reason: PenstockError) -> None:
         """It has been told why. What is queued is sent, for a while."""
         if not session.ending:
@@ -162,40 +182,47 @@ class Hub:
     # messages
 
     def received(self, session: Session, data: bytes) -> None:
-        items = session.reader.receive_data(data)
-        session.work.append(self.broker.receive(session.client, items, self.now_ms()))
-        if len(session.work) == 1:
+        session.arrived.append(data)
+        if session.turn is None:
             self._work(session)
 
     def _work(self, session: Session) -> None:
         """Handle what it sent, for a little while; then it is the turn of others."""
-        until = time.monotonic() + _SLICE_SECONDS
-        slow: list[Session] = []
         try:
-            while session.work and not session.ending:
-                effects = next(session.work[0], None)
-                if effects is None:
-                    session.work.popleft()
-                    continue
-                slow += self.apply(effects)
-                if time.monotonic() > until:
-                    break
+            slow = self._take_turn(session, time.monotonic() + _SLICE_SECONDS)
         except Exception:
             _LOG.exception("a defect in the broker", extra={"client": session.client.id})
             self._end_saying(session, PenstockError("The broker failed on this message; closing the connection"))
-        if session.ending:
-            session.work.clear()
             return
-        if session.work:
+        if session.ending:
+            return
+        if session.busy:
             self._loop.call_soon(self._work, session)
+        elif session.leaving is not None:
+            self.leave(session, session.leaving)
+            return
         if slow:
             self._wait_for_slow(session, slow)
         self._read_or_not(session)
 
+    def _take_turn(self, session: Session, until: float) -> list[Session]:
+        """One message, or one batch, after the other; those that fell behind by it."""
+        slow: list[Session] = []
+        while session.busy and not session.ending and time.monotonic() <= until:
+            if session.turn is None:
+                items = session.reader.receive_data(session.arrived.popleft())
+                session.turn = self.broker.receive(session.client, items, self.now_ms())
+            effects = next(session.turn, None)
+            if effects is None:
+                session.turn = None
+            else:
+                slow += self.apply(effects)
+        return slow
+
     def _read_or_not(self, session: Session) -> None:
         """Nothing more is read from whoever has sent enough for now, or sends to those who are behind."""
         if not session.ending:
-            if session.work or session.waits_for:
+            if session.busy or session.waits_for:
                 session.stream.pause_reading()
             else:
                 session.stream.resume_reading()

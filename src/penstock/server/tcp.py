@@ -18,12 +18,13 @@ _UNSENT_BYTES: Final = 256 * 1024
 class TcpStream(asyncio.Protocol):
     """One connection. The transport's own queue is the session's queue."""
 
-    __slots__ = ("_hub", "_session", "_transport")
+    __slots__ = ("_hub", "_said_all", "_session", "_transport")
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
+        self._said_all = False
 
     # what the event loop calls
 
@@ -35,6 +36,16 @@ class TcpStream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._session is not None:
             self._session.received(data)
+
+    def eof_received(self) -> bool:
+        """It says no more, and may still listen: what it asked is answered before the connection is closed."""
+        self._said_all = True
+        if self._session is None or self._session.ending or self._transport is None:
+            return False
+        if not self._transport.can_write_eof():
+            return False  # with TLS nobody can listen only
+        self._session.lost("closed by the client")
+        return True
 
     def pause_writing(self) -> None:
         if self._session is not None:
@@ -70,7 +81,7 @@ class TcpStream(asyncio.Protocol):
         """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self._transport.can_write_eof():
+        if self._transport.can_write_eof() and not self._said_all:
             self._transport.resume_reading()
             self._transport.write_eof()
         else:

@@ -38,26 +38,6 @@ from penstock.protocol.header import HEADER_BYTES_MAX, is_request_id
 PARENT = own_id(0xFF)
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def ann(world: World) -> Peer:
-    return world.connect()
-
-
-@pytest.fixture
-def bob(world: World) -> Peer:
-    return world.connect()
-
-
-@pytest.fixture
-def cat(world: World) -> Peer:
-    return world.connect()
-
-
 def only(texts: list[str]) -> str:
     (text,) = texts
     return text

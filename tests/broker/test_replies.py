@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from tests.broker.kit import ID
 
 from penstock.broker.replies import (
     error_payload,
-    iso_time,
     json_bytes,
     own_message,
     publish,
@@ -26,7 +24,6 @@ from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import Frame, FrameReader
 
-YEAR_2200_MS = 7_258_118_400_000
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
@@ -40,27 +37,6 @@ def read(data: bytes) -> Frame:
     assert isinstance(found, Frame)
     assert reader.next_frame() is None
     return found
-
-
-@pytest.mark.parametrize(
-    ("unix_ms", "text"),
-    [
-        (0, "1970-01-01T00:00:00.000Z"),
-        (1, "1970-01-01T00:00:00.001Z"),
-        (999, "1970-01-01T00:00:00.999Z"),
-        (1_700_000_000_000, "2023-11-14T22:13:20.000Z"),
-        (1_700_000_000_007, "2023-11-14T22:13:20.007Z"),
-    ],
-)
-def test_times_are_iso_8601_in_utc_with_milliseconds(unix_ms: int, text: str) -> None:
-    assert iso_time(unix_ms) == text
-
-
-@given(st.integers(0, YEAR_2200_MS))
-def test_no_millisecond_is_lost_on_the_way(unix_ms: int) -> None:
-    moment = datetime.strptime(iso_time(unix_ms), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    assert since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000 == unix_ms
 
 
 @pytest.mark.parametrize("kind", PenstockError.__subclasses__())

@@ -23,21 +23,6 @@ from penstock.core.limits import (
 OK = {"status": "success"}
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def ann(world: World) -> Peer:
-    return world.connect()
-
-
-@pytest.fixture
-def bob(world: World) -> Peer:
-    return world.connect()
-
-
 def refusal(found: Any, code: str = "INVALID_REQUEST") -> str:
     assert found["error"]["code"] == code
     return str(found["error"]["message"])

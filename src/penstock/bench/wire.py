@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Self
 
@@ -226,24 +226,10 @@ def _throughput(port: int, bare: int, founding: int | None, messages: int, round
         count = messages * 100 // size if size > 100 else messages
         ours = max(routed(port, size, count) for _ in range(rounds))
         theirs = max(echoed(bare, size, count) for _ in range(rounds))
-        yield Figure(
-            name=f"route live messages, {name}",
-            value=ours,
-            unit="messages/s",
-            reference="bare uvloop frame echo",
-            reference_value=theirs,
-            ratio=ours / theirs,
-        )
+        yield _compared(f"route live messages, {name}", "messages/s", ours, "bare uvloop frame echo", theirs)
         if founding is not None:
             first = max(routed(founding, size, max(count // 20, 1000)) for _ in range(rounds))
-            yield Figure(
-                name=f"beside the founding server, {name}",
-                value=ours,
-                unit="messages/s",
-                reference="founding server",
-                reference_value=first,
-                ratio=ours / first,
-            )
+            yield _compared(f"beside the founding server, {name}", "messages/s", ours, "founding server", first)
 
 
 def _latency(port: int, bare: int, relay: str, trips: int, rounds: int) -> Iterator[Figure]:
@@ -266,7 +252,12 @@ def _latency(port: int, bare: int, relay: str, trips: int, rounds: int) -> Itera
 
 
 def _slower(name: str, ours: float, peer: str, theirs: float) -> Figure:
-    return Figure(name=name, value=ours, unit="ms", reference=peer, reference_value=theirs, ratio=theirs / ours)
+    """Times: the smaller is better, so the ratio is theirs to ours."""
+    return replace(_compared(name, "ms", ours, peer, theirs), ratio=theirs / ours)
+
+
+def _compared(name: str, unit: str, ours: float, peer: str, theirs: float) -> Figure:
+    return Figure(name=name, value=ours, unit=unit, reference=peer, reference_value=theirs, ratio=ours / theirs)
 
 
 def _parse(reader: BlockReader, block: bytes, times: int) -> None:
@@ -288,11 +279,4 @@ def headers(*, rounds: int) -> Iterator[Figure]:
         block = b"".join(framed(f"{line}\n".encode() + b"x" * 100) for line in lines)
         reader = BlockReader(FrameLimits(), scratch)
         speed = 100_000 / best_seconds(partial(_parse, reader, block, 100), rounds=rounds)
-        yield Figure(
-            name=f"parse headers in blocks, {kind}",
-            value=speed,
-            unit="headers/s",
-            reference="wanted",
-            reference_value=wanted,
-            ratio=speed / wanted,
-        )
+        yield _compared(f"parse headers in blocks, {kind}", "headers/s", speed, "wanted", wanted)

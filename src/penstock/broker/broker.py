@@ -24,7 +24,6 @@ from penstock.broker.replies import (
     LOG,
     SUCCESS,
     error_payload,
-    iso_time,
     json_bytes,
     own_message,
     publish,
@@ -33,7 +32,7 @@ from penstock.broker.replies import (
 )
 from penstock.broker.requests import OpenRequest, OpenRequests
 from penstock.broker.routing import Kind, Routes
-from penstock.core.clock import Clock
+from penstock.core.clock import Clock, iso_time
 from penstock.core.clock import now_ms as clock_ms
 from penstock.core.errors import (
     InvalidRequest,
@@ -146,7 +145,7 @@ class Broker:
     def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> Iterator[list[Effect]]:
         """Messages of one client, in order; what each of them brings about, as soon as it is known."""
         for item in items:
-            self._now_ms = now_ms
+            self._now_ms = max(self._now_ms, now_ms)  # others may have had their turns since these came
             client.heard_ms, client.asked = now_ms, False
             yield self._handle(client, item)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
+from penstock.core.clock import iso_time
 from penstock.core.errors import PenstockError
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.protocol.actions import Action
@@ -19,11 +19,6 @@ INITIALIZE: Final = "system.initialize"
 HEARTBEAT: Final = "system.heartbeat"
 LOG: Final = "system.log"
 CLOSING: Final = "system.closing"
-
-
-def iso_time(unix_ms: int) -> str:
-    """ISO 8601, UTC, milliseconds."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def json_bytes(value: Any) -> bytes:

@@ -11,8 +11,9 @@ import msgspec
 import re2
 
 from penstock.broker.clients import Client, LogFilter, Pattern
-from penstock.broker.replies import FAILURE, HEARTBEAT, SUCCESS, iso_time, json_bytes
+from penstock.broker.replies import FAILURE, HEARTBEAT, SUCCESS, json_bytes
 from penstock.broker.routing import Kind
+from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, MalformedMessage, ServiceUnavailable, TopicNotSupported
 from penstock.core.limits import (
     LIST_ENTRIES_MAX,
@@ -84,7 +85,7 @@ def read_fields(payload: bytes, missing: str = "The payload must be a JSON objec
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise MalformedMessage("Invalid JSON payload", payload=payload.decode(errors="replace")) from None
     if not isinstance(value, dict):
-        raise InvalidRequest(missing, payload=None)
+        raise InvalidRequest(missing, payload=None)  # shown as `"details": {}`, as the founding protocol has it
     return value
 
 

@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.options import EXIT_COULD_NOT
+from penstock.core.clock import iso_time
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def progress() -> Progress:
 
 
 def time_text(unix_ms: int) -> str:
-    """ISO 8601, UTC, milliseconds."""
+    """As it is written everywhere; a number where it is no time that can be."""
     try:
-        return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return iso_time(unix_ms)
     except (OverflowError, ValueError, OSError):
         return f"{unix_ms} ms"
 

@@ -8,7 +8,6 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
@@ -26,6 +25,7 @@ from penstock.client.core import (
     milliseconds,
 )
 from penstock.client.urls import Address, parse_url, tls_context
+from penstock.core.clock import SystemClock, iso_time, now_ms
 from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, ServiceUnavailable, Timeout
 from penstock.core.limits import MIB
 from penstock.core.names import TopicPattern
@@ -468,8 +468,7 @@ class AsyncClient:
             self._respond_error(message, PenstockError(f"The service failed: {type(error).__name__}"))
 
     def _respond_error(self, message: Message, error: PenstockError) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._connection.write(self._core.respond_error(message, error, now))
+        self._connection.write(self._core.respond_error(message, error, iso_time(now_ms(SystemClock()))))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -21,3 +22,8 @@ class SystemClock:
 
 def now_ms(clock: Clock) -> int:
     return clock.now_ns() // 1_000_000
+
+
+def iso_time(unix_ms: int) -> str:
+    """ISO 8601, UTC, milliseconds."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

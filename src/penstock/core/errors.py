@@ -33,13 +33,17 @@ class Code(StrEnum):
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
 
+class Facts(list[Any]):
+    """Details that are no quotation of what somebody sent: an answer has all of them, however long they are."""
+
+
 class PenstockError(Exception):
     """The root. `str()` is a sentence for a person; `details` holds the same facts for a program."""
 
     code: ClassVar[Code] = Code.INTERNAL_ERROR
     retriable: ClassVar[bool] = False
 
-    def __init__(self, message: str, **details: object) -> None:
+    def __init__(self, message: str, /, **details: object) -> None:
         super().__init__(message)
         self.message = message
         self.details = details

@@ -125,8 +125,11 @@ class WireLimits:
     payload_bytes_max: int = 1 * MIB
     """One message. Larger things belong in object storage, with their address in the message."""
 
+    block_bytes_max: int = 4 * MIB
+    """One `append` or `message`: many small messages, or the largest one with all that goes with it."""
+
     connections_max: int = 15_000
-    """Open at once, on all transports: a few hundred MiB when they are idle."""
+    """Open at once over TCP and WebSocket: a few hundred MiB when they are idle. HTTP has its own."""
 
     subscriptions_max: int = 1_000
     """Of one connection: more is a wildcard that was not used."""
@@ -163,6 +166,11 @@ class WireLimits:
 
     topic_rate_max: int | None = None
     """Messages a second that may be published to one topic; no limit unless set."""
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """What fits into one message beside the frame of a list."""
+        return max(self.payload_bytes_max - 256, 1024)
 
     def check(self) -> WireLimits:
         """Return self, or raise `InvalidRequest` naming the field that cannot be."""
@@ -205,6 +213,7 @@ _ORDER: Final = (
 
 _WIRE_CEILINGS: Final = (
     ("payload_bytes_max", BLOCK_BYTES_CEILING),
+    ("block_bytes_max", BLOCK_BYTES_CEILING),
     ("request_timeout_ms_max", REQUEST_TIMEOUT_MS_CEILING),
 )
 """What the protocol can hold, whatever an operator wants."""

@@ -34,6 +34,9 @@ class Verb:
     from_client: bool = True
     """Only the broker sends the others."""
 
+    carries_block: bool = False
+    """Its payload holds messages with all that goes with them, and may be larger for it."""
+
 
 VERBS: Final = {
     Action.PUBLISH: Verb(),
@@ -41,9 +44,9 @@ VERBS: Final = {
     Action.RESPONSE: Verb(takes_pattern=True),  # it repeats the topic of what it answers
     Action.SUBSCRIBE: Verb(takes_pattern=True),
     Action.UNSUBSCRIBE: Verb(takes_pattern=True),
-    Action.APPEND: Verb(),
-    Action.MESSAGE: Verb(),
-    Action.RECORDS: Verb(from_client=False),
+    Action.APPEND: Verb(carries_block=True),
+    Action.MESSAGE: Verb(carries_block=True),
+    Action.RECORDS: Verb(from_client=False, carries_block=True),
     Action.ACK: Verb(),
     Action.NACK: Verb(),
     Action.SEEK: Verb(),

@@ -13,19 +13,23 @@ from penstock.protocol.actions import Action
 from penstock.protocol.frames import LENGTH_BYTES, Frame, FrameLimits, Rejected, parse_message, too_large
 from penstock.protocol.header import HEADER_BYTES_MAX, Head, parse_head
 from penstock.record import frame_kernels as at
-from penstock.record.hashing import as_array
+from penstock.record import stream_kernels
+from penstock.record.block import Block, Draft, parse_block
+from penstock.record.hashing import as_array, as_signed
+from penstock.record.message import Message, SchemaRef
+from penstock.record.payloads import encode_ranges
 
 _ROWS: Final = 4096
 """Messages split at a time: 100-byte ones of the largest read a socket gives. What is left is split next."""
 
-ID_TAIL_CHARS: Final = 12
-"""The last group of an id: 48 bits that count within a read, which has far fewer bytes."""
+_BEFORE_ID: Final = as_array(b',"id":"')
+_AFTER_ID: Final = as_array(b'","duplicate":false}')
 
 
 class Batch:
     """Published messages that came one after another, of whatever topics: answered and passed on together."""
 
-    __slots__ = ("_counts", "_ids", "_rows", "data", "heads", "largest_bytes", "payload_bytes")
+    __slots__ = ("_counts", "_ids", "_rows", "_totals", "data", "heads", "largest_bytes", "payload_bytes")
 
     def __init__(self, heads: list[Head | None], data: Any, rows: Any, totals: Totals | None = None) -> None:
         self.heads = heads
@@ -33,7 +37,8 @@ class Batch:
 
         self.data = data
         self._rows = rows
-        counts, self._ids, self.payload_bytes, self.largest_bytes = totals or _totals(rows, len(heads))
+        self._totals = totals or _totals(rows, len(heads))
+        counts, self._ids, self.payload_bytes, self.largest_bytes = self._totals
         self._counts = [(number, count) for number, count in enumerate(counts) if count]
 
     def __len__(self) -> int:
@@ -71,6 +76,17 @@ class Batch:
         """Those for which an array of truths says so."""
         return Batch(self.heads, self.data, self._rows[wanted])
 
+    def kept(self) -> Batch:
+        """The same, for as long as it is wanted: it no longer depends on the reader."""
+        return Batch(self.heads, self.data, self._rows.copy(), self._totals)
+
+    def draft(self, producer_name: bytes, schema: SchemaRef | None = None) -> Draft:
+        """Each message as a record with nothing but its payload, this name and this schema, for the log to stamp."""
+        starts = self._rows[:, at.NEWLINE] + 1
+        # Bytes that are no text become what no text may hold, and are refused as such.
+        common = Message(payload=b"", producer_name=producer_name.decode(errors="surrogateescape"), schema=schema)
+        return Draft(encode_ranges(self.data, starts, self._rows[:, at.END] - starts, common), len(self))
+
     def deliveries(self, first_id: str) -> bytes:
         """Each message framed again under an id of the broker's."""
         return self._composed(Action.PUBLISH, first_id, b"", own_ids=False, with_payload=True)
@@ -79,19 +95,50 @@ class Batch:
         """An answer to each: under its own id, or under one of the broker's where it has none."""
         return self._composed(Action.RESPONSE, first_id, payload, own_ids=True, with_payload=False)
 
+    def receipts(self, *, partition: int, first_offset: int, first_ticks: int, id_low: int) -> bytes:
+        """An answer to each that has an id: where it now lies. They were stored one after another, all of them."""
+        before = as_array(b'{"partition":%d,"offset":' % partition)
+        digits = len(str(first_offset + len(self)))
+        fixed = before.size + digits + _BEFORE_ID.size + at.ID_CHARS + _AFTER_ID.size
+        lines, places, room = self._lines(Action.RESPONSE, "", at.ID_CHARS + 1 + fixed)
+        out = np.empty(room, np.uint8)
+        texts = (before, _BEFORE_ID, _AFTER_ID)
+        stamps = (first_offset, first_ticks, as_signed(id_low))
+        written = stream_kernels.receipts(self.data, self._rows, lines, places, *texts, *stamps, out)
+        return out[:written].tobytes()
+
     def _composed(self, action: Action, first_id: str, tail: bytes, *, own_ids: bool, with_payload: bool) -> bytes:
+        lines, places, room = self._lines(action, first_id, 1 + len(tail))
+        out = np.empty(room + (self.payload_bytes if with_payload else 0), np.uint8)
+        number = _id_tail(first_id)
+        at.compose(self.data, self._rows, lines, places, as_array(tail), number, own_ids, with_payload, out)
+        return out.tobytes()
+
+    def _lines(self, action: Action, ending: str, more: int) -> tuple[Any, Any, int]:
+        """The header for each head, where each lies, and what frames of it and `more` bytes take for all messages."""
         places = np.zeros((len(self.heads), 2), np.int64)
-        lines, end, room = [], 0, self.payload_bytes if with_payload else 0
+        lines, end, room = [], 0, 0
         for number, head, count in self.counts():
-            line = f"{action}:{head.topic}:{head.version}:{first_id}".encode()
+            line = f"{action}:{head.topic}:{head.version}:{ending}".encode()
             places[number] = (end, len(line))
             end += len(line)
-            room += count * (LENGTH_BYTES + len(line) + 1 + len(tail))
+            room += count * (LENGTH_BYTES + len(line) + more)
             lines.append(line)
-        out, id_tail = np.empty(room, np.uint8), int(first_id[-ID_TAIL_CHARS:], 16)
-        whole = as_array(b"".join(lines))
-        at.compose(self.data, self._rows, whole, places, as_array(tail), id_tail, own_ids, with_payload, out)
-        return out.tobytes()
+        return as_array(b"".join(lines)), places, room
+
+
+def publish_frames(block: Block, topic: str, version: str, first_id: str) -> bytes:
+    """Each record's payload as a published message, under ids that count up from the first."""
+    line = as_array(f"{Action.PUBLISH}:{topic}:{version}:{first_id}".encode())
+    room = len(block) * (LENGTH_BYTES + line.size + 1) + int(block.payload_sizes.sum())
+    out = np.empty(room, np.uint8)
+    stream_kernels.publish(block.data, block.columns, line, _id_tail(first_id), out)
+    return out.tobytes()
+
+
+def _id_tail(first_id: str) -> int:
+    """Its last group: 48 bits that count up within a read or a block, which have far fewer messages."""
+    return int(first_id[-at.ID_TAIL_CHARS :], 16)
 
 
 Totals = tuple[list[int], int, int, int]
@@ -120,6 +167,10 @@ class BlockReader:
         self._rest = bytearray()
         self._need = LENGTH_BYTES
         self._failed: Rejected | None = None
+
+    def widen(self, limits: FrameLimits) -> None:
+        """From the next bytes on, larger messages are taken."""
+        self._limits = limits
 
     def receive_data(self, data: bytes) -> Iterable[Batch | Frame | Rejected]:
         """All that is complete now. A frame in many pieces is looked at when its last piece is there."""
@@ -202,12 +253,17 @@ def _known(raw: bytes) -> Head | None:
         return None
 
 
+_ANY_ID: Final = "00000000-0000-4000-8000-000000000000"
+
+
 def rehearse() -> None:
     """Do all of it once: the first call of a kernel takes a hundred times as long as the next."""
     frame = len(b"publish:a:1.0.0\n").to_bytes(LENGTH_BYTES, "big") + b"publish:a:1.0.0\n"
     for batch in BlockReader(FrameLimits(), Scratch()).receive_data(frame * 2):
         if isinstance(batch, Batch):
-            batch.deliveries("00000000-0000-4000-8000-000000000000")
+            batch.deliveries(_ANY_ID)
+            batch.receipts(partition=0, first_offset=0, first_ticks=0, id_low=0)
+            publish_frames(parse_block(batch.draft(b"").data, verify=False), "a", "1.0.0", _ANY_ID)
 
 
 class Scratch:

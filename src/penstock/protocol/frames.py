@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import MalformedMessage, PayloadTooLarge, PenstockError
 from penstock.core.limits import MIB, REQUEST_TIMEOUT_MS_CEILING
+from penstock.protocol.actions import VERBS, Action
 from penstock.protocol.header import HEADER_BYTES_MAX, NOTHING_READ, Header, Salvage, parse_header, salvage, serialise
 
 LENGTH_BYTES: Final = 4
@@ -32,11 +33,17 @@ class Rejected(NamedTuple):
 class FrameLimits(NamedTuple):
     payload_bytes_max: int = 1 * MIB
     timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
+    block_bytes_max: int = 0
+    """Of the actions that carry blocks, where that is more."""
 
     @property
     def frame_bytes_max(self) -> int:
         """The longest frame there can be: the longest header, its newline, the largest payload."""
-        return HEADER_BYTES_MAX + 1 + self.payload_bytes_max
+        return HEADER_BYTES_MAX + 1 + max(self.payload_bytes_max, self.block_bytes_max)
+
+    def payload_bytes(self, action: Action) -> int:
+        """What a message of this kind may carry."""
+        return max(self.payload_bytes_max, self.block_bytes_max if VERBS[action].carries_block else 0)
 
 
 def encode(header: Header, payload: bytes | bytearray | memoryview) -> bytes:
@@ -57,7 +64,7 @@ def parse_message(message: bytes, limits: FrameLimits) -> Frame | Rejected:
     raw = message[:newline]
     try:
         header = parse_header(raw, timeout_ms_max=limits.timeout_ms_max)
-        check_payload(len(message) - newline - 1, limits)
+        check_payload(len(message) - newline - 1, limits, header.action)
     except PenstockError as error:
         return Rejected(error, salvage(raw))
     return Frame(header, message[newline + 1 :])
@@ -75,12 +82,11 @@ def _no_newline(message: bytes) -> MalformedMessage:
     return MalformedMessage("No newline after the header", field="header", expected="a newline, also before no payload")
 
 
-def check_payload(size: int, limits: FrameLimits) -> None:
-    if size > limits.payload_bytes_max:
+def check_payload(size: int, limits: FrameLimits, action: Action) -> None:
+    most = limits.payload_bytes(action)
+    if size > most:
         raise PayloadTooLarge(
-            f"Payload of {size} bytes is larger than the limit of {limits.payload_bytes_max}",
-            bytes=size,
-            payload_bytes_max=limits.payload_bytes_max,
+            f"Payload of {size} bytes is larger than the limit of {most}", bytes=size, payload_bytes_max=most
         )
 
 

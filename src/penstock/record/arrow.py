@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from penstock.core import limits
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
+from penstock.core.schemas import SCHEMA_VERSION_MAX
 from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, Longs
-from penstock.record.message import NUMBER_MAX, SCHEMA_VERSION_MAX
+from penstock.record.message import NUMBER_MAX, Message, check_request_ids, draft_bytes
 
 _ATTRIBUTES: Final = pa.map_(pa.string(), pa.string())
 _TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
@@ -149,12 +150,41 @@ _READERS: Final[dict[str, Callable[[Block, bool], pa.Array]]] = {
 COLUMN_NAMES: Final = tuple(_READERS)
 
 
-def from_arrow(batch: pa.RecordBatch) -> Draft:
+def from_arrow(
+    batch: pa.RecordBatch,
+    *,
+    producer_name: str | None = None,
+    producer_id: int | None = None,
+    first_request_id: int | None = None,
+) -> Draft:
     """Raises `InvalidRequest` naming the column and the row. `id`, `offset` and `timestamp` are the log's to give."""
     _check_names(batch.schema.names)
     if not batch.num_rows:
         raise InvalidRequest("a block has at least one message")
-    return encode(encoder_columns(batch))
+    return encode(encoder_columns(_in_place(batch, _given(batch, producer_name, producer_id, first_request_id))))
+
+
+def _given(batch: pa.RecordBatch, name: str | None, producer_id: int | None, first: int | None) -> dict[str, pa.Array]:
+    """The columns that the caller gives by hand."""
+    rows, columns = batch.num_rows, {}
+    if name is not None:
+        draft_bytes(Message(payload=b"", producer_name=name))  # the same rules
+        columns["producer_name"] = pa.repeat(pa.scalar(name, pa.large_string()), rows)
+    if producer_id is not None:
+        draft_bytes(Message(payload=b"", producer_id=producer_id))
+        columns["producer_id"] = pa.repeat(pa.scalar(producer_id, pa.int64()), rows)
+    if first is not None:
+        check_request_ids(first, rows)
+        columns["request_id"] = pa.array(np.arange(rows) + first if first else np.zeros(rows, np.int64))
+    return columns
+
+
+def _in_place(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The batch with these columns, in place of its own where it has them."""
+    if not columns:
+        return batch
+    own = {name: batch.column(name) for name in batch.schema.names} | columns
+    return pa.RecordBatch.from_arrays(list(own.values()), names=list(own))
 
 
 class EncoderColumns(NamedTuple):

@@ -5,7 +5,7 @@ To hold either is to know that its bytes have been checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,19 +16,26 @@ from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLar
 from penstock.core.ids import IdRun
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.record import kernels, text_kernels
+from penstock.core.schemas import SCHEMA_VERSION_MAX
+from penstock.record import kernels, stream_kernels, text_kernels
 from penstock.record import layout as at
-from penstock.record.hashing import as_array
-from penstock.record.message import NUMBER_MAX, SCHEMA_VERSION_MAX, Message, Record, SchemaRef, draft_bytes
+from penstock.record.hashing import as_array, as_signed
+from penstock.record.message import NUMBER_MAX, Message, Record, SchemaRef, draft_bytes
+from penstock.record.payloads import encode_payloads
+from penstock.record.rows import Row, accepted, matching, one_row, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Longs = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 _ROWS_FIRST: Final = 1024
 """Rows a scan makes room for before it knows how many there are; the table doubles from there."""
+_ROWS_READ: Final = 1024
+"""Records that are made into objects at a time when a block is iterated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,57 +103,106 @@ class Block:
         stop = int(self.columns[row, at.END]) - at.CHECKSUM_BYTES
         return self.data.data[int(self.columns[row, at.PAYLOAD]) : stop]
 
+    @property
+    def payload_sizes(self) -> Longs:
+        return self.columns[:, at.END] - self.columns[:, at.PAYLOAD] - at.CHECKSUM_BYTES
+
     def record(self, row: int) -> Record:
-        column = self.columns[row].tolist()
-        return Record(
-            id=self.id(row),
-            offset=Offset(column[at.OFFSET]),
-            publish_time_ms=column[at.PUBLISH_TIME],
-            message=self._message(row, column),
-        )
+        return _record(one_row(self.data, self.columns[row].tolist()))
 
-    def _message(self, row: int, column: list[int]) -> Message:
-        name = column[at.START] + at.HEAD_BYTES + column[at.TYPE_BYTES] + at.NAME_LENGTH_AT + 2
-        key = name + column[at.NAME_BYTES] + 2
-        flags = column[at.FLAGS]
-        schema = SchemaRef(column[at.SCHEMA_ID], column[at.SCHEMA_VERSION]) if flags & at.FLAG_SCHEMA else None
-        return Message(
-            payload=bytes(self.payload(row)),
-            type=self.type(row),
-            key=self._slice(key, column[at.KEY_BYTES]) if flags & at.FLAG_KEY else None,
-            attributes=self._attributes(key + column[at.KEY_BYTES] + 2, column[at.ATTRIBUTES]),
-            producer_name=self._slice(name, column[at.NAME_BYTES]).decode(errors="replace"),
-            producer_id=column[at.PRODUCER_ID],
-            request_id=column[at.REQUEST_ID],
-            schema=schema,
-        )
-
-    def _slice(self, start: int, size: int) -> bytes:
-        return self.data[start : start + size].tobytes()
-
-    def _attributes(self, position: int, count: int) -> dict[str, str]:
-        found = {}
-        for _ in range(count):
-            size = int.from_bytes(self._slice(position, 2))
-            name = self._slice(position + 2, size).decode(errors="replace")
-            position += 2 + size
-            size = int.from_bytes(self._slice(position, 4))
-            found[name] = self._slice(position + 4, size).decode(errors="replace")
-            position += 4 + size
-        return found
+    def rows(self) -> list[Row]:
+        """Every record as a plain tuple: the quickest way to many Python objects."""
+        return rows(self.data, self.columns)
 
     def __iter__(self) -> Iterator[Record]:
-        return (self.record(row) for row in range(len(self)))
+        for start in range(0, len(self), _ROWS_READ):
+            yield from map(_record, self.select(start, start + _ROWS_READ).rows())
+
+    def key_hashes(self) -> Words:
+        """`message.key_hash` of every key; 0 where there is none."""
+        hashes = np.empty(len(self), dtype=np.int64)
+        stream_kernels.key_hashes(self.data, self.columns, hashes)
+        return hashes.view(np.uint64)
+
+    def matching(self, types: Sequence[str] = (), keys: Sequence[str] = ()) -> Bools:
+        """Which records have a type and a key that one of the globs matches; no globs match anything."""
+        return matching(self.data, self.columns, types, keys)
+
+    def accepted(self, accept: Callable[[str], bool]) -> Bools:
+        """Which records have a type that is accepted."""
+        return accepted(self.data, self.columns, accept)
 
     def select(self, start: int, stop: int) -> Block:
         """Rows `start` to `stop` of the same buffer."""
         return Block(self.data, self.columns[start:stop])
+
+    def only(self, chosen: Bools) -> Block:
+        """The records for which `chosen` says so, in the same buffer."""
+        return self if chosen.all() else Block(self.data, self.columns[chosen])
+
+    def gather(self, chosen: Longs | Bools) -> Block:
+        """The records at these rows, in that order, or those for which an array of truths says so, in a new buffer."""
+        columns = self.columns[chosen]
+        out = np.empty(int((columns[:, at.END] - columns[:, at.START]).sum()), dtype=np.uint8)
+        stream_kernels.gather_records(self.data, columns, out)
+        return Block(out, columns)
+
+    def write_lines(self, out: Bytes, ends: Longs) -> bool:
+        """Every payload with a newline behind it, and where each such line ends; whether a payload has one within.
+
+        `out` has the size of all payloads, and one byte more for each.
+        """
+        within: bool = stream_kernels.lines(self.data, self.columns, out, ends)
+        return within
+
+    def attribute(self, name: str, chosen: Bools) -> dict[int, str]:
+        """The values of one attribute, by row, of those chosen records that have it."""
+        columns, wanted = self.columns[chosen], as_array(name.encode())
+        ranges = _attribute_ranges(self.data, columns)
+        sized = np.flatnonzero(ranges[:, 1] == wanted.size)
+        same = (self.data[ranges[sized, :1] + np.arange(wanted.size)] == wanted).all(axis=1)
+        entries = sized[same]
+        rows = np.repeat(np.flatnonzero(chosen), columns[:, at.ATTRIBUTES])[entries]
+        return {
+            row: self.data[start : start + size].tobytes().decode()
+            for row, (start, size) in zip(rows.tolist(), ranges[entries, 2:].tolist(), strict=True)
+        }
+
+    def with_schema(self, chosen: Bools, schema: SchemaRef) -> Block:
+        """The same, with this schema for some records, in a new buffer. Their checksums are wrong until stamped."""
+        return self.with_schemas(chosen, np.array([schema.id]), np.array([schema.version]))
+
+    def with_schemas(self, chosen: Longs | Bools, ids: Longs, versions: Longs) -> Block:
+        """Likewise, with a schema for each of them, or one for all."""
+        data, columns = self.data.copy(), self.columns.copy()
+        messages = columns[chosen, at.START] + at.HEAD_BYTES + columns[chosen, at.TYPE_BYTES]
+        fields = np.hstack([_big_endian(ids, ">i8"), _big_endian(versions, ">i4")])
+        data[messages[:, None] + at.SCHEMA_ID_AT + np.arange(fields.shape[1])] = fields
+        data[messages + at.FLAGS_AT] |= at.FLAG_SCHEMA
+        columns[chosen, at.SCHEMA_ID], columns[chosen, at.SCHEMA_VERSION] = ids, versions
+        columns[chosen, at.FLAGS] |= at.FLAG_SCHEMA
+        return Block(data, columns)
 
     def to_arrow(self, columns: Iterable[str] | None = None, *, views: bool = True) -> pa.RecordBatch:
         """The records as columns; payload, key and type stay where they are unless `views` is off."""
         from penstock.record.arrow import to_arrow
 
         return to_arrow(self, columns, views=views)
+
+
+def _record(row: Row) -> Record:
+    id_, offset, publish_time_ms, type_, key, payload, name, producer_id, request_id, schema, attributes = row
+    message = Message(
+        payload=payload,
+        type=type_,
+        key=key,
+        attributes=attributes or {},
+        producer_name=name,
+        producer_id=producer_id,
+        request_id=request_id,
+        schema=schema,
+    )
+    return Record(id=id_, offset=Offset(offset), publish_time_ms=publish_time_ms, message=message)
 
 
 EMPTY: Final = Block(np.empty(0, dtype=np.uint8), np.empty((0, at.COLUMNS), dtype=np.int64))
@@ -161,14 +217,24 @@ def scan(
     verify: bool = True,
     envelopes: bool = True,
     rows_max: int | None = None,
+    table: Longs | None = None,
 ) -> tuple[Block, Stop]:
-    """Read stamped records from a buffer up to its end, unused space, or the first record that is not right."""
+    """Read stamped records from a buffer up to its end, unused space, or the first record that is not right.
+
+    `table` is room for the columns, from whoever knows how many records there are.
+    """
     mode = at.STAMPED | (at.VERIFY if verify else 0) | (at.ENVELOPES if envelopes else 0)
-    return _scan(as_array(data), start, stop, mode, after, rows_max)
+    return _scan(as_array(data), start, stop, mode, after, rows_max, table)
 
 
 def _scan(
-    array: Bytes, start: int, stop: int | None, mode: int, after: After, rows_max: int | None
+    array: Bytes,
+    start: int,
+    stop: int | None,
+    mode: int,
+    after: After,
+    rows_max: int | None,
+    room: Longs | None = None,
 ) -> tuple[Block, Stop]:
     stop = array.size if stop is None else stop
     if not 0 <= start <= stop <= array.size:
@@ -176,8 +242,7 @@ def _scan(
     tables: list[Longs] = []
     done = 0
     while True:
-        rows = max(_ROWS_FIRST, done)
-        table = np.empty((rows if rows_max is None else min(rows, rows_max - done), at.COLUMNS), dtype=np.int64)
+        table = room if room is not None and not done else _table(max(_ROWS_FIRST, done), rows_max, done)
         expected = after.next_offset + done if after.next_offset >= 0 and mode & at.ENVELOPES else -1
         count, position, reason = kernels.scan(array, start, stop, mode, after.id_high, after.id_low, expected, table)
         tables.append(table[:count])
@@ -188,6 +253,10 @@ def _scan(
         after = After(int(table[-1, at.ID_HIGH]), int(table[-1, at.ID_LOW]), after.next_offset)
     columns = tables[0] if len(tables) == 1 else np.concatenate(tables)
     return Block(array, columns), Stop(position, reason)
+
+
+def _table(rows: int, rows_max: int | None, done: int) -> Longs:
+    return np.empty((rows if rows_max is None else min(rows, rows_max - done), at.COLUMNS), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,28 +277,76 @@ class Draft:
             raise InvalidRequest("a block has at least one message")
         return cls(records[0] if len(records) == 1 else b"".join(records), len(records))
 
+    def sealed(self) -> Draft:
+        """The same with right checksums, as a block that goes over the wire must have them."""
+        data = bytearray(self.data)
+        if kernels.seal(as_array(data)) != self.count:
+            raise MalformedMessage(f"a block of {self.count} records expected")
+        return Draft(data, self.count)
+
     @classmethod
     def parse(cls, data: Any, *, verify: bool = True) -> Draft:
         """A block from outside. Every byte is checked; ids, offsets and times in it are ignored.
 
         Raises `MalformedMessage` with the record's number, its position and what is wrong with it.
         """
-        array = as_array(data)
-        mode = at.ENVELOPES | (at.VERIFY if verify else 0)
-        block, stop = _scan(array, 0, None, mode, START_OF_LOG, None)
-        if stop.reason != at.AT_END:
-            raise _malformed(len(block), stop.position, str(stop))
-        if not len(block):
-            raise InvalidRequest("a block has at least one message")
-        _check_fields(block)
-        return cls(data, len(block))
+        return cls(data, len(parse_block(data, verify=verify)))
 
     @classmethod
-    def from_arrow(cls, batch: pa.RecordBatch) -> Draft:
-        """The rows of a batch with a `value` column and any of the others that `Block.to_arrow` gives."""
+    def of_block(cls, block: Block) -> Draft:
+        """Records that were checked before: rows of `parse_block`, or of the log. Copied only if they lie apart."""
+        if not len(block):
+            raise InvalidRequest("a block has at least one message")
+        if (block.columns[1:, at.START] != block.columns[:-1, at.END]).any():
+            block = block.gather(np.arange(len(block)))
+        return cls(block.raw, len(block))
+
+    @classmethod
+    def of_payloads(
+        cls,
+        payloads: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        type: str = "",  # noqa: A002 - the name of the field
+        attributes: Mapping[str, str] | None = None,
+        schema: SchemaRef | None = None,
+        producer_name: str = "",
+        producer_id: int = 0,
+        first_request_id: int = 0,
+    ) -> Draft:
+        """One message for each payload, all else but the key alike. Checksums are right: it can be sent as it is.
+
+        Request ids count up from the first, unless that is 0. Raises `InvalidRequest` or `PayloadTooLarge`.
+        """
+        common = Message(
+            payload=b"",
+            type=type,
+            attributes=attributes or {},
+            schema=schema,
+            producer_name=producer_name,
+            producer_id=producer_id,
+            request_id=first_request_id,
+        )
+        return cls(encode_payloads(payloads, keys, common), len(payloads))
+
+    @classmethod
+    def from_arrow(
+        cls,
+        batch: pa.RecordBatch,
+        *,
+        producer_name: str | None = None,
+        producer_id: int | None = None,
+        first_request_id: int | None = None,
+    ) -> Draft:
+        """The rows of a batch with a `value` column and any of the others that `Block.to_arrow` gives.
+
+        What is given beside it stands in place of the column; request ids count up from the first, unless that is 0.
+        """
         from penstock.record.arrow import from_arrow
 
-        return from_arrow(batch)
+        return from_arrow(
+            batch, producer_name=producer_name, producer_id=producer_id, first_request_id=first_request_id
+        )
 
     def check_sizes(self, bounds: Limits) -> None:
         """Raise `PayloadTooLarge` if the block or one of its payloads is larger than `bounds` allow."""
@@ -241,7 +358,7 @@ class Draft:
         if len(self.data) <= bounds.payload_bytes_max:
             return
         block, _ = _scan(as_array(self.data), 0, None, at.ENVELOPES, START_OF_LOG, None)
-        sizes = block.columns[:, at.END] - block.columns[:, at.PAYLOAD] - at.CHECKSUM_BYTES
+        sizes = block.payload_sizes
         if len(block) and int(sizes.max()) > bounds.payload_bytes_max:
             row = int(sizes.argmax())
             raise PayloadTooLarge(
@@ -249,6 +366,23 @@ class Draft:
                 record=row,
                 limit=bounds.payload_bytes_max,
             )
+
+
+def parse_block(data: Any, *, verify: bool = True) -> Block:
+    """What `Draft.parse` checks, as a block: the ids, offsets and times in it are whoever's sent it."""
+    mode = at.ENVELOPES | (at.VERIFY if verify else 0)
+    block, stop = _scan(as_array(data), 0, None, mode, START_OF_LOG, None)
+    if stop.reason != at.AT_END:
+        raise _malformed(len(block), stop.position, str(stop))
+    if not len(block):
+        raise InvalidRequest("a block has at least one message")
+    _check_fields(block)
+    return block
+
+
+def read_draft(draft: Draft) -> Block:
+    """The columns of what was checked when it was drafted: it is not checked again."""
+    return _scan(as_array(draft.data), 0, None, at.ENVELOPES, START_OF_LOG, draft.count)[0]
 
 
 def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
@@ -261,8 +395,7 @@ def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
         raise InvalidRequest(f"{count} records take {count} ids, not {ids.count}")
     array = as_array(data)
     ends = np.empty(count, dtype=np.int64)
-    low = ids.low - 2**64 if ids.low >= 2**63 else ids.low
-    stamped = kernels.stamp(array, ids.first_ticks, low, first_offset, ends)
+    stamped = kernels.stamp(array, ids.first_ticks, as_signed(ids.low), first_offset, ends)
     if stamped != count:
         raise MalformedMessage(f"a block of {count} records expected, found {max(stamped, 0)}")
     return ends
@@ -317,15 +450,25 @@ def _check_attributes(block: Block) -> None:
         _check_attribute_names(block, suspects)
 
 
+def _attribute_ranges(data: Bytes, columns: Longs) -> Longs:
+    """Where name and value of every attribute lie: start and size of the one, start and size of the other."""
+    ranges = np.empty((int(columns[:, at.ATTRIBUTES].sum()), 4), dtype=np.int64)
+    kernels.attribute_ranges(data, columns, ranges.reshape(-1))
+    return ranges
+
+
+def _big_endian(numbers: Longs, kind: str) -> Bytes:
+    """A row of bytes for each."""
+    return numbers.astype(kind).view(np.uint8).reshape(len(numbers), -1)
+
+
 def _check_attribute_names(block: Block, suspects: Longs) -> None:
     """Of the records whose attributes are long enough to hold too long a name, the first that does."""
     columns = block.columns[suspects]
-    counts = columns[:, at.ATTRIBUTES]
-    ranges = np.empty((int(counts.sum()), 4), dtype=np.int64)
-    kernels.attribute_ranges(block.data, columns, ranges.reshape(-1))
+    ranges = _attribute_ranges(block.data, columns)
     wrong = np.flatnonzero(ranges[:, 1] > limits.ATTRIBUTE_NAME_BYTES_MAX)
     if wrong.size:
         entry = int(wrong[0])
-        first = int(suspects[np.searchsorted(np.cumsum(counts), entry, side="right")])
+        first = int(suspects[np.searchsorted(np.cumsum(columns[:, at.ATTRIBUTES]), entry, side="right")])
         what = f"an attribute name takes at most {limits.ATTRIBUTE_NAME_BYTES_MAX} bytes, not {int(ranges[entry, 1])}"
         raise _malformed(first, int(block.columns[first, at.START]), what)

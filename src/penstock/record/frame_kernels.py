@@ -24,7 +24,7 @@ KIND: Final = 3
 HEAD: Final = 4  # which of the distinct heads it has; 0 where there is no newline
 END: Final = 5  # after the last byte of the message
 COLUMNS: Final = 6
-_ROW_BYTES: Final = 8 * COLUMNS
+ROW_BYTES: Final = 8 * COLUMNS
 
 PLAIN: Final = 0  # nothing after the version
 WITH_ID: Final = 1  # a request id after the version, and nothing else
@@ -41,10 +41,10 @@ ROWS_FULL: Final = 1
 TOO_LARGE: Final = 2
 
 _COLON: Final = 58
-_DASH: Final = 45
-_LINE_END: Final = 10
+DASH: Final = 45
+LINE_END: Final = 10
 _MIX: Final = -0x61C8864680B583EB  # 2**64 divided by the golden ratio, as a signed number
-_ID_TAIL_CHARS: Final = 12  # the last group of a UUID: 48 bits that count up within a block
+ID_TAIL_CHARS: Final = 12  # the last group of a UUID: 48 bits that count up within a block
 
 
 @inlined
@@ -57,7 +57,7 @@ def _is_uuid4(data: int, start: int) -> bool:
     for place in range(ID_CHARS):
         byte = simd.load8(data, start + place)
         if place in (8, 13, 18, 23):
-            if byte != _DASH:
+            if byte != DASH:
                 return False
         elif not _is_hex(byte):
             return False
@@ -103,7 +103,7 @@ def _kind(data: int, head_end: int, newline: int) -> int:
 
 
 @inlined
-def _equal(data: int, one: int, other: int, size: int) -> bool:
+def equal(data: int, one: int, other: int, size: int) -> bool:
     while size >= 8:
         if simd.load64(data, one) != simd.load64(data, other):
             return False
@@ -119,10 +119,10 @@ def _equal(data: int, one: int, other: int, size: int) -> bool:
 @inlined
 def _begins_with(data: int, start: int, end: int, head: int, head_bytes: int) -> bool:
     """Does this message begin with that head, and does its own head end there too?"""
-    if head_bytes == 0 or start + head_bytes >= end or not _equal(data, start, head, head_bytes):
+    if head_bytes == 0 or start + head_bytes >= end or not equal(data, start, head, head_bytes):
         return False
     after = simd.load8(data, start + head_bytes)
-    return after in (_COLON, _LINE_END)
+    return after in (_COLON, LINE_END)
 
 
 @inlined
@@ -157,7 +157,7 @@ def _number_of(data: int, start: int, size: int, heads: int, count: int, slots: 
             simd.put(heads, HEAD_COLUMNS * count + 2, 0)
             return count
         seen = HEAD_COLUMNS * number
-        if simd.get(heads, seen + 1) == size and _equal(data, simd.get(heads, seen), start, size):
+        if simd.get(heads, seen + 1) == size and equal(data, simd.get(heads, seen), start, size):
             return int(number)
         slot = (slot + 1) & (SLOTS - 1)
 
@@ -202,9 +202,9 @@ def split(
         last = HEAD_COLUMNS * repeated
         if repeated >= 0 and _begins_with(data, start, end, simd.get(known, last), simd.get(known, last + 1)):
             head_end = start + simd.get(known, last + 1)
-            newline = _find(data, _LINE_END, head_end, reach)
+            newline = _find(data, LINE_END, head_end, reach)
         else:
-            newline = _find(data, _LINE_END, start, reach)
+            newline = _find(data, LINE_END, start, reach)
             head_end = start
             if newline >= 0:
                 head_end = _head_end(data, start, newline)
@@ -229,7 +229,7 @@ def split(
         simd.put(row, KIND, kind)
         simd.put(row, HEAD, max(number, 0))
         simd.put(row, END, end)
-        row += _ROW_BYTES
+        row += ROW_BYTES
         count += 1
         position = end
     state[0] = position
@@ -243,9 +243,10 @@ def split(
 
 
 @inlined
-def _write_id_tail(out: int, place: int, number: int) -> None:
-    for digit in range(_ID_TAIL_CHARS):
-        nibble = number >> 4 * (_ID_TAIL_CHARS - 1 - digit) & 15
+def write_hex(out: int, place: int, number: int, digits: int) -> None:
+    """The last so many hexadecimal digits of a number."""
+    for digit in range(digits):
+        nibble = number >> 4 * (digits - 1 - digit) & 15
         simd.store8(out, place + digit, nibble + (48 if nibble < 10 else 87))
 
 
@@ -283,13 +284,13 @@ def compose(
         if own_ids and simd.get(row, KIND) == WITH_ID:
             simd.copy(out, position - ID_CHARS, data, simd.get(row, HEAD_END) + 1, ID_CHARS)
         else:
-            _write_id_tail(out, position - _ID_TAIL_CHARS, first_id + simd.get(row, START))
-        simd.store8(out, position, _LINE_END)
+            write_hex(out, position - ID_TAIL_CHARS, first_id + simd.get(row, START), ID_TAIL_CHARS)
+        simd.store8(out, position, LINE_END)
         simd.copy(out, position + 1, ending, 0, tail_bytes)
         position += 1 + tail_bytes
         simd.copy(out, position, data, newline + 1, payload)
         position += payload
-        row += _ROW_BYTES
+        row += ROW_BYTES
     return position
 
 

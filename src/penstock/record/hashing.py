@@ -15,6 +15,11 @@ def as_array(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(data, dtype=np.uint8)
 
 
+def as_signed(word: int) -> int:
+    """The same 64 bits as a signed number, which is what kernels take."""
+    return word - 2**64 if word >= 2**63 else word
+
+
 def hash64(data: Any) -> int:
     return int(kernels.hash_bytes(as_array(data)))
 

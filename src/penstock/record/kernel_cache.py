@@ -3,7 +3,7 @@
 Kernels are compiled on first use and kept in a cache directory, so that only the first process on a machine waits.
 The directory is `PENSTOCK_KERNEL_CACHE` if set, else `penstock/kernels` in the user's cache directory. A read-only one
 (an image made with `penstock warm`) is used through a private copy; where there is none at all, or what is there
-cannot be used, every process compiles for itself, and says so.
+cannot be used, every process compiles for itself what it calls, and says so.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from typing import Any, Final
 
 ENVIRONMENT: Final = "PENSTOCK_KERNEL_CACHE"
 _SOURCES: Final = (
+    "column_kernels.py",
     "frame_kernels.py",
     "kernel_cache.py",
     "kernel_types.py",
     "kernels.py",
     "layout.py",
     "simd.py",
+    "stream_kernels.py",
+    "tally_kernels.py",
     "text_kernels.py",
 )
 _COMPLETE: Final = "complete"
+_FOR_ITSELF: Final = "this process compiles the kernels that it needs"
 
 
 class Kernel:
@@ -93,24 +97,39 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def prepare(*, say: Callable[[str], None] | None = None) -> float:
-    """See that every kernel is in the cache; the seconds spent compiling, 0.0 when there was nothing to do.
+    """See that every kernel is in the cache; the seconds spent compiling, 0.0 when there was nothing to do. Where there
+    is no cache, each is compiled when it is called.
 
     Two processes that do this at once do the work twice and agree on the result.
     """
-    from penstock.record import frame_kernels, kernels, text_kernels  # noqa: F401 - importing them is what registers them
+    # Importing them is what registers them.
+    from penstock.record import (  # noqa: F401
+        column_kernels,
+        frame_kernels,
+        kernels,
+        stream_kernels,
+        tally_kernels,
+        text_kernels,
+    )
 
     with _SETTINGS:
         place = directory()
-        if all(made.loaded for made in _KERNELS) or (place is not None and (place / _COMPLETE).exists()):
+        if place is None or all(made.loaded for made in _KERNELS) or is_complete():
             return 0.0
-        kept = "this process" if place is None else f"this machine, once, into {place}"
-        (say or _say)(f"penstock: compiling kernels for {kept} ...")
+        (say or _say)(f"penstock: compiling kernels for this machine, once, into {place} ...")
         began = time.monotonic()
         for made in _KERNELS:
             made.load()
-        if place is not None and directory() == place:
-            (place / _COMPLETE).touch()
+            if directory() is None:
+                return time.monotonic() - began
+        (place / _COMPLETE).touch()
         return time.monotonic() - began
+
+
+def is_complete() -> bool:
+    """Whether every kernel is in the cache, compiled for this machine."""
+    place = directory()
+    return place is not None and (place / _COMPLETE).exists()
 
 
 def load_all() -> None:
@@ -137,7 +156,7 @@ def directory() -> Path | None:
 
 def _keep_nothing(place: Path, error: Exception) -> None:
     _chosen[:] = [None]
-    _say(f"penstock: the kernel cache {place} cannot be used ({error!r}): compiling kernels for this process ...")
+    _say(f"penstock: the kernel cache {place} cannot be used ({error!r}): {_FOR_ITSELF}")
 
 
 def _choose() -> Path | None:
@@ -152,7 +171,7 @@ def _choose() -> Path | None:
                 raise
             return _private_copy(wanted)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
-        _say(f"penstock: no kernel cache can be written ({error}); set {ENVIRONMENT} to keep what is compiled")
+        _say(f"penstock: no kernel cache can be written ({error}): {_FOR_ITSELF}; set {ENVIRONMENT} to keep them")
         return None
 
 

@@ -1,8 +1,8 @@
 """The kernels: whole blocks of records in, columns out, without a Python object a message.
 
-With `text_kernels` and `simd` the only numba code of the project. Every kernel releases the GIL, has one signature, and
-is compiled once per machine (see `kernel_cache`). A kernel trusts its caller for array sizes and nothing else: lengths
-found in the data are checked against the range it was given before they are used.
+With the other modules of kernels and `simd` the only numba code of the project. Every kernel releases the GIL, has one
+signature, and is compiled once per machine (see `kernel_cache`). A kernel trusts its caller for array sizes and nothing
+else: lengths found in the data are checked against the range it was given before they are used.
 """
 
 from __future__ import annotations
@@ -224,6 +224,12 @@ def find(block: Any, start: int, stop: int, after_high: int, after_low: int, off
     return -1
 
 
+@inlined
+def id_high(ticks: int) -> int:
+    """The first eight bytes of an id: `core.ids.high_word`."""
+    return (ticks >> 12) << 16 | 0x6000 | ticks & 0xFFF
+
+
 @kernel(LONG(BUFFER, LONG, LONG, LONG, LONGS_OUT))
 def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: Any) -> int:
     """Give the records of a checked block their ids, offsets, times and checksums, in place; how many there were.
@@ -241,13 +247,29 @@ def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: An
         message = start + at.HEAD_BYTES + simd.load8(data, start + at.TYPE_LENGTH_AT)
         if end - message < at.ENVELOPE_BYTES_MIN + at.CHECKSUM_BYTES:
             return -1
-        simd.store64(data, start, (ticks >> 12) << 16 | 0x6000 | ticks & 0xFFF)
+        simd.store64(data, start, id_high(ticks))
         simd.store64(data, start + 8, id_low)
         simd.store64(data, message + at.OFFSET_AT, first_offset + count)
         simd.store64(data, message + at.PUBLISH_TIME_AT, (ticks - _EPOCH) // _TICKS)
         body = end - at.CHECKSUM_BYTES
         simd.store64(data, body, np.int64(simd.hash64(data, start, body - start)))
         ends[count] = end
+        start = end
+        count += 1
+    return count
+
+
+@kernel(LONG(BUFFER))
+def seal(block: Any) -> int:
+    """Give the records of a block their checksums, in place; how many there were, -1 if they do not fill it exactly."""
+    data = simd.address(block)
+    start, stop, count = 0, block.shape[0], 0
+    while start < stop:
+        end = _record_end(data, start, stop)
+        if end < 0:
+            return -1
+        body = end - at.CHECKSUM_BYTES
+        simd.store64(data, body, np.int64(simd.hash64(data, start, body - start)))
         start = end
         count += 1
     return count

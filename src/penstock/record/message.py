@@ -11,11 +11,15 @@ from penstock.core import limits
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.ids import format_id
 from penstock.core.offsets import Offset
+from penstock.core.schemas import SCHEMA_VERSION_MAX
 from penstock.record.layout import CHECKSUM_BYTES, FLAG_KEY, FLAG_SCHEMA, ID_BYTES, VERSION
 
 NUMBER_MAX: Final = 2**63 - 1
 """Producer, request and schema ids are signed 64-bit in Arrow and in Spark."""
-SCHEMA_VERSION_MAX: Final = 2**31 - 1
+
+_FNV_BASIS: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_WORD: Final = 2**64 - 1
 
 _FIXED: Final = struct.Struct(">BBqqqqqI")
 _SIZE16: Final = struct.Struct(">H")
@@ -60,11 +64,24 @@ class Record:
         return f"{self.offset} {format_id(self.id)} {self.message.type}"
 
 
+def key_hash(key: bytes) -> int:
+    """FNV-1a, 64 bits: the same in every language and every process, unlike `hash`."""
+    mixed = _FNV_BASIS
+    for byte in key:
+        mixed = (mixed ^ byte) * _FNV_PRIME & _WORD
+    return mixed
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where the messages with this key go, of so many partitions."""
+    return key_hash(key) % partitions
+
+
 def draft_bytes(message: Message) -> bytes:
     """The record of one message, its id, offset, time and checksum still zero. Raises before anything is written."""
     type_ = _text(message.type, "type", limits.TYPE_BYTES_MAX)
     name = _text(message.producer_name, "producer_name", limits.PRODUCER_NAME_BYTES_MAX)
-    key = b"" if message.key is None else _bytes(message.key, "key", limits.KEY_BYTES_MAX)
+    key = b"" if message.key is None else checked_bytes(message.key, "key", limits.KEY_BYTES_MAX)
     body = b"".join(
         (
             _fixed(message),
@@ -73,10 +90,16 @@ def draft_bytes(message: Message) -> bytes:
             _SIZE16.pack(len(key)),
             key,
             _attributes(message.attributes),
-            _bytes(message.payload, "payload", limits.SEGMENT_BYTES_CEILING),
+            checked_bytes(message.payload, "payload", limits.SEGMENT_BYTES_CEILING),
         )
     )
     return b"".join((_NO_ID, bytes((len(type_),)), type_, _SIZE32.pack(len(body)), body, _NO_CHECKSUM))
+
+
+def check_request_ids(first: int, count: int) -> None:
+    """Raise `InvalidRequest` if `count` request ids cannot count up from `first`; from 0 none does."""
+    _number(first, "first_request_id", NUMBER_MAX)
+    _number(first + count - 1 if first else 0, "request_id", NUMBER_MAX)
 
 
 def _fixed(message: Message) -> bytes:
@@ -116,10 +139,11 @@ def _text(value: str, what: str, bytes_max: int) -> _Bytes:
         encoded = value.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{what} is not valid Unicode: {error.reason}", field=what) from None
-    return _bytes(encoded, what, bytes_max)
+    return checked_bytes(encoded, what, bytes_max)
 
 
-def _bytes(value: _Bytes, what: str, bytes_max: int) -> _Bytes:
+def checked_bytes(value: _Bytes, what: str, bytes_max: int) -> _Bytes:
+    """The value, if it is bytes and no more than that; its length is then that of its bytes."""
     if not isinstance(value, _Bytes):
         raise InvalidRequest(f"{what} must be bytes, not {type(value).__name__}", field=what)
     if isinstance(value, memoryview) and (value.ndim != 1 or value.itemsize != 1 or not value.contiguous):

@@ -1,4 +1,4 @@
-"""Storage, the catalog: which topics there are, who writes to them, and how far that is known. In SQL, never in files.
+"""Storage, the catalog: which topics there are, who writes and who reads, and how far. In SQL, never in files.
 
 Every call that changes something is one transaction, durable on return. Calls may come from any thread and from
 several processes at once. No sockets, no event loop and no records come in here.
@@ -6,27 +6,61 @@ several processes at once. No sockets, no event loop and no records come in here
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import Connection, delete, select
 
 from penstock.core.clock import Clock, now_ms
-from penstock.core.errors import InvalidRequest, StorageFailed, TopicNotSupported
+from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.core.names import TopicName
+from penstock.core.offsets import Offset
+from penstock.storage.access_rows import AccessCatalog
 from penstock.storage.catalog_file import CatalogFile
+from penstock.storage.catalog_rows import (
+    check_new_subscription,
+    checkpoint_key,
+    checkpoint_row,
+    existing_subscription,
+    existing_topic,
+    first_cursors,
+    namespace_row,
+    parsed_namespace,
+    producer_row,
+    require_topic,
+    row_of_cursor,
+    row_of_subscription,
+    row_of_topic,
+    subscription_of,
+    topic_of,
+    topic_row,
+)
 from penstock.storage.catalog_schema import (
     COUNTERS,
+    CURSORS,
     NAMESPACES,
     PRODUCER_CHECKPOINTS,
+    PRODUCER_SESSIONS,
     PRODUCERS,
+    SUBSCRIPTIONS,
     TOPICS,
     Row,
+    add_rows,
     read_row,
     read_rows,
+    replace_rows,
     write_row,
+)
+from penstock.storage.schemas import SchemaCatalog, forget_place, topic_place
+from penstock.storage.subscriptions import (
+    Cursor,
+    Subscription,
+    SubscriptionOptions,
+    check_subscription_name,
+    stored_cursor,
 )
 from penstock.storage.topics import (
     Dispatch,
@@ -36,7 +70,8 @@ from penstock.storage.topics import (
     TopicSettings,
     check_partitions,
     check_producer_name,
-    marks_text,
+    merged,
+    runs_text,
     settings_text,
     stored_checkpoint,
     stored_settings,
@@ -44,9 +79,6 @@ from penstock.storage.topics import (
 
 CATALOG_FILE: Final = "catalog.db"
 """Its name in a data directory."""
-
-SUGGESTIONS_MAX: Final = 1_000
-"""Names compared for "did you mean": a misspelt name costs a few milliseconds however many topics there are."""
 
 
 class Catalog:
@@ -59,6 +91,10 @@ class Catalog:
     def __init__(self, file: CatalogFile, clock: Clock) -> None:
         self._file = file
         self._clock = clock
+        self.schemas = SchemaCatalog(file, clock)
+        self.access = AccessCatalog(file, clock)
+        self.suggests = True
+        """Whether who names a topic that is not there hears of a similar name: not where not all may know it."""
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock, create: bool = True) -> Self:
@@ -87,9 +123,24 @@ class Catalog:
         self._file.backup_to(path)
 
     def namespaces(self) -> tuple[str, ...]:
-        """All that ever had a topic, in order."""
+        """All that ever had a topic or settings, in order."""
         with self._file.reading() as connection:
             return tuple(sorted(row["namespace"] for row in read_rows(connection, select(NAMESPACES))))
+
+    def namespace_settings(self, namespace: str) -> TopicSettings:
+        """What topics created in it take where they say nothing else; nothing, unless somebody has set it."""
+        with self._file.reading() as connection:
+            row = namespace_row(connection, parsed_namespace(namespace))
+            return TopicSettings() if row is None else stored_settings(row["settings"])
+
+    def set_namespace_settings(self, namespace: str, settings: TopicSettings) -> None:
+        """Put these in the place of all it had; a new namespace is made. Topics that are there keep theirs.
+
+        Raises `TopicNotSupported` for a name that no namespace has.
+        """
+        with self._file.writing() as connection:
+            row = self._ensure_namespace(connection, parsed_namespace(namespace))
+            write_row(connection, NAMESPACES, {**row, "settings": settings_text(settings)})
 
     def create_topic(
         self,
@@ -101,54 +152,64 @@ class Catalog:
     ) -> Topic:
         """A new topic, and its namespace if that is new too. The number of partitions never changes.
 
-        Raises `InvalidRequest` if there is such a topic, or if the name is the broker's own.
+        What `settings` do not say is as the namespace has it now (see `merged`). Raises `InvalidRequest` if there is
+        such a topic, if the name is the broker's own, or if its settings and the namespace's do not go together.
         """
         if name.is_system:
             raise InvalidRequest(f"{name} cannot be created: system topics are the broker's own", topic=str(name))
         check_partitions(name, partitions)
         with self._file.writing() as connection:
-            if _topic_row(connection, name) is not None:
+            if topic_row(connection, name) is not None:
                 raise InvalidRequest(f"topic {name} exists already", topic=str(name))
+            namespace = self._ensure_namespace(connection, name.namespace)
             topic = Topic(
                 topic_uid=self._take(connection, "topic_uid"),
                 name=name,
                 partitions=partitions,
                 dispatch=dispatch,
                 created_ms=now_ms(self._clock),
-                settings=settings,
+                settings=merged(settings, stored_settings(namespace["settings"]), dispatch),
             )
-            self._ensure_namespace(connection, name.namespace)
-            write_row(connection, TOPICS, _row_of(topic))
+            write_row(connection, TOPICS, row_of_topic(topic))
         return topic
 
     def get_topic(self, name: TopicName) -> Topic:
-        """Raises `TopicNotSupported`, with the closest name there is, if there is no such topic."""
+        """Raises `TopicNotSupported`, with the closest name there is if it `suggests`, if there is no such topic."""
         with self._file.reading() as connection:
-            return _existing(connection, name)
+            return self._topic(connection, name)
+
+    def _topic(self, connection: Connection, name: TopicName) -> Topic:
+        return existing_topic(connection, name, suggests=self.suggests)
 
     def list_topics(self, namespace: str | None = None) -> tuple[Topic, ...]:
         """In the order of their names; those of one namespace if one is given."""
         query = select(TOPICS) if namespace is None else select(TOPICS).where(TOPICS.c.namespace == namespace)
         with self._file.reading() as connection:
-            topics = [_topic_of(row) for row in read_rows(connection, query)]
+            topics = [topic_of(row) for row in read_rows(connection, query)]
         return tuple(sorted(topics, key=lambda topic: topic.name))
 
     def alter_topic(self, name: TopicName, settings: TopicSettings) -> Topic:
         """Put these settings in the place of all it had. Raises `TopicNotSupported` if there is no such topic."""
         with self._file.writing() as connection:
-            row = {**_row_of(_existing(connection, name)), "settings": settings_text(settings)}
+            row = {**row_of_topic(self._topic(connection, name)), "settings": settings_text(settings)}
             write_row(connection, TOPICS, row)
-            return _topic_of(row)
+            return topic_of(row)
 
     def delete_topic(self, name: TopicName) -> Topic:
-        """Forget the topic, its producers and their checkpoints; the ids they had are never given again.
+        """Forget the topic, its producers, their checkpoints, and its subscriptions; their ids are never given again.
 
-        Returns what was deleted. Raises `TopicNotSupported` if there is no such topic.
+        Nor are schemas in use there any more. Returns what was deleted. Raises `TopicNotSupported` if there is no such
+        topic.
         """
         with self._file.writing() as connection:
-            topic = _existing(connection, name)
-            for table in (PRODUCER_CHECKPOINTS, PRODUCERS, TOPICS):
+            topic = self._topic(connection, name)
+            its_own = select(SUBSCRIPTIONS.c.subscription_uid).where(SUBSCRIPTIONS.c.topic_uid == topic.topic_uid)
+            connection.execute(delete(CURSORS).where(CURSORS.c.subscription_uid.in_(its_own)))
+            producers = select(PRODUCERS.c.producer_id).where(PRODUCERS.c.topic_uid == topic.topic_uid)
+            connection.execute(delete(PRODUCER_SESSIONS).where(PRODUCER_SESSIONS.c.producer_id.in_(producers)))
+            for table in (SUBSCRIPTIONS, PRODUCER_CHECKPOINTS, PRODUCERS, TOPICS):
                 connection.execute(delete(table).where(table.c.topic_uid == topic.topic_uid))
+            forget_place(connection, topic_place(topic.topic_uid))
         return topic
 
     def producer_id(self, topic: Topic, name: str) -> int:
@@ -158,23 +219,47 @@ class Catalog:
         """
         check_producer_name(name)
         with self._file.reading() as connection:
-            known = _producer_row(connection, topic, name)
+            known = producer_row(connection, topic, name)
         return self._new_producer(topic, name) if known is None else int(known["producer_id"])
+
+    def claim_producer(self, topic: Topic, name: str, session: str, *, resumes: bool) -> int:
+        """Its number, as `producer_id` gives it; from now on it is this session's.
+
+        Raises `NotOwner`, and changes nothing, if it comes back and another session has come since.
+        """
+        producer_id = self.producer_id(topic, name)
+        query = select(PRODUCER_SESSIONS).where(PRODUCER_SESSIONS.c.producer_id == producer_id)
+        with self._file.writing() as connection:
+            known = read_row(connection, query)
+            if known is not None and known["session"] == session:
+                return producer_id
+            if known is not None and resumes:
+                raise NotOwner(
+                    f"producer {name} of {topic.name} was taken over by another while this one was away",
+                    producer_id=producer_id,
+                )
+            write_row(connection, PRODUCER_SESSIONS, {"producer_id": producer_id, "session": session})
+        return producer_id
+
+    def take_producer_id(self) -> int:
+        """A number that no producer was ever given, for one without a name: nobody will ask for it again."""
+        with self._file.writing() as connection:
+            return self._take(connection, "producer_id")
 
     def producers(self, topic: Topic) -> tuple[Producer, ...]:
         """In the order in which they came. Raises `TopicNotSupported` if the topic has been deleted since."""
         with self._file.reading() as connection:
-            _require(connection, topic)
+            require_topic(connection, topic)
             rows = read_rows(connection, select(PRODUCERS).where(PRODUCERS.c.topic_uid == topic.topic_uid))
         producers = [Producer(producer_id=r["producer_id"], name=r["name"], created_ms=r["created_ms"]) for r in rows]
         return tuple(sorted(producers, key=lambda producer: producer.producer_id))
 
     def save_checkpoint(self, topic: Topic, partition: int, checkpoint: ProducerCheckpoint) -> None:
         """Put it in the place of the one before. Raises `InvalidRequest` if that one knows more of the log."""
-        key = _checkpoint_key(topic, partition)
+        key = checkpoint_key(topic, partition)
         with self._file.writing() as connection:
-            _require(connection, topic)
-            stored = _checkpoint_row(connection, topic, partition)
+            require_topic(connection, topic)
+            stored = checkpoint_row(connection, topic, partition)
             if stored is not None and checkpoint.next_offset < stored["next_offset"]:
                 raise InvalidRequest(
                     f"the checkpoint of {topic.name}, partition {partition}, stands at offset {stored['next_offset']}"
@@ -182,21 +267,113 @@ class Catalog:
                     stored=stored["next_offset"],
                     given=checkpoint.next_offset,
                 )
-            content = {"next_offset": checkpoint.next_offset, "marks": marks_text(checkpoint.last)}
+            content = {"next_offset": checkpoint.next_offset, "marks": runs_text(checkpoint.runs)}
             write_row(connection, PRODUCER_CHECKPOINTS, {**key, **content})
 
     def load_checkpoint(self, topic: Topic, partition: int) -> ProducerCheckpoint | None:
         """The last one saved. Raises `TopicNotSupported` if the topic has been deleted since."""
-        _checkpoint_key(topic, partition)
+        checkpoint_key(topic, partition)
         with self._file.reading() as connection:
-            _require(connection, topic)
-            row = _checkpoint_row(connection, topic, partition)
+            require_topic(connection, topic)
+            row = checkpoint_row(connection, topic, partition)
             return None if row is None else stored_checkpoint(row["next_offset"], row["marks"])
+
+    def create_subscription(
+        self, topic: Topic, name: str, options: SubscriptionOptions, starts: Mapping[int, Offset]
+    ) -> Subscription:
+        """A new subscription, with a cursor at `starts[partition]` in every partition; all of it, or nothing.
+
+        Raises `InvalidRequest` if there is such a subscription, if the name is none, or if `starts` does not name each
+        partition; `TopicNotSupported` if the topic has been deleted since.
+        """
+        check_subscription_name(name)
+        cursors = first_cursors(topic, starts)
+        with self._file.writing() as connection:
+            require_topic(connection, topic)
+            check_new_subscription(connection, topic, name)
+            subscription = Subscription(
+                subscription_uid=self._take(connection, "subscription_uid"),
+                topic_uid=topic.topic_uid,
+                name=name,
+                options=options,
+                paused=False,
+                created_ms=now_ms(self._clock),
+            )
+            add_rows(connection, SUBSCRIPTIONS, [row_of_subscription(subscription)])
+            uid = subscription.subscription_uid
+            add_rows(connection, CURSORS, (row_of_cursor(uid, index, at) for index, at in cursors.items()))
+        return subscription
+
+    def alter_subscription(
+        self, subscription_uid: int, *, options: SubscriptionOptions | None = None, paused: bool | None = None
+    ) -> Subscription:
+        """Put these in the place of what it had; `None` leaves it as it is. Its cursors are not touched.
+
+        Raises `InvalidRequest` if there is no such subscription.
+        """
+        with self._file.writing() as connection:
+            found = existing_subscription(connection, subscription_uid)
+            subscription = replace(
+                found,
+                options=found.options if options is None else options,
+                paused=found.paused if paused is None else paused,
+            )
+            write_row(connection, SUBSCRIPTIONS, row_of_subscription(subscription))
+        return subscription
+
+    def delete_subscription(self, subscription_uid: int) -> Subscription:
+        """Forget it and its cursors; its number is never given again.
+
+        Returns what was deleted. Raises `InvalidRequest` if there is no such subscription.
+        """
+        with self._file.writing() as connection:
+            subscription = existing_subscription(connection, subscription_uid)
+            for table in (CURSORS, SUBSCRIPTIONS):
+                connection.execute(delete(table).where(table.c.subscription_uid == subscription_uid))
+        return subscription
+
+    def list_subscriptions(self, topic: Topic | None = None) -> tuple[Subscription, ...]:
+        """In the order of their names, topic by topic; those of one topic if one is given.
+
+        Raises `TopicNotSupported` if that has been deleted since.
+        """
+        query = select(SUBSCRIPTIONS)
+        with self._file.reading() as connection:
+            if topic is not None:
+                require_topic(connection, topic)
+                query = query.where(SUBSCRIPTIONS.c.topic_uid == topic.topic_uid)
+            found = [subscription_of(row) for row in read_rows(connection, query)]
+        return tuple(sorted(found, key=lambda subscription: (subscription.topic_uid, subscription.name)))
+
+    def save_cursors(self, cursors: Mapping[tuple[int, int], Cursor]) -> None:
+        """Put these, by subscription and partition, in the place of those before: all of them, or none.
+
+        Cursors of a subscription that has been deleted since are passed over.
+        """
+        if not cursors:
+            return
+        rows = [row_of_cursor(uid, index, cursor) for (uid, index), cursor in cursors.items()]
+        with self._file.writing() as connection:
+            replace_rows(connection, CURSORS, rows)
+
+    def load_cursors(self, subscription_uid: int) -> dict[int, Cursor]:
+        """The cursors last saved, by partition; none if there is no such subscription."""
+        with self._file.reading() as connection:
+            rows = read_rows(connection, select(CURSORS).where(CURSORS.c.subscription_uid == subscription_uid))
+            return {row["partition_index"]: stored_cursor(row["floor"], row["state"]) for row in rows}
+
+    def load_all_cursors(self) -> dict[tuple[int, int], Cursor]:
+        """The cursors last saved, by subscription and partition, of all there are."""
+        with self._file.reading() as connection:
+            return {
+                (row["subscription_uid"], row["partition_index"]): stored_cursor(row["floor"], row["state"])
+                for row in read_rows(connection, select(CURSORS))
+            }
 
     def _new_producer(self, topic: Topic, name: str) -> int:
         with self._file.writing() as connection:
-            _require(connection, topic)
-            known = _producer_row(connection, topic, name)
+            require_topic(connection, topic)
+            known = producer_row(connection, topic, name)
             if known is not None:
                 return int(known["producer_id"])  # another caller was faster
             producer_id = self._take(connection, "producer_id")
@@ -217,82 +394,10 @@ class Catalog:
         write_row(connection, COUNTERS, {"name": counter, "last": number})
         return number
 
-    def _ensure_namespace(self, connection: Connection, namespace: str) -> None:
-        if read_row(connection, select(NAMESPACES).where(NAMESPACES.c.namespace == namespace)) is None:
-            write_row(connection, NAMESPACES, {"namespace": namespace, "created_ms": now_ms(self._clock)})
-
-
-def _topic_row(connection: Connection, name: TopicName) -> Row | None:
-    return read_row(
-        connection, select(TOPICS).where(TOPICS.c.namespace == name.namespace, TOPICS.c.topic == name.topic)
-    )
-
-
-def _existing(connection: Connection, name: TopicName) -> Topic:
-    row = _topic_row(connection, name)
-    if row is None:
-        raise _missing(connection, name)
-    return _topic_of(row)
-
-
-def _missing(connection: Connection, name: TopicName) -> TopicNotSupported:
-    # Neighbours in the same namespace come first: that is where a name is most often misspelt.
-    names = select(TOPICS.c.namespace, TOPICS.c.topic).order_by(
-        TOPICS.c.namespace != name.namespace, TOPICS.c.namespace, TOPICS.c.topic
-    )
-    known = [f"/{namespace}/{topic}" for namespace, topic in connection.execute(names.limit(SUGGESTIONS_MAX))]
-    close = difflib.get_close_matches(str(name), known, n=1)
-    if not close:
-        return TopicNotSupported(f"there is no topic {name}", topic=str(name))
-    return TopicNotSupported(
-        f"there is no topic {name}; did you mean {close[0]}?", topic=str(name), suggestion=close[0]
-    )
-
-
-def _require(connection: Connection, topic: Topic) -> None:
-    if read_row(connection, select(TOPICS).where(TOPICS.c.topic_uid == topic.topic_uid)) is None:
-        raise TopicNotSupported(
-            f"topic {topic.name} (uid {topic.topic_uid}) has been deleted", topic=str(topic.name), uid=topic.topic_uid
-        )
-
-
-def _producer_row(connection: Connection, topic: Topic, name: str) -> Row | None:
-    query = select(PRODUCERS).where(PRODUCERS.c.topic_uid == topic.topic_uid, PRODUCERS.c.name == name)
-    return read_row(connection, query)
-
-
-def _checkpoint_key(topic: Topic, partition: int) -> dict[str, int]:
-    topic.name.partition(partition, topic.partitions)
-    return {"topic_uid": topic.topic_uid, "partition_index": partition}
-
-
-def _checkpoint_row(connection: Connection, topic: Topic, partition: int) -> Row | None:
-    table: Table = PRODUCER_CHECKPOINTS
-    query = select(table).where(table.c.topic_uid == topic.topic_uid, table.c.partition_index == partition)
-    return read_row(connection, query)
-
-
-def _row_of(topic: Topic) -> dict[str, object]:
-    return {
-        "topic_uid": topic.topic_uid,
-        "namespace": topic.name.namespace,
-        "topic": topic.name.topic,
-        "partitions": topic.partitions,
-        "dispatch": topic.dispatch.value,
-        "created_ms": topic.created_ms,
-        "settings": settings_text(topic.settings),
-    }
-
-
-def _topic_of(row: Row) -> Topic:
-    try:
-        return Topic(
-            topic_uid=row["topic_uid"],
-            name=TopicName(row["namespace"], row["topic"]),
-            partitions=row["partitions"],
-            dispatch=Dispatch(row["dispatch"]),
-            created_ms=row["created_ms"],
-            settings=stored_settings(row["settings"]),
-        )
-    except (ValueError, TopicNotSupported) as error:
-        raise StorageFailed(f"a stored topic cannot be read: {error}") from error
+    def _ensure_namespace(self, connection: Connection, namespace: str) -> Row:
+        row = namespace_row(connection, namespace)
+        if row is None:
+            settings = settings_text(TopicSettings())
+            row = {"namespace": namespace, "created_ms": now_ms(self._clock), "settings": settings}
+            write_row(connection, NAMESPACES, row)
+        return row

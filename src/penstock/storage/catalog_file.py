@@ -41,7 +41,7 @@ class CatalogFile:
         """
         with answering(path):
             _check_there(path, create=create)
-            version = _examine(path)
+            version = examine(path)
             engine = sqlite.engine_for(path, "use", pool=QueuePool, pool_timeout=sqlite.BUSY_MS / 1000)
             try:
                 _migrate(engine, since=version)
@@ -147,7 +147,7 @@ def _create(path: Path) -> None:
         _migrate(sqlite.engine_for(draft, "make", pool=NullPool), since=0)
 
 
-def _examine(path: Path) -> int:
+def examine(path: Path) -> int:
     """The version of a catalog in which everything is as it was written. Nothing can be written while looking."""
     with sqlite.begun(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
         found = sqlite.disorder(connection)
@@ -155,7 +155,7 @@ def _examine(path: Path) -> int:
             raise StorageFailed(found)
         _check_log(path, connection)
         version = schema.schema_version(connection)
-        _check_known(path, version)
+        check_known(path, version)
         if schema.meta_value(connection, schema.SCHEMA_SEAL) != _definitions_seal(connection):
             raise StorageFailed("its table definitions are not as they were written")
         schema.check_seals(connection)
@@ -170,7 +170,8 @@ def _check_log(path: Path, connection: Connection) -> None:
         raise StorageFailed("transactions in its write-ahead log lie behind a frame that does not verify")
 
 
-def _check_known(path: Path, version: int) -> None:
+def check_known(path: Path, version: int) -> None:
+    """Raise `StorageFailed` where there is no catalog, `VersionNotSupported` for one of a newer release."""
     if version == 0:
         raise StorageFailed("it holds no catalog")
     if version > schema.newest_version():

@@ -8,7 +8,7 @@ Only SQL that PostgreSQL understands as well comes in here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     and_,
+    bindparam,
     insert,
     inspect,
     select,
@@ -64,6 +65,37 @@ def statements(*ddl: str) -> Callable[[Connection], None]:
     return apply
 
 
+def _to_streams(connection: Connection) -> None:
+    """Subscriptions and their cursors; settings of namespaces; checkpoints remember runs of requests."""
+    namespaces = list(_whole(connection, "namespaces"))
+    checkpoints = list(_whole(connection, "producer_checkpoints"))
+    statements(
+        "CREATE TABLE subscriptions (subscription_uid BIGINT NOT NULL PRIMARY KEY,"
+        " topic_uid BIGINT NOT NULL REFERENCES topics (topic_uid), name TEXT NOT NULL, options TEXT NOT NULL,"
+        " paused INTEGER NOT NULL, created_ms BIGINT NOT NULL, seal TEXT NOT NULL, UNIQUE (topic_uid, name))",
+        "CREATE TABLE cursors (subscription_uid BIGINT NOT NULL REFERENCES subscriptions (subscription_uid),"
+        " partition_index INTEGER NOT NULL, floor BIGINT NOT NULL, state TEXT NOT NULL, seal TEXT NOT NULL,"
+        " PRIMARY KEY (subscription_uid, partition_index))",
+        "CREATE TABLE producer_sessions (producer_id BIGINT NOT NULL PRIMARY KEY REFERENCES producers (producer_id),"
+        " session TEXT NOT NULL, seal TEXT NOT NULL)",
+        "ALTER TABLE namespaces ADD COLUMN settings TEXT NOT NULL DEFAULT '{}'",
+    )(connection)
+    for row in namespaces:
+        write_row(connection, NAMESPACES, {**row, "settings": "{}"})
+    for row in checkpoints:
+        write_row(connection, PRODUCER_CHECKPOINTS, {**row, "marks": _runs_of_marks(row["marks"])})
+
+
+def _runs_of_marks(text: str) -> str:
+    """A producer's last request and its offset, as a run of one; requests without a number are nobody's."""
+    try:
+        marks = msgspec.json.decode(text, type=list[tuple[int, int, int]])
+    except msgspec.MsgspecError as error:
+        raise StorageFailed(f"a stored producer checkpoint cannot be read: {error}") from error
+    runs = [(producer_id, [(request_id, offset, 1)]) for producer_id, request_id, offset in marks if request_id > 0]
+    return msgspec.json.encode(runs).decode()
+
+
 # Written out, not derived from the tables below: a released step never changes, the tables move on.
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
@@ -85,6 +117,38 @@ MIGRATIONS: tuple[Migration, ...] = (
             " seal TEXT NOT NULL, PRIMARY KEY (topic_uid, partition_index))",
         ),
     ),
+    Migration(version=2, apply=_to_streams),
+    Migration(
+        version=3,
+        apply=statements(
+            "CREATE TABLE schemas (schema_id BIGINT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, text TEXT NOT NULL,"
+            " fingerprint TEXT NOT NULL, created_by TEXT NOT NULL, created_ms BIGINT NOT NULL, seal TEXT NOT NULL,"
+            " UNIQUE (fingerprint))",
+            "CREATE TABLE schema_references (schema_id BIGINT NOT NULL REFERENCES schemas (schema_id),"
+            " place INTEGER NOT NULL, name TEXT NOT NULL, subject TEXT NOT NULL, version INTEGER NOT NULL,"
+            " seal TEXT NOT NULL, PRIMARY KEY (schema_id, place))",
+            "CREATE INDEX schema_referrers ON schema_references (subject, version)",
+            "CREATE TABLE schema_subjects (subject TEXT NOT NULL PRIMARY KEY, revision BIGINT NOT NULL,"
+            " last_version INTEGER NOT NULL, compatibility TEXT, lenient INTEGER, mode TEXT, seal TEXT NOT NULL)",
+            "CREATE TABLE schema_versions (subject TEXT NOT NULL REFERENCES schema_subjects (subject),"
+            " version INTEGER NOT NULL, schema_id BIGINT NOT NULL REFERENCES schemas (schema_id),"
+            " deleted INTEGER NOT NULL, deprecated TEXT, description TEXT NOT NULL, tags TEXT NOT NULL,"
+            " created_by TEXT NOT NULL, created_ms BIGINT NOT NULL, seal TEXT NOT NULL,"
+            " PRIMARY KEY (subject, version))",
+            "CREATE INDEX schema_holders ON schema_versions (schema_id)",
+            "CREATE TABLE schema_uses (schema_id BIGINT NOT NULL REFERENCES schemas (schema_id), place TEXT NOT NULL,"
+            " created_ms BIGINT NOT NULL, seal TEXT NOT NULL, PRIMARY KEY (schema_id, place))",
+        ),
+    ),
+    Migration(
+        version=4,
+        apply=statements(
+            "CREATE TABLE access_keys (key_id TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL,"
+            " created_ms BIGINT NOT NULL, expires_ms BIGINT, revoked_ms BIGINT, seal TEXT NOT NULL)",
+            "CREATE TABLE access_bindings (principal TEXT NOT NULL, role TEXT NOT NULL, scope TEXT NOT NULL,"
+            " created_ms BIGINT NOT NULL, seal TEXT NOT NULL, PRIMARY KEY (principal, role, scope))",
+        ),
+    ),
 )
 
 METADATA: Final = MetaData()
@@ -101,7 +165,10 @@ COUNTERS: Final = _table("counters", Column("name", Text, primary_key=True), Col
 """The last number given out under each name. Rows never go, so no number is ever given twice."""
 
 NAMESPACES: Final = _table(
-    "namespaces", Column("namespace", Text, primary_key=True), Column("created_ms", BigInteger, nullable=False)
+    "namespaces",
+    Column("namespace", Text, primary_key=True),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("settings", Text, nullable=False),
 )
 
 TOPICS: Final = _table(
@@ -133,6 +200,114 @@ PRODUCER_CHECKPOINTS: Final = _table(
     Column("marks", Text, nullable=False),
 )
 
+SUBSCRIPTIONS: Final = _table(
+    "subscriptions",
+    Column("subscription_uid", BigInteger, primary_key=True, autoincrement=False),
+    Column("topic_uid", BigInteger, ForeignKey("topics.topic_uid"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("paused", Integer, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    UniqueConstraint("topic_uid", "name"),
+)
+
+PRODUCER_SESSIONS: Final = _table(
+    "producer_sessions",
+    Column("producer_id", BigInteger, ForeignKey("producers.producer_id"), primary_key=True, autoincrement=False),
+    Column("session", Text, nullable=False),
+)
+"""Who came last under the name of each producer, and alone may write under it."""
+
+CURSORS: Final = _table(
+    "cursors",
+    Column(
+        "subscription_uid",
+        BigInteger,
+        ForeignKey("subscriptions.subscription_uid"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("partition_index", Integer, primary_key=True, autoincrement=False),
+    Column("floor", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+)
+"""One row for every partition of the topic, from the moment the subscription is there."""
+
+SCHEMAS: Final = _table(
+    "schemas",
+    Column("schema_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    UniqueConstraint("fingerprint"),
+)
+"""What was registered, to the letter; once, however many subjects have it."""
+
+SCHEMA_REFERENCES: Final = _table(
+    "schema_references",
+    Column("schema_id", BigInteger, ForeignKey("schemas.schema_id"), primary_key=True, autoincrement=False),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+)
+"""What a schema refers to, in its order: rows, so that it can be asked who refers to a version that is to go."""
+
+SCHEMA_SUBJECTS: Final = _table(
+    "schema_subjects",
+    Column("subject", Text, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("last_version", Integer, nullable=False),
+    Column("compatibility", Text),
+    Column("lenient", Integer),
+    Column("mode", Text),
+)
+"""Settings, the number last given to a version, and when it was last changed. The subject without a name stands for
+all of them. Rows never go, so no version is ever given twice."""
+
+SCHEMA_VERSIONS: Final = _table(
+    "schema_versions",
+    Column("subject", Text, ForeignKey("schema_subjects.subject"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("schema_id", BigInteger, ForeignKey("schemas.schema_id"), nullable=False),
+    Column("deleted", Integer, nullable=False),
+    Column("deprecated", Text),
+    Column("description", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)
+
+SCHEMA_USES: Final = _table(
+    "schema_uses",
+    Column("schema_id", BigInteger, ForeignKey("schemas.schema_id"), primary_key=True, autoincrement=False),
+    Column("place", Text, primary_key=True),
+    Column("created_ms", BigInteger, nullable=False),
+)
+"""Where messages with the id are kept."""
+
+ACCESS_KEYS: Final = _table(
+    "access_keys",
+    Column("key_id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("revoked_ms", BigInteger),
+)
+"""Keys of clients: never the secret, only what tells whether a secret is the right one."""
+
+ACCESS_BINDINGS: Final = _table(
+    "access_bindings",
+    Column("principal", Text, primary_key=True),
+    Column("role", Text, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    Column("created_ms", BigInteger, nullable=False),
+)
+"""Who has which role, and where."""
+
 
 def newest_version() -> int:
     """The version this release writes, and the last one it reads."""
@@ -153,10 +328,32 @@ def digest(content: object) -> str:
 
 def write_row(connection: Connection, table: Table, row: Row) -> None:
     """Put this row in the place of the one with its primary key, or beside the others if there is none."""
-    sealed = {**row, SEAL: seal_of(table.name, row)}
+    sealed = _sealed(table, row)
     same = and_(*(column == row[column.name] for column in table.primary_key))
     if connection.execute(update(table).where(same).values(sealed)).rowcount == 0:
         connection.execute(insert(table).values(sealed))
+
+
+def add_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
+    """Put these rows, of which there is at least one, beside the others: none has the primary key of another."""
+    connection.execute(insert(table), [_sealed(table, row) for row in rows])
+
+
+def replace_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
+    """Put each of these whole rows, of which there is at least one, in the place of the one with its primary key.
+
+    Where there is none with its key, nothing happens. Nothing is read: this is for many rows at once.
+    """
+    keys = {column.name: f"key_{column.name}" for column in table.primary_key}
+    same = and_(*(column == bindparam(keys[column.name]) for column in table.primary_key))
+    sealed = [_sealed(table, row) for row in rows]
+    found = [{keys.get(column, column): value for column, value in row.items()} for row in sealed]
+    values: dict[str, Any] = {c.name: bindparam(c.name) for c in table.columns if c.name not in keys}
+    connection.execute(update(table).where(same).values(values), found)
+
+
+def _sealed(table: Table, row: Row) -> dict[str, Any]:
+    return {**row, SEAL: seal_of(table.name, row)}
 
 
 def read_rows(connection: Connection, query: Select[Any]) -> list[Row]:
@@ -174,8 +371,13 @@ def read_row(connection: Connection, query: Select[Any]) -> Row | None:
 def check_seals(connection: Connection) -> None:
     """Read every row of every table, also of versions before this one. Raises `StorageFailed` for a broken seal."""
     for name in inspect(connection).get_table_names():
-        for _ in _unsealed(connection, name, select(text("*")).select_from(named_table(name))):
+        for _ in _whole(connection, name):
             pass
+
+
+def _whole(connection: Connection, table: str) -> Iterator[Row]:
+    """Every row of a table, with the columns it has now, whatever this release knows of it."""
+    return _unsealed(connection, table, select(text("*")).select_from(named_table(table)))
 
 
 def _unsealed(connection: Connection, table: str, query: Select[Any]) -> Iterator[Row]:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,17 +22,28 @@ BUSY_MS: Final = 5_000
 STILL_READS_MAX: Final = 10
 """How often a file that others write to is read in the hope of a moment's pause."""
 
-Purpose = Literal["examine", "make", "use"]
-"""Examining writes nothing, not even the write-ahead log into the file. A file in the making has no such log: it is
-whole as soon as it is committed, also if there is no room left to carry a log over."""
+Purpose = Literal["examine", "frozen", "make", "use"]
+"""Examining writes nothing into the file, not even its write-ahead log; but where that log and its index are not there,
+SQLite makes them. To what is frozen nobody writes: it needs neither, and no lock. A file in the making has no such log:
+it is whole as soon as it is committed, also if there is no room left to carry a log over."""
 
 _PRAGMAS: Final[dict[Purpose, tuple[str, ...]]] = {
     "examine": (),
+    "frozen": (),
     "make": ("PRAGMA synchronous = FULL",),
     "use": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = ON"),
 }
 
+_MODES: Final[dict[Purpose, str]] = {
+    "examine": "mode=ro",
+    "frozen": "mode=ro&immutable=1",
+    "make": "mode=rw",
+    "use": "mode=rw",
+}
+
 _WRITES: Final = "penstock_writes"
+
+Reading = AbstractContextManager[Connection]
 
 
 def engine_for(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any) -> Engine:
@@ -61,7 +72,7 @@ def _connect(path: Path, purpose: Purpose) -> sqlite3.Connection:
 
     `isolation_level=None`: `_begin` decides when a transaction begins, so that DDL is in it too.
     """
-    address = f"{path.absolute().as_uri()}?mode={'ro' if purpose == 'examine' else 'rw'}"
+    address = f"{path.absolute().as_uri()}?{_MODES[purpose]}"
     connection = sqlite3.connect(
         address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
     )
@@ -78,6 +89,28 @@ def copy(path: Path, target: Path) -> None:
     """A compact copy as of now in an empty file; others go on writing."""
     with closing(_connect(path, "examine")) as source:
         source.execute("VACUUM INTO ?", (str(target.absolute()),))
+
+
+def copy_open(connection: Connection, target: Path) -> None:
+    """All that a transaction sees, in a file of its own, which needs no other beside it; others go on writing.
+
+    Durable with the file once that is synced. A file that is there already is replaced.
+    """
+    target.unlink(missing_ok=True)
+    source = connection.connection.driver_connection
+    with closing(sqlite3.connect(target, isolation_level=None)) as made:
+        source.backup(made)  # type: ignore[union-attr]  # it is there while the transaction is
+        _settle(made)
+
+
+def settle(path: Path) -> None:
+    """Have a database be one file: whoever reads it later finds no log beside it, and makes none."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)) as connection:
+        _settle(connection)
+
+
+def _settle(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def disorder(connection: Connection) -> str | None:
@@ -103,6 +136,11 @@ def page_bytes(connection: Connection) -> int:
 def log_of(path: Path) -> Path:
     """The write-ahead log beside a database."""
     return path.with_name(f"{path.name}-wal")
+
+
+def index_of(path: Path) -> Path:
+    """The index of the write-ahead log, by which those who have the database open at one time see one another."""
+    return path.with_name(f"{path.name}-shm")
 
 
 @contextmanager

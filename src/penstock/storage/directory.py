@@ -2,13 +2,14 @@
 
 DIR/store.json            format version and the id generator's number
 DIR/lock                  held by the process that writes
-DIR/catalog.db            topics, settings, producers
+DIR/catalog.db            topics, settings, producers, subscriptions and their cursors
 DIR/topics/NAMESPACE/TOPIC[-part-N]/   one log each
 DIR/trash/                topics on their way out
 """
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,17 @@ def check_root(root: Path, *, create: bool = False) -> None:
         raise InvalidRequest(f"{root} is not a Penstock data directory: create one with `penstock log create`")
     if root.exists() and any(root.iterdir()) and not (root / LOCK).exists():
         raise InvalidRequest(f"{root} holds other files: choose an empty or a new directory")
+
+
+def check_readable(disk: Disk, root: Path, name: str) -> None:
+    """Raise `InvalidRequest` if there are no logs to read below `root`, `VersionNotSupported` if a newer Penstock wrote
+    them. A tree of topics that was copied without its identity can be read, and one whose identity is damaged."""
+    if not disk.exists(root / IDENTITY):
+        if not disk.folders(root / TOPICS):
+            raise InvalidRequest(f"{name} is not a Penstock data directory: create one with `penstock log create`")
+        return
+    with contextlib.suppress(StorageFailed):
+        read_identity(disk, root)
 
 
 def read_identity(disk: Disk, root: Path) -> Identity:

@@ -55,6 +55,10 @@ class Disk(Protocol):
         """The names in a directory, sorted; none if it is not there."""
         ...
 
+    def folders(self, path: Path) -> list[str]:
+        """The names of the directories in a directory, sorted; none if it is not there, or is a file."""
+        ...
+
     def exists(self, path: Path) -> bool: ...
 
     def make_directory(self, path: Path) -> None:
@@ -111,6 +115,11 @@ class OsFile:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
+    def take(self) -> int:
+        """The descriptor, which is the caller's from now on."""
+        taken, self._descriptor = self._descriptor, -1
+        return taken
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -128,6 +137,13 @@ class OsDisk:
         try:
             return sorted(os.listdir(path))  # noqa: PTH208 - names are wanted, not paths
         except FileNotFoundError:
+            return []
+
+    def folders(self, path: Path) -> list[str]:
+        try:
+            with os.scandir(path) as found:
+                return sorted(entry.name for entry in found if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def exists(self, path: Path) -> bool:
@@ -227,3 +243,35 @@ class OwnerLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def is_owned(path: Path) -> bool:
+    """Whether a process holds the lock of a data directory now. Nothing is written, and nobody is kept out."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.contextmanager
+def held(folder: Path, *, alone: bool) -> Iterator[None]:
+    """A directory to oneself, or together with others who only read it; let go when the process ends, however it ends.
+
+    Raises `NotOwner` if another process has it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotOwner(f"{folder} is in use by another process: wait until it has ended") from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -35,6 +35,8 @@ _RESERVE_BYTES_MAX: Final = 1 << 20
 _END_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _OFFSET_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
+_DECODED_AT_ONCE: Final = 4096
+"""Entries: what is computed of them on the way then stays in the processor's cache."""
 NO_ID: Final = bytes(ID_BYTES)
 
 
@@ -82,6 +84,12 @@ def encode_entries(ends: Longs, first_offset: int) -> bytes:
     return bytes(entries.astype(">u8").tobytes())
 
 
+def claimed_ends(data: Any) -> Longs:
+    """Where entries say that the records end, true or not: a tenth of the work of `decode_entries`."""
+    ends: Longs = (np.frombuffer(data, dtype=">u8") >> np.uint64(32)).astype(np.int64)
+    return ends
+
+
 def decode_entries(data: Any, first_offset: int) -> Longs:
     """Where the records end; -1 for every entry that is not what was written there."""
     words = np.frombuffer(data, dtype=">u8").astype(np.uint64)
@@ -114,8 +122,17 @@ class IndexFile:
         known = np.full(max(0, stop - start), -1, dtype=np.int64)
         data = self._read(HEADER_BYTES + start * ENTRY_BYTES, known.size * ENTRY_BYTES)
         whole = len(data) // ENTRY_BYTES
-        known[:whole] = decode_entries(data[: whole * ENTRY_BYTES], self._base + start)
+        for first in range(0, whole, _DECODED_AT_ONCE):
+            last = min(whole, first + _DECODED_AT_ONCE)
+            known[first:last] = decode_entries(
+                data[first * ENTRY_BYTES : last * ENTRY_BYTES], self._base + start + first
+            )
         return known
+
+    def entries(self, start: int, stop: int) -> Bytes:
+        """The entries of records `start` to `stop` as they lie there, and nothing looked at; fewer where it ends."""
+        data = self._read(HEADER_BYTES + start * ENTRY_BYTES, max(0, stop - start) * ENTRY_BYTES)
+        return data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]
 
     def start(self, ordinal: int) -> int:
         """Where a record begins; -1 if that is not known."""

@@ -50,6 +50,8 @@ class Appended(NamedTuple):
     records: int
     first_ticks: int
     id_low: int
+    stamped: memoryview
+    """The records as they lie on disk, for whoever waits for them: no need to read them back."""
 
     @property
     def offsets(self) -> OffsetRange:
@@ -163,7 +165,14 @@ class Log:
 
     def offset_of(self, place: Place) -> Offset:
         """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
-        return reading.offset_of(self._disk, self._view, place)
+        while True:
+            view = self._view
+            try:
+                return reading.offset_of(self._disk, view, place)
+            except OSError as error:
+                # If retention was quicker, what is left is searched again.
+                if view.first_offset == self._view.first_offset:
+                    raise storage_error(error, f"{self._path} cannot be read") from error
 
     def _quarantine(self, view: View, damage: Damage) -> None:
         if damage in self.damages:
@@ -217,7 +226,7 @@ class Log:
         first = self._view.next_offset
         ends = stamp(data, records, ids, first)
         self._commit(active, data, ends, ids)
-        return _shares(drafts[:count], first, ids)
+        return _shares(drafts[:count], first, ids, memoryview(data))
 
     def _commit(self, active: ActiveSegment, data: bytearray, ends: Any, ids: IdRun) -> None:
         try:
@@ -233,9 +242,19 @@ class Log:
             others = others[:-1]
         self._view = View((*others, segment), self._view.start)
 
+    def set_limits(self, limits: Limits) -> None:
+        """Go by these from now on; a segment that is already made, the spare one too, keeps its size.
+
+        For the thread that appends. Raises `InvalidRequest` for limits that cannot be.
+        """
+        self._limits = limits.check()
+
     def _check_open(self) -> None:
         if self._failure is not None:
             raise self._failure
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
         if self._closed:
             raise StorageFailed(f"{self._path} is closed")
 
@@ -308,7 +327,12 @@ class Log:
     # forgetting
 
     def truncate_before(self, offset: int) -> None:
-        """Forget everything below `offset`; durable on return. Whole segments give their space back."""
+        """Forget everything below `offset`; durable on return. Whole segments give their space back.
+
+        Whoever is reading them is told `OffsetOutOfRange`. Raises that too for an offset outside of the log, and
+        `StorageFailed` if it is closed: another log may be in its place by now.
+        """
+        self._check_not_closed()
         if not self.first_offset <= offset <= self.next_offset:
             raise OffsetOutOfRange(
                 f"cannot truncate before {offset}: the log holds [{self.first_offset}, {self.next_offset})",
@@ -320,23 +344,34 @@ class Log:
         except OSError as error:
             raise storage_error(error, f"{self._path} cannot be truncated") from error
 
-    def retain(self, policy: Retention) -> int:
-        """Drop the segments that have outlived `policy`; how many."""
+    def retain(self, policy: Retention, *, floor: int | None = None) -> int:
+        """Drop the segments that have outlived `policy`; how many. As `truncate_before` in all else.
+
+        `floor`: from this offset on nothing goes, whatever the policy says.
+        """
+        try:
+            gone = self._outlived(policy, floor)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot be read") from error
+        if gone > 0:
+            # A crash may have left segments that were truncated already.
+            self.truncate_before(max(self._view.segments[gone - 1].stop, self.first_offset))
+        return gone
+
+    def _outlived(self, policy: Retention, floor: int | None) -> int:
         sealed = [segment for segment in self._view.segments if segment.sealed]
         others = [segment for segment in self._view.segments if not segment.sealed]
         active = Aged(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
-        gone = expired([self._aged(segment) for segment in sealed], active, policy, now_ms=now_ms(self._clock))
+        aged = [self._aged(segment) for segment in sealed]
+        gone = expired(aged, active, policy, now_ms=now_ms(self._clock), floor=floor)
         if gone == len(self._view.segments):
             gone -= 1  # the newest segment says where the log goes on
-        if gone > 0:
-            # A crash may have left segments that were truncated already.
-            self.truncate_before(max(sealed[gone - 1].stop, self.first_offset))
         return max(0, gone)
 
     def _aged(self, segment: Segment) -> Aged:
         header = IndexFile(self._disk, index_path(segment.path), segment.base).header()
         last = unix_ms_of_ticks(ticks_of_id(header.last_id)) if header is not None else now_ms(self._clock)
-        return Aged(size=segment.size, count=segment.count, last_time_ms=last)
+        return Aged(size=segment.size, count=segment.count, last_time_ms=last, stop=segment.stop)
 
     def _drop(self, count: int, start: int) -> None:
         """Oldest first, so that a crash in between leaves no hole."""
@@ -415,13 +450,14 @@ class Log:
         self.close()
 
 
-def _shares(drafts: Sequence[Draft], first: int, ids: IdRun) -> list[Appended]:
+def _shares(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[Appended]:
     """Each block's part of what was appended together."""
     shares = []
-    ticks, low = ids.first_ticks, ids.low
+    ticks, low, position = ids.first_ticks, ids.low, 0
     for draft in drafts:
-        count = draft.count
-        shares.append(Appended(Offset(first), count, ticks, low))
+        count, size = draft.count, len(draft.data)
+        shares.append(Appended(Offset(first), count, ticks, low, stamped[position : position + size]))
         first += count
         ticks += count
+        position += size
     return shares

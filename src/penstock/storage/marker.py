@@ -13,7 +13,7 @@ from penstock.core.ids import ID_BYTES
 from penstock.record.hashing import hash64
 from penstock.storage.disk import Disk, opened, read_all, replace_file
 
-_NAME: Final = "start"
+MARKER: Final = "start"
 _BYTES_MAX: Final = 128
 _OFFSET_BYTES: Final = 8
 
@@ -29,7 +29,7 @@ BEGINNING: Final = Start(0, bytes(ID_BYTES))
 def read_start(disk: Disk, path: Path) -> Start:
     """The beginning if the log was never truncated, or what was said is damaged."""
     try:
-        with opened(disk, path / _NAME) as file:
+        with opened(disk, path / MARKER) as file:
             words = bytes(read_all(file, 0, _BYTES_MAX)).split()
     except FileNotFoundError:
         return BEGINNING
@@ -42,7 +42,7 @@ def read_start(disk: Disk, path: Path) -> Start:
 def write_start(disk: Disk, path: Path, start: Start) -> None:
     """Durable on return."""
     said = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
-    replace_file(disk, path / _NAME, said + b" " + _check(said) + b"\n")
+    replace_file(disk, path / MARKER, said + b" " + _check(said) + b"\n")
 
 
 def _check(said: bytes) -> bytes:

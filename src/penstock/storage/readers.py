@@ -6,14 +6,13 @@ catalog too.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed, TopicNotSupported
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.ids import ticks_of_id, unix_ms_of_ticks
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
@@ -22,7 +21,7 @@ from penstock.record import layout as at
 from penstock.record.block import EMPTY, After, Block
 from penstock.record.message import Message, Record
 from penstock.storage import reading
-from penstock.storage.directory import TOPICS, check_root, read_identity
+from penstock.storage.directory import TOPICS, check_readable
 from penstock.storage.disk import Disk, File, OsDisk, opened
 from penstock.storage.index import IndexFile, State
 from penstock.storage.reading import Chunk, View, view_of
@@ -165,33 +164,44 @@ class TopicReader:
 
 
 class DataReader:
-    """A data directory, read only. Raises `InvalidRequest` if it is not one, `VersionNotSupported` if a newer
-    Penstock made it."""
+    """A data directory, read only, on any disk. Raises `InvalidRequest` if it is not one, `VersionNotSupported` if a
+    newer Penstock made it. `name` is what people call it, where its path on the disk is not."""
 
-    def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, *, disk: Disk | None = None, name: str | None = None) -> None:
         self._root = root
         self._disk = disk or OsDisk()
-        check_root(root)
-        with contextlib.suppress(StorageFailed):  # damaged: the segments can be read without it
-            read_identity(self._disk, root)
+        self._name = name or str(root)
+        check_readable(self._disk, root, self._name)
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
 
     def topics(self) -> list[TopicReader]:
         found: dict[TopicName, dict[int, Path]] = {}
         folder = self._root / TOPICS
-        for namespace in self._disk.names(folder):
-            for entry in self._names(folder / namespace) or ():
-                path = folder / namespace / entry
-                name, partition = _parse(namespace, entry)
-                if name is not None and self._names(path) is not None:
-                    found.setdefault(name, {})[partition] = path
+        for namespace in self._disk.folders(folder):
+            for entry in self._disk.folders(folder / namespace):
+                name, partition = parse_log(namespace, entry)
+                if name is not None:
+                    found.setdefault(name, {})[partition] = folder / namespace / entry
         return [TopicReader(name, dict(sorted(logs.items())), self._disk) for name, logs in sorted(found.items())]
 
-    def _names(self, path: Path) -> list[str] | None:
-        """None where it is no directory: somebody's stray file is not a topic."""
-        try:
-            return self._disk.names(path)
-        except NotADirectoryError:
-            return None
+    def log(self, name: TopicName, partition: int) -> Path:
+        """Where one log lies, without a look at any other. Raises `TopicNotSupported` if it is not there."""
+        folder = self._root / TOPICS / name.namespace
+        there = set(self._disk.folders(folder))
+        names = [f"{name.topic}-part-{partition}"] + ([name.topic] if partition == 0 else [])
+        for entry in names:
+            if entry in there:
+                return folder / entry
+        raise TopicNotSupported(
+            f"there is no partition {partition} of {name} in {self._name}", topic=str(name), partition=partition
+        )
 
     def topic(self, name: TopicName) -> TopicReader:
         topics = self.topics()
@@ -199,10 +209,10 @@ class DataReader:
             if topic.name == name:
                 return topic
         known = ", ".join(str(topic.name) for topic in topics[:10]) or "none yet"
-        raise TopicNotSupported(f"there is no topic {name} in {self._root}; there are: {known}", topic=str(name))
+        raise TopicNotSupported(f"there is no topic {name} in {self._name}; there are: {known}", topic=str(name))
 
 
-def _parse(namespace: str, entry: str) -> tuple[TopicName | None, int]:
+def parse_log(namespace: str, entry: str) -> tuple[TopicName | None, int]:
     """The topic and partition of a directory; None for one that is neither."""
     split = _PARTITION.fullmatch(entry)
     try:

@@ -206,15 +206,18 @@ def check_range(view: View, offset: int) -> None:
         )
 
 
-def view_of(disk: Disk, path: Path, *, known: View | None = None) -> View:
+def view_of(disk: Disk, path: Path, *, known: View | None = None, within: OffsetRange | None = None) -> View:
     """What another process may read of a log right now, from its files alone.
 
-    `known` is an earlier view of the same log: what it holds is not counted again.
+    `known` is an earlier view of the same log: what it holds is not counted again. With `within`, only the segments
+    that may hold these offsets are looked at, and no other is in the view: what it costs does not grow with the log.
     """
-    bases = sorted(base for base in map(base_of, disk.names(path)) if base is not None)
+    bases = _bases(disk, path)
     before = {segment.base: segment for segment in known.segments} if known else {}
     segments = []
     for base, following in zip_longest(bases, bases[1:]):
+        if within is not None and (base >= within.stop or (following is not None and following <= within.start)):
+            continue
         earlier = before.get(base)
         if earlier is not None and earlier.sealed:
             segments.append(earlier)
@@ -224,6 +227,29 @@ def view_of(disk: Disk, path: Path, *, known: View | None = None) -> View:
         except FileNotFoundError:
             continue  # retention was quicker
     return View(tuple(segments), read_start(disk, path).offset)
+
+
+def edges_of(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
+    """The first offset of a log and the one that comes next, and its newest segment: no other is looked at.
+
+    `known` is the newest segment of an earlier look: what it holds is not counted again. If the log is not the same
+    any more, all of it is.
+    """
+    bases = _bases(disk, path)
+    start = read_start(disk, path).offset
+    for base in reversed(bases):
+        earlier = known if known is not None and known.base == base and not known.sealed else None
+        try:
+            newest = _segment(disk, path / segment_name(base), base, None, earlier)
+        except FileNotFoundError:
+            continue  # retention was quicker
+        first = max(start, bases[0])
+        return OffsetRange.of(first, max(first, newest.stop)), newest
+    return OffsetRange.of(start, start), None
+
+
+def _bases(disk: Disk, path: Path) -> list[int]:
+    return sorted(base for base in map(base_of, disk.names(path)) if base is not None)
 
 
 def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: Segment | None) -> Segment:
@@ -236,5 +262,8 @@ def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: 
         finding = look(disk, path, count=None if following is None else following - base)
         stop = base + finding.count
         return Segment(path=path, base=base, stop=stop, size=finding.size, sealed=following is not None)
-    count = index.count_from(earlier.count if earlier else 0)
+    known = earlier.count if earlier else 0
+    count = index.count_from(max(0, known - 1))
+    if count < known:  # its last record is not listed any more: another log stands there now
+        count = index.count_from(0)
     return Segment(path=path, base=base, stop=base + count, size=max(0, index.start(count)), sealed=False)

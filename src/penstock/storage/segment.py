@@ -37,6 +37,12 @@ def base_of(name: str) -> int | None:
     return int(found[1]) if found and int(found[1]) <= OFFSET_MAX else None
 
 
+def is_segment_or_index(name: str) -> bool:
+    """Whether a file is one of the two that a segment consists of."""
+    stem, dot, suffix = name.rpartition(".")
+    return f"{dot}{suffix}" in (SEGMENT_SUFFIX, INDEX_SUFFIX) and base_of(stem + SEGMENT_SUFFIX) is not None
+
+
 def index_path(segment: Path) -> Path:
     return segment.with_suffix(INDEX_SUFFIX)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +14,12 @@ from typing import Any, Self
 import msgspec
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import InvalidRequest
-from penstock.core.ids import IdGenerator
+from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.storage.catalog import Catalog
-from penstock.storage.commit import GroupCommit
+from penstock.storage.commit import HELPERS, GroupCommit, SharedIds, Ticket, release_all
 from penstock.storage.directory import (
     CATALOG,
     FORMAT,
@@ -32,9 +33,10 @@ from penstock.storage.directory import (
     log_path,
     read_identity,
 )
-from penstock.storage.disk import Disk, OsDisk, OwnerLock, replace_file, storage_error
+from penstock.storage.disk import Disk, OwnerLock, replace_file, storage_error
 from penstock.storage.log import Appended, Durability, Log
-from penstock.storage.topics import Topic, TopicSettings
+from penstock.storage.metering import Meter, MeteredDisk
+from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,13 +44,17 @@ _LOG = logging.getLogger(__name__)
 class Store:
     """Owned by one process at a time. Appends go through its writer; reads go to the logs directly."""
 
-    def __init__(self, root: Path, *, disk: Disk, clock: Clock, limits: Limits, durability: Durability) -> None:
+    def __init__(self, root: Path, *, clock: Clock, limits: Limits, durability: Durability) -> None:
         self.root = root
-        self._disk = disk
+        self.meter = Meter()
+        self._disk: Disk = MeteredDisk(self.meter)
         self._clock = clock
         self._limits = limits
         self._durability = durability
         self._logs: dict[tuple[TopicName, int], Log] = {}
+        self._topics: dict[TopicName, Topic] = {}
+        # Topics are made, altered and deleted one at a time: the catalog and the logs agree on which came last.
+        self._changing = threading.Lock()
         self._closing: list[Any] = []
 
     @classmethod
@@ -60,21 +66,22 @@ class Store:
         clock: Clock | None = None,
         limits: Limits | None = None,
         durability: Durability = Durability.SYNC,
+        deliver: Callable[[Sequence[Ticket]], None] = release_all,
     ) -> Self:
         """Take possession of a data directory and recover every log in it.
 
+        `deliver` gets the blocks of each group commit with their outcomes, in the writer's thread; see `GroupCommit`.
         Raises `NotOwner` if another process has it, `InvalidRequest` if it is not there and `create` is off,
         `VersionNotSupported` if a newer Penstock made it, `StorageFailed` if its catalog is damaged.
         """
         store = cls(
             Path(root).absolute(),
-            disk=OsDisk(),
             clock=clock or SystemClock(),
             limits=(limits or Limits()).check(),
             durability=durability,
         )
         try:
-            store._open(create)
+            store._open(create, deliver)
         except OSError as error:
             store.close()
             raise storage_error(error, f"{store.root} cannot be opened") from error
@@ -83,7 +90,7 @@ class Store:
             raise
         return store
 
-    def _open(self, create: bool) -> None:
+    def _open(self, create: bool, deliver: Callable[[Sequence[Ticket]], None]) -> None:
         check_root(self.root, create=create)
         if create:
             self._disk.make_directory(self.root)
@@ -96,11 +103,11 @@ class Store:
         fresh = not self._disk.names(self.root / TOPICS)
         self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh)
         self._closing.append(self.catalog.close)
-        self._ids = IdGenerator(self._clock, node=identity.node)
+        self._ids = SharedIds(self._clock, node=identity.node)
         self._empty_trash()
         for topic in self.catalog.list_topics():
             self._open_logs(topic)
-        self.writer = GroupCommit(self._limits)
+        self.writer = GroupCommit(self._limits, deliver=deliver, helpers=HELPERS, meter=self.meter)
         self._closing.append(self._close_logs)
         self._closing.append(self.writer.close)
 
@@ -114,26 +121,62 @@ class Store:
 
     # topics
 
-    def create_topic(self, name: TopicName, *, partitions: int = 1, settings: TopicSettings | None = None) -> Topic:
-        """Durable on return. Raises `InvalidRequest` if there is one of that name."""
-        settings = settings or TopicSettings()
-        _limits_of(settings, self._limits)
-        topic = self.catalog.create_topic(name, partitions=partitions, settings=settings)
-        self._open_logs(topic)
+    def create_topic(
+        self,
+        name: TopicName,
+        *,
+        partitions: int = 1,
+        dispatch: Dispatch = Dispatch.RELIABLE,
+        settings: TopicSettings | None = None,
+    ) -> Topic:
+        """Durable on return. What `settings` do not say is as the namespace has it; a live topic has no logs.
+
+        Raises `InvalidRequest` if there is one of that name, or if its settings do not go together.
+        """
+        with self._changing:
+            defaults = self.catalog.namespace_settings(name.namespace)
+            settings = merged(settings or TopicSettings(), defaults, dispatch)
+            _limits_of(settings, self._limits)
+            topic = self.catalog.create_topic(name, partitions=partitions, dispatch=dispatch, settings=settings)
+            try:
+                self._open_logs(topic)
+            except PenstockError:
+                self.catalog.delete_topic(name)  # without its logs it would be in everybody's way
+                raise
         return topic
+
+    def alter_topic(self, name: TopicName, settings: TopicSettings) -> Topic:
+        """Put these settings in the place of all it had: durable, and what the next append goes by, on return.
+
+        Raises `TopicNotSupported` if there is no such topic, `InvalidRequest` if the settings do not go together.
+        """
+        limits = _limits_of(settings, self._limits)
+        with self._changing:
+            topic = self.catalog.alter_topic(name, settings)
+            self.writer.run(lambda: self._take_over(topic, limits))
+        return topic
+
+    def _take_over(self, topic: Topic, limits: Limits) -> None:
+        self._topics[topic.name] = topic
+        for partition in _partitions(topic):
+            self.log(topic.name, partition).set_limits(limits)
 
     def delete_topic(self, name: TopicName) -> None:
         """With its messages. Once this has begun it is finished, if need be at the next opening."""
-        topic = self.catalog.get_topic(name)
-        trash = self.root / TRASH / str(topic.topic_uid)
-        self.writer.run(lambda: self._discard(topic, trash))
-        self.catalog.delete_topic(name)
-        self._disk.remove_tree(trash)
+        with self._changing:
+            topic = self.catalog.get_topic(name)
+            trash = self.root / TRASH / str(topic.topic_uid)
+            self.writer.run(lambda: self._discard(topic, trash))
+            self.catalog.delete_topic(name)
+            self._disk.remove_tree(trash)
 
     def _discard(self, topic: Topic, trash: Path) -> None:
         self._disk.make_directory(trash)
-        for partition in range(topic.partitions):
-            log = self._logs.pop((topic.name, partition))
+        self._topics.pop(topic.name, None)
+        for partition in _partitions(topic):
+            log = self._logs.pop((topic.name, partition), None)
+            if log is None:
+                continue  # an earlier attempt has come this far
             log.close()
             self._disk.rename(log.path, trash / str(partition))
             self._disk.sync_directory(log.path.parent)
@@ -152,7 +195,7 @@ class Store:
             self._disk.remove_tree(self.root / TRASH / uid)
 
     def _open_logs(self, topic: Topic) -> None:
-        for partition in range(topic.partitions):
+        for partition in _partitions(topic):
             path = log_path(self.root, topic.name, partition, topic.partitions)
             log = Log.open(
                 self._disk,
@@ -163,6 +206,7 @@ class Store:
                 durability=self._durability,
             )
             self._logs[topic.name, partition] = log
+        self._topics[topic.name] = topic
 
     # messages
 
@@ -171,6 +215,8 @@ class Store:
         found = self._logs.get((name, partition))
         if found is None:
             topic = self.catalog.get_topic(name)
+            if topic.dispatch is Dispatch.LIVE:
+                raise InvalidRequest(f"{name} is live: it keeps no messages", topic=str(name))
             raise InvalidRequest(f"{name} has partitions 0 to {topic.partitions - 1}, not {partition}")
         return found
 
@@ -179,18 +225,61 @@ class Store:
         return self.writer.append(self.log(name, partition), draft)
 
     def retain(self) -> int:
-        """Apply every topic's retention; how many segments went."""
-        gone = 0
-        for topic in self.catalog.list_topics():
-            for partition in range(topic.partitions):
-                log = self.log(topic.name, partition)
-                gone += self.writer.run(partial(log.retain, topic.settings.retention))
-        return gone
+        """Apply every topic's retention; how many segments went. A log that fails is logged, and the others go on."""
+        return sum(self._retain(name, partition) for name, partition in list(self._logs))
+
+    def _retain(self, name: TopicName, partition: int) -> int:
+        topic = self._topics.get(name)
+        if topic is None or topic.settings.retention == Retention():
+            return 0
+        try:
+            floor = self._kept_from(topic, partition)
+            return int(self.writer.run(partial(self._retain_log, name, partition, floor)))
+        except ServiceUnavailable:
+            raise
+        except PenstockError as error:
+            _LOG.error("%s, partition %d: retention failed: %s", name, partition, error)
+            return 0
+
+    def _kept_from(self, topic: Topic, partition: int) -> int | None:
+        """Where the first message lies that a subscription named in the topic's retention has not acknowledged."""
+        wanted = topic.settings.retention.keep_for
+        if not wanted:
+            return None
+        known = {each.name: each.subscription_uid for each in self.catalog.list_subscriptions(topic)}
+        floors = [0]
+        if known.keys() >= set(wanted):
+            cursors = (self.catalog.load_cursors(known[name]).get(partition) for name in wanted)
+            floors = [0 if cursor is None else int(cursor.floor) for cursor in cursors]
+        return min(floors)
+
+    def _retain_log(self, name: TopicName, partition: int, floor: int | None) -> int:
+        """In the writer's thread: what is there, and what is kept of it, as of now."""
+        topic, log = self._topics.get(name), self._logs.get((name, partition))
+        return 0 if topic is None or log is None else log.retain(topic.settings.retention, floor=floor)
 
     def truncate_before(self, name: TopicName, offset: int, *, partition: int = 0) -> None:
-        """Forget everything below `offset`; durable on return."""
+        """Forget everything below `offset`; durable on return. A live topic has nothing to forget."""
+        if self.catalog.get_topic(name).dispatch is Dispatch.LIVE:
+            return
         log = self.log(name, partition)
         self.writer.run(lambda: log.truncate_before(offset))
+
+    # what operators ask
+
+    @property
+    def logs(self) -> list[Log]:
+        """All that are open."""
+        return list(self._logs.values())
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Kept free: with less than that, appends that need a new segment are refused."""
+        return self._limits.disk_reserve_bytes
+
+    def free_bytes(self) -> int:
+        """On the disk that the logs lie on."""
+        return self._disk.free_bytes(self.root)
 
     # closing
 
@@ -208,6 +297,11 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _partitions(topic: Topic) -> range:
+    """Those that have a log."""
+    return range(0 if topic.dispatch is Dispatch.LIVE else topic.partitions)
 
 
 def _limits_of(settings: TopicSettings, limits: Limits) -> Limits:

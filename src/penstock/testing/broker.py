@@ -20,7 +20,10 @@ _STOP_SECONDS: Final = 20.0
 
 
 class RunningBroker:
-    """Use it with `with`. Every port is free and on this machine; what it logs is in `log`."""
+    """Use it with `with`. Every port is free and on this machine; what it logs is in `log`.
+
+    HTTP takes a while to start and is off, but for `RunningBroker("--http-port", "0")`.
+    """
 
     def __init__(self, *arguments: str, data: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._arguments = arguments
@@ -35,7 +38,8 @@ class RunningBroker:
         """Returns when it accepts connections. Raises `ServiceUnavailable` with what it said if it does not start."""
         ready = Path(self._folder.name) / "ready.json"
         ready.unlink(missing_ok=True)
-        given = ["--data", str(self.data), "--tcp-port", "0", "--ws-port", "0", "--ready-file", str(ready)]
+        given = ["--data", str(self.data), "--tcp-port", "0", "--ws-port", "0", "--http-port", "off"]
+        given += ["--ready-file", str(ready)]
         command = [sys.executable, "-m", "penstock", "serve", *given, *self._arguments]
         with self._log_file.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own program
@@ -66,6 +70,11 @@ class RunningBroker:
     def url(self) -> str:
         """For `penstock.connect`."""
         return f"tcp://127.0.0.1:{self.tcp_port}"
+
+    @property
+    def http_url(self) -> str:
+        """The broker was started with `--http-port`."""
+        return f"http://127.0.0.1:{int(self.ready['http_port'])}"
 
     @property
     def log(self) -> str:

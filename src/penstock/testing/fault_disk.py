@@ -208,6 +208,9 @@ class FaultDisk:
         }
         return sorted(below)
 
+    def folders(self, path: Path) -> list[str]:
+        return [name for name in self.names(path) if str(path / name) not in self._inodes]
+
     def exists(self, path: Path) -> bool:
         return str(path) in self._inodes or str(path) in self._directories
 

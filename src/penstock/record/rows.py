@@ -1,0 +1,149 @@
+"""Records as Python objects, many at a time, and which of them a filter wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.record import layout as at
+from penstock.record import stream_kernels
+from penstock.record.message import SchemaRef
+
+_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_Longs = np.ndarray[Any, np.dtype[np.int64]]
+_Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+Row = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str]]
+"""Id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes."""
+
+NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
+"""Those of every record that has none."""
+
+_NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
+"""From the start of a record to its producer name, the type aside."""
+_PLACES: Final = (at.START, at.END, at.PAYLOAD)
+"""Columns that say where in the buffer something lies."""
+
+
+class _Texts(dict[bytes, str]):
+    """Decodes each text once: a block has few types and few producers."""
+
+    def __missing__(self, raw: bytes) -> str:
+        text = self[raw] = raw.decode(errors="replace")
+        return text
+
+
+class _Schemas(dict[tuple[int, int], SchemaRef]):
+    def __missing__(self, numbers: tuple[int, int]) -> SchemaRef:
+        schema = self[numbers] = SchemaRef(*numbers)
+        return schema
+
+
+def rows(data: _Bytes, columns: _Longs) -> list[Row]:
+    """The records that `columns` tell of, a plain tuple each: a class of our own would take twice as long."""
+    if not len(columns):
+        return []
+    base, end = int(columns[:, at.START].min()), int(columns[:, at.END].max())
+    columns = columns.copy()
+    for place in _PLACES:
+        columns[:, place] -= base
+    return _read(data[base:end].tobytes(), columns.tolist())
+
+
+def one_row(data: _Bytes, column: list[int]) -> Row:
+    """The same for one record."""
+    base, end = column[at.START], column[at.END]
+    for place in _PLACES:
+        column[place] -= base
+    return _read(data[base:end].tobytes(), [column])[0]
+
+
+def _read(whole: bytes, table: list[list[int]]) -> list[Row]:
+    texts, schemas, found = _Texts(), _Schemas(), []
+    # fmt: off
+    for (start, end, _, _, type_bytes, offset, producer_id, request_id, publish_time, schema_id, schema_version, flags,
+         name_bytes, key_bytes, attributes, payload) in table:
+        # fmt: on
+        name = start + _NAME_AT + type_bytes
+        key = name + name_bytes + 2
+        found.append(
+            (
+                whole[start : start + at.ID_BYTES],
+                offset,
+                publish_time,
+                texts[whole[start + at.TYPE_AT : start + at.TYPE_AT + type_bytes]],
+                whole[key : key + key_bytes] if flags & at.FLAG_KEY else None,
+                whole[payload : end - at.CHECKSUM_BYTES],
+                texts[whole[name : name + name_bytes]],
+                producer_id,
+                request_id,
+                schemas[schema_id, schema_version] if flags & at.FLAG_SCHEMA else None,
+                _attributes(whole, key + key_bytes + 2, attributes, texts) if attributes else NO_ATTRIBUTES,
+            )
+        )
+    return found
+
+
+def _attributes(whole: bytes, position: int, count: int, texts: _Texts) -> dict[str, str]:
+    found = {}
+    for _ in range(count):
+        value = position + 2 + int.from_bytes(whole[position : position + 2])
+        name = texts[whole[position + 2 : value]]
+        position = value + 4 + int.from_bytes(whole[value : value + 4])
+        found[name] = whole[value + 4 : position].decode(errors="replace")
+    return found
+
+
+class _Answers(dict[bytes, bool]):
+    """Asks once of each text whether it is accepted."""
+
+    def __init__(self, accept: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._accept = accept
+
+    def __missing__(self, raw: bytes) -> bool:
+        verdict = self[raw] = self._accept(raw.decode(errors="replace"))
+        return verdict
+
+
+def accepted(data: _Bytes, columns: _Longs, accept: Callable[[str], bool]) -> _Bools:
+    """Which records have a type that is accepted; of each type of the block that is asked once, or a few times."""
+    starts = columns[:, at.START] + at.TYPE_AT
+    return _judged(data, starts, columns[:, at.TYPE_BYTES], _Answers(accept))
+
+
+def matching(data: _Bytes, columns: _Longs, types: Sequence[str], keys: Sequence[str]) -> _Bools:
+    """Which records have a type that matches one of `types`, if there are any, and a key that matches one of `keys`.
+
+    What is not UTF-8 in a key is matched as the replacement character. No glob matches a key that is not there.
+    """
+    wanted = np.ones(len(columns), dtype=np.bool_)
+    starts, sizes = columns[:, at.START] + at.TYPE_AT, columns[:, at.TYPE_BYTES]
+    if types:
+        wanted &= _match(data, starts, sizes, types)
+    if keys:
+        wanted &= columns[:, at.FLAGS] & at.FLAG_KEY != 0
+        asked = np.flatnonzero(wanted)
+        key_starts = starts + sizes + (_NAME_AT - at.TYPE_AT + 2) + columns[:, at.NAME_BYTES]
+        wanted[asked] = _match(data, key_starts[asked], columns[asked, at.KEY_BYTES], keys)
+    return wanted
+
+
+def _match(data: _Bytes, starts: _Longs, sizes: _Longs, globs: Sequence[str]) -> _Bools:
+    return _judged(data, starts, sizes, _Answers(lambda text: any(fnmatchcase(text, glob) for glob in globs)))
+
+
+def _judged(data: _Bytes, starts: _Longs, sizes: _Longs, answers: _Answers) -> _Bools:
+    """Python looks at what the kernel finds to be different, each text once."""
+    sizes = np.ascontiguousarray(sizes)
+    numbers, firsts = np.empty_like(starts), np.empty_like(starts)
+    count = stream_kernels.alike(data, starts, sizes, numbers, firsts)
+    first_starts = starts[firsts[:count]]
+    places = zip(first_starts.tolist(), (first_starts + sizes[firsts[:count]]).tolist(), strict=True)
+    memory = data.data
+    found = [answers[memory[start:end].tobytes()] for start, end in places]
+    return np.array(found, dtype=np.bool_)[numbers]

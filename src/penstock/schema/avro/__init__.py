@@ -1,0 +1,39 @@
+"""Avro: schemas of the Avro specification 1.12, which of them read which, and payloads in its binary encoding.
+
+Nothing here trusts what it reads: texts and payloads of any kind end in an answer, and in bounded time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.schema.avro import parsing
+from penstock.schema.avro.canonical import canonical
+from penstock.schema.avro.model import Schema
+from penstock.schema.avro.reading import problems
+from penstock.schema.avro.validation import BinaryValidator
+from penstock.schema.formats import Validator
+from penstock.schema.problems import Problem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Avro:
+    """A schema, understood. See `Parsed`."""
+
+    schema: Schema
+
+    def canonical(self) -> str:
+        return canonical(self.schema)
+
+    def problems_reading(self, writer: Avro, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
+        """The specification leaves nothing to be lenient about."""
+        return problems(self.schema, writer.schema)
+
+    def validator(self) -> Validator:
+        return BinaryValidator(self.schema)
+
+
+def parse(text: str, references: Mapping[str, str]) -> Avro:
+    """See `Language`. Every named type of a reference's text can be used, whatever name the reference has."""
+    return Avro(parsing.parse(text, references))

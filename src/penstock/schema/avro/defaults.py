@@ -1,0 +1,126 @@
+"""Whether the defaults of fields are values of their fields' types, as the specification writes values in JSON."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from penstock.core.schemas import SCHEMA_DEPTH_MAX
+from penstock.schema.avro.model import Array, Enum, Field, Fixed, Link, Map, Primitive, Record, Type, Union, refuse
+from penstock.schema.problems import fragment
+
+STEPS_MAX: Final = 100_000
+"""Values looked at for all defaults of a schema: every value of the largest text once. Where unions lie within unions
+one value is looked at for each branch."""
+
+Types = Mapping[str, Record | Enum | Fixed]
+
+
+def check(types: Types) -> None:
+    """Raises `InvalidSchema` for the first default that is not of its type."""
+    conformity = _Conformity(types)
+    for field in _fields(types):
+        conformity.require(field)
+
+
+def _fields(types: Types) -> Iterator[Field]:
+    for type_ in types.values():
+        if isinstance(type_, Record):
+            yield from type_.fields
+
+
+class _Conformity:
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._steps = 0
+        self._known: dict[tuple[int, int], bool] = {}
+        """Of named types and objects, by identity: what is asked for in many branches is answered once."""
+        self._symbols: dict[str, frozenset[str]] = {}
+
+    def require(self, field: Field) -> None:
+        """A union's default may be of any of its branches: the specification wanted the first until 1.12."""
+        if field.default is None:
+            return
+        conforms = self._is(field.default.value, field.type, 0)
+        if self._steps > STEPS_MAX:
+            refuse(f"the defaults take more than {STEPS_MAX} steps to check", field.place / "default")
+        if not conforms:
+            named = fragment(field.name)
+            refuse(
+                f'the default of field "{named}" is not a value of its type, {_word(field.type)}',
+                field.place / "default",
+            )
+
+    def _is(self, value: Any, type_: Type, depth: int) -> bool:
+        """Whatever is too deep or takes too long is not."""
+        self._steps += 1
+        if self._steps > STEPS_MAX or depth > SCHEMA_DEPTH_MAX:
+            return False
+        match self._types[type_.name] if isinstance(type_, Link) else type_:
+            case Primitive(kind=kind):
+                return _PRIMITIVES[kind](value)
+            case Union(branches=branches):
+                return any(self._is(value, branch, depth + 1) for branch in branches)
+            case Array(items=items):
+                return isinstance(value, list) and all(self._is(item, items, depth + 1) for item in value)
+            case Map(values=values):
+                return isinstance(value, dict) and all(self._is(item, values, depth + 1) for item in value.values())
+            case Enum() as enum:
+                return isinstance(value, str) and value in self._symbols_of(enum)
+            case Fixed(size=size):
+                return _is_binary(value) and len(value) == size
+            case Record() as record:
+                return isinstance(value, dict) and self._is_record(value, record, depth)
+
+    def _symbols_of(self, enum: Enum) -> frozenset[str]:
+        if enum.name not in self._symbols:
+            self._symbols[enum.name] = frozenset(enum.symbols)
+        return self._symbols[enum.name]
+
+    def _is_record(self, value: dict[str, Any], record: Record, depth: int) -> bool:
+        key = id(record), id(value)
+        if key not in self._known:
+            self._known[key] = all(self._has(value, field, depth) for field in record.fields)
+        return self._known[key]
+
+    def _has(self, value: dict[str, Any], field: Field, depth: int) -> bool:
+        if field.name not in value:
+            return field.default is not None
+        return self._is(value[field.name], field.type, depth + 1)
+
+
+def _word(type_: Type) -> str:
+    return f'"{fragment(type_.name)}"' if isinstance(type_, Link) else str(type_)
+
+
+def _is_whole(value: Any, bits: int) -> bool:
+    limit = 1 << (bits - 1)
+    return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+
+
+def _is_number(value: Any, layout: str) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        struct.pack(layout, value)
+    except (OverflowError, struct.error):
+        return False
+    return True
+
+
+def _is_binary(value: Any) -> bool:
+    """One character for each byte."""
+    return isinstance(value, str) and (value.isascii() or max(value) <= "\xff")
+
+
+_PRIMITIVES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "int": lambda value: _is_whole(value, 32),
+    "long": lambda value: _is_whole(value, 64),
+    "float": lambda value: _is_number(value, "<f"),
+    "double": lambda value: _is_number(value, "<d"),
+    "bytes": _is_binary,
+    "string": lambda value: isinstance(value, str),
+}

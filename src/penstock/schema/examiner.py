@@ -1,0 +1,108 @@
+"""Who understands schemas: parses, compares, validates. In the broker this runs in the worker and nowhere else."""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from typing import Final
+
+from penstock.core.schemas import Definition, SchemaKind
+from penstock.schema.errors import InvalidSchema
+from penstock.schema.formats import Language, Parsed, Validator
+from penstock.schema.problems import Problem
+from penstock.schema.procedures import Pair
+
+_PARSED_CHARS_MAX: Final = 1_000_000
+"""Of the texts of schemas that stay understood: many versions of ordinary ones, or a single huge one."""
+
+
+class Examiner:
+    """Keeps what it has understood lately."""
+
+    def __init__(self) -> None:
+        self._parsed: OrderedDict[Definition, Parsed] = OrderedDict()
+        self._validators: dict[Definition, Validator] = {}
+
+    def examine(self, definition: Definition, *, serialized: bool = False) -> str:
+        """Its canonical form, or its descriptor in base64. Raises `InvalidSchema`."""
+        parsed = self._understand(definition)
+        return _descriptor(parsed) if serialized else parsed.canonical()
+
+    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+        return [self._problems(pair, lenient=lenient) for pair in pairs]
+
+    def validator(self, definition: Definition) -> Validator:
+        """Made once for a schema that stays understood."""
+        parsed = self._understand(definition)
+        if definition not in self._validators:
+            self._validators[definition] = parsed.validator()
+        return self._validators[definition]
+
+    def _problems(self, pair: Pair, *, lenient: bool) -> list[Problem]:
+        reader, writer = self._understand(pair.reader), self._understand(pair.writer)
+        if pair.reader.kind is pair.writer.kind:
+            return reader.problems_reading(writer, lenient=lenient)
+        return _across(pair.reader.kind, pair.writer.kind)
+
+    def _understand(self, definition: Definition) -> Parsed:
+        known = self._parsed.get(definition)
+        if known is None:
+            parsed = language(definition.kind).parse(definition.text, dict(definition.references))
+            known = self._parsed[definition] = parsed
+        self._parsed.move_to_end(definition)
+        while len(self._parsed) > 1 and sum(map(_size, self._parsed)) > _PARSED_CHARS_MAX:
+            forgotten, _ = self._parsed.popitem(last=False)
+            self._validators.pop(forgotten, None)
+        return known
+
+
+def _descriptor(parsed: Parsed) -> str:
+    from penstock.schema import protobuf
+
+    if not isinstance(parsed, protobuf.ProtobufSchema):
+        raise InvalidSchema("only a schema in Protobuf has a descriptor")
+    return base64.b64encode(protobuf.file_descriptor(parsed)).decode()
+
+
+def _size(definition: Definition) -> int:
+    return len(definition.text) + sum(len(text) for _, text in definition.references)
+
+
+def language(kind: SchemaKind) -> Language:
+    """Imported when it is first asked for: a worker that never sees Protobuf does not hold it in memory."""
+    match kind:
+        case SchemaKind.AVRO:
+            from penstock.schema import avro
+
+            return avro
+        case SchemaKind.JSON:
+            from penstock.schema import jsonschema
+
+            return jsonschema
+        case SchemaKind.PROTOBUF:
+            from penstock.schema import protobuf
+
+            return protobuf
+        case SchemaKind.STRING | SchemaKind.NUMBER | SchemaKind.BYTES:
+            from penstock.schema.plain import Plain
+
+            return Plain(kind)
+
+
+def _across(reader: SchemaKind, writer: SchemaKind) -> list[Problem]:
+    """Between languages: whoever takes bytes takes anything, and numbers and JSON are text."""
+    readable = reader is SchemaKind.BYTES or (
+        reader is SchemaKind.STRING and writer in (SchemaKind.NUMBER, SchemaKind.JSON)
+    )
+    if readable:
+        return []
+    return [
+        Problem(
+            kind="KIND_CHANGED",
+            path="",
+            message=f"what was written as {writer} cannot be read as {reader}",
+            reader=reader,
+            writer=writer,
+            fix=f"register it under another subject, or keep {writer}",
+        )
+    ]

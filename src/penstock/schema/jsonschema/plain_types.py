@@ -1,0 +1,86 @@
+"""Types that msgspec decodes into, for values without parts. Each is at least as strict as what it stands for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from penstock.schema.jsonschema import ranges
+from penstock.schema.jsonschema.kinds import INTEGERS
+from penstock.schema.jsonschema.ranges import Bound, Span
+from penstock.schema.jsonschema.written import Written
+
+_INTEGER_MIN: Final = -(2**63)
+_INTEGER_MAX: Final = 2**63 - 1
+"""What msgspec can compare with."""
+
+_LENGTH_MAX: Final = 2**31
+"""No payload has more of anything."""
+
+
+def integer(written: Written) -> Any | None:
+    """None where no type says it."""
+    integers = written.of(INTEGERS)
+    said: dict[str, Any] = {}
+    low, high, step = ranges.lower(integers), ranges.upper(integers), ranges.multiple(integers)
+    if low is not None:
+        said["ge"] = max(int(low.number), _INTEGER_MIN)
+    if high is not None:
+        said["le"] = min(int(high.number), _INTEGER_MAX)
+    if step is not None and step != 1:
+        said["multiple_of"] = int(step)
+    if any(not _INTEGER_MIN <= each <= _INTEGER_MAX for each in said.values()):
+        return None
+    return Annotated[int, Meta(**said)] if said else int
+
+
+def fraction(written: Written) -> Any | None:
+    """Of what a number is a multiple, msgspec does not know exactly."""
+    if written.words("multipleOf"):
+        return None
+    low, high = ranges.lower(written), ranges.upper(written)
+    said: dict[str, Any] = {}
+    if low is not None:
+        said["gt" if low.excluded else "ge"] = _inside(low, math.inf)
+    if high is not None:
+        said["lt" if high.excluded else "le"] = _inside(high, -math.inf)
+    return Annotated[float, Meta(**said)] if said else float
+
+
+def string(written: Written) -> Any | None:
+    return sized(str, ranges.characters(written))
+
+
+def sized(kind: Any, span: Span) -> Any | None:
+    """Strings, lists or mappings of a certain length."""
+    if span.is_empty or span.least > _LENGTH_MAX:
+        return None
+    said: dict[str, Any] = {"min_length": span.least} if span.least else {}
+    if span.most is not None:
+        said["max_length"] = min(span.most, _LENGTH_MAX)
+    return Annotated[kind, Meta(**said)] if said else kind
+
+
+def literals(values: Iterable[Any], *, integers: bool, strings: bool) -> list[Any]:
+    """Those values that can be named in a type, of the wanted sorts."""
+    return [each for each in values if (strings and isinstance(each, str)) or (integers and _is_plain_integer(each))]
+
+
+def one_of(values: list[Any]) -> Any:
+    named: Any = Literal
+    return named[tuple(dict.fromkeys(values))]
+
+
+def _is_plain_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and _INTEGER_MIN <= value <= _INTEGER_MAX
+
+
+def _inside(bound: Bound, inwards: float) -> float:
+    """The nearest double on the right side of a bound: a bound may be an integer that no double is."""
+    nearest = float(bound.number)
+    outside = Fraction(nearest) < bound.number if inwards > 0 else Fraction(nearest) > bound.number
+    return math.nextafter(nearest, inwards) if outside else nearest

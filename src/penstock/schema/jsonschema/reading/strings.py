@@ -1,0 +1,39 @@
+"""Rules for what strings look like. Nobody compares regular expressions here: the same one, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.schema.jsonschema.kinds import ALL, STRINGS
+from penstock.schema.jsonschema.reading.comparison import Comparison, Row
+from penstock.schema.jsonschema.reading.problem import problem
+from penstock.schema.jsonschema.text import quoted
+from penstock.schema.jsonschema.tree import Node
+from penstock.schema.jsonschema.written import Written
+from penstock.schema.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class TheSame:
+    """What the reader relies on is what the writer keeps to."""
+
+    keyword: str
+    kind: str
+
+    def __call__(self, _: Comparison, reader: Node, written: Written) -> list[Problem]:
+        wanted, given = reader.keywords[self.keyword], written.words(self.keyword)
+        if wanted in given:
+            return []
+        kind = f"{self.kind}_{'CHANGED' if given else 'ADDED'}"
+        kept = f"keeps to {quoted(given[0])}" if given else f"keeps to no {self.keyword}"
+        message = f"the reader relies on the {self.keyword} {quoted(wanted)}, the writer {kept}"
+        return [problem(kind, reader, self.keyword, written, message, fix=f"remove the reader's {self.keyword}")]
+
+
+ROWS: Final = {
+    "pattern": Row(STRINGS, TheSame("pattern", "PATTERN")),
+    "format": Row(ALL, TheSame("format", "FORMAT")),
+    "contentEncoding": Row(STRINGS, TheSame("contentEncoding", "CONTENT_ENCODING")),
+    "contentMediaType": Row(STRINGS, TheSame("contentMediaType", "CONTENT_MEDIA_TYPE")),
+}

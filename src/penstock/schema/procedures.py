@@ -1,0 +1,91 @@
+"""How the registry does what takes more than a look: as generators that yield what is to be done elsewhere.
+
+A procedure yields a `Step` and is sent its outcome, or has its error thrown in; what it returns is the answer. Who
+drives it decides where steps run: the broker has schemas examined in its worker and commits made in the catalog's
+thread, a test does it all on the spot with `carry_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from penstock.core.errors import PenstockError
+from penstock.core.schemas import Definition
+from penstock.schema.problems import Problem
+
+
+class Examine(msgspec.Struct, frozen=True, tag="examine", array_like=True):
+    """Is it a schema? The outcome is its canonical form; `InvalidSchema` is thrown if it is none."""
+
+    definition: Definition
+    serialized: bool = False
+    """Of a schema in Protobuf: the outcome is the base64 of its descriptor instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    reader: Definition
+    writer: Definition
+
+
+class Compare(msgspec.Struct, frozen=True, tag="compare", array_like=True):
+    """The outcome is a list of problems for each of the pairs, in their order."""
+
+    pairs: tuple[Pair, ...]
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Change the catalog; the outcome is what `call` returns."""
+
+    call: Callable[[], Any]
+
+
+Step = Examine | Compare | Commit
+Result = TypeVar("Result")
+Procedure = Generator[Step, Any, Result]
+
+
+class Examining(Protocol):
+    """Who understands schemas. See `Examiner`."""
+
+    def examine(self, definition: Definition, *, serialized: bool = False) -> str: ...
+
+    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]: ...
+
+
+def carry_out(procedure: Procedure[Result], examiner: Examining) -> Result:
+    """All of a procedure, here and now."""
+    step = advance(procedure, None)
+    while not isinstance(step, StopIteration):
+        try:
+            outcome = do(step, examiner)
+        except PenstockError as error:
+            step = advance(procedure, error)
+        else:
+            step = advance(procedure, outcome)
+    result: Result = step.value
+    return result
+
+
+def do(step: Step, examiner: Examining) -> Any:
+    match step:
+        case Examine(definition, serialized):
+            return examiner.examine(definition, serialized=serialized)
+        case Compare(pairs, lenient):
+            return examiner.compare(pairs, lenient=lenient)
+        case Commit(call):
+            return call()
+
+
+def advance(procedure: Procedure[Result], outcome: Any) -> Step | StopIteration:
+    """Send it the outcome of its last step, or throw that in if it is an error: its next step, or its end."""
+    try:
+        return procedure.throw(outcome) if isinstance(outcome, PenstockError) else procedure.send(outcome)
+    except StopIteration as end:
+        return end

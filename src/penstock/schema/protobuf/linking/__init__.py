@@ -1,0 +1,1 @@
+"""From files that import each other to one pool of descriptors: names resolved, options understood, rules kept."""

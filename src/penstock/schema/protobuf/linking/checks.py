@@ -1,0 +1,86 @@
+"""How a file is held against rules: each looks at one thing, and says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2
+
+from penstock.schema.protobuf.linking.link import Linked
+from penstock.schema.protobuf.numbers import Ranges
+from penstock.schema.protobuf.parsing.cursor import Dialect
+from penstock.schema.protobuf.walk import Element, Sort
+
+_DECLARATION: Final = descriptor_pb2.ExtensionRangeOptions.DECLARATION
+
+
+class Context:
+    """The file that is looked at, and ranges in it that many of its things ask for."""
+
+    def __init__(self, linked: Linked) -> None:
+        self.linked = linked
+        self.scope = linked.scope()
+        self.dialect = dialect(linked.file)
+        self._taken: dict[str, tuple[Ranges, frozenset[str]]] = {}
+        self._extensible: dict[str, Ranges] = {}
+        self._declared: dict[str, tuple[Ranges, dict[int, Any]]] = {}
+        self._extensions: dict[tuple[str, int], str] = {}
+
+    def find(self, name: str) -> Element:
+        """Something by its full name, with a dot before it."""
+        return self.scope.symbols[name[1:]]
+
+    def taken(self, element: Element) -> tuple[Ranges, frozenset[str]]:
+        """Numbers and names that no field of a message may have."""
+        message = outer(element.name)
+        if message not in self._taken:
+            parent = element.parent
+            ranges = Ranges.of((*parent.reserved_range, *parent.extension_range))
+            self._taken[message] = ranges, frozenset(parent.reserved_name)
+        return self._taken[message]
+
+    def extensible(self, message: Element) -> Ranges:
+        if message.name not in self._extensible:
+            self._extensible[message.name] = Ranges.of(message.descriptor.extension_range)
+        return self._extensible[message.name]
+
+    def declared(self, message: Element) -> tuple[Ranges, dict[int, Any]]:
+        """Numbers of a message's extensions that have to be declared with it, and those that are."""
+        if message.name not in self._declared:
+            strict = [each for each in message.descriptor.extension_range if _asks_for_declarations(each)]
+            known = {told.number: told for each in strict for told in each.options.declaration}
+            self._declared[message.name] = Ranges.of(strict), known
+        return self._declared[message.name]
+
+    def first_extension(self, extension: Element) -> str:
+        """The name of the first one looked at that extends the same message with the same number."""
+        which = extension.descriptor.extendee, extension.descriptor.number
+        return self._extensions.setdefault(which, extension.name)
+
+
+Rule = Callable[[Context, Element], str | None]
+"""What is wrong with a thing; None if nothing is."""
+
+
+def dialect(file: Any) -> Dialect:
+    return Dialect(file.syntax or "proto2")
+
+
+def check(linked: Linked, rules: dict[Sort, tuple[Rule, ...]]) -> None:
+    """Raises `InvalidSchema` for the first thing that breaks a rule."""
+    file = Context(linked)
+    for element in (Element(Sort.FILE, linked.file.package, linked.file, None), *linked.symbols.values()):
+        for rule in rules.get(element.sort, ()):
+            wrong = rule(file, element)
+            if wrong is not None:
+                raise linked.source.refusal(wrong, element.name, element.option_place(0, linked.file.package))
+
+
+def _asks_for_declarations(extension_range: Any) -> bool:
+    options = extension_range.options
+    return bool(options.declaration) or options.verification == _DECLARATION
+
+
+def outer(name: str) -> str:
+    return name.rpartition(".")[0]

@@ -1,0 +1,111 @@
+"""All files of one schema: its own, those it refers to, and the well-known ones, in one pool of descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from penstock.core.schemas import SCHEMA_DEPTH_MAX
+from penstock.schema.protobuf.limits import TOKENS_MAX
+from penstock.schema.protobuf.linking.built import check_built
+from penstock.schema.protobuf.linking.checks import check
+from penstock.schema.protobuf.linking.interpreting import Interpreter, draft, has_custom_options, has_options
+from penstock.schema.protobuf.linking.link import Linked, link
+from penstock.schema.protobuf.linking.option_rules import OPTIONS
+from penstock.schema.protobuf.linking.source import Source, source
+from penstock.schema.protobuf.linking.structure import STRUCTURE
+from penstock.schema.protobuf.linking.wellknown import ALWAYS, well_known
+
+ROOT: Final = ""
+"""The name of a schema's own file: nothing can import it."""
+
+
+class Library:
+    """Takes a file and, from the references, those it imports; no others are looked at."""
+
+    def __init__(self, references: Mapping[str, str]) -> None:
+        self.pool = DescriptorPool()
+        self.files: dict[str, Linked] = {}
+        """By the name they are imported under, each after those it imports."""
+        self.well_known: set[str] = set()
+        """Which of them nobody had to register."""
+        self._references = references
+        self._open: list[str] = []
+        self._tokens_left = TOKENS_MAX
+        self._drafts = DescriptorPool()
+        self._drafted: set[str] = set()
+
+    def add(self, name: str, text: str) -> Linked:
+        """Raises `InvalidSchema` for a text that is not one, or imports what is not there."""
+        read = source(text, name, self._tokens_left)
+        self._tokens_left -= read.tokens
+        linked = link(read, self._imports(read))
+        check(linked, STRUCTURE)
+        if has_options(linked.file):
+            self._interpret(linked)
+        check(linked, OPTIONS)
+        self._keep(linked)
+        check_built(read, self.pool.FindFileByName(name))
+        return linked
+
+    def _imports(self, read: Source) -> tuple[Linked, ...]:
+        self._open.append(read.file.name)
+        imported = tuple(self._imported(read, name) for name in read.file.dependency)
+        self._open.pop()
+        return imported
+
+    def _imported(self, read: Source, name: str) -> Linked:
+        if name in self.files:
+            return self.files[name]
+        place = f"import {name}"
+        if name in self._open or not name:
+            raise read.refusal(f'"{name}" imports itself, on a way that leads through here', place)
+        if len(self._open) > SCHEMA_DEPTH_MAX:
+            raise read.refusal(f"more than {SCHEMA_DEPTH_MAX} files import each other", place)
+        if name in self._references and name not in ALWAYS:
+            return self.add(name, self._references[name])
+        return self._add_well_known(read, name, place)
+
+    def _add_well_known(self, read: Source, name: str, place: str) -> Linked:
+        known = well_known(name)
+        if known is None:
+            raise read.refusal(f'"{name}" is not among the references of this schema', place)
+        self.well_known.add(name)
+        return self._keep(link(known, self._imports(known)))
+
+    def _keep(self, linked: Linked) -> Linked:
+        _build(self.pool, linked.source, linked.file)
+        self.files[linked.file.name] = linked
+        return linked
+
+    def _interpret(self, linked: Linked) -> None:
+        """A file may use options that it defines itself, so a draft of it goes into a pool first."""
+        pool = None
+        if has_custom_options(linked.file):
+            pool = self._drafts
+            for name, each in self.files.items():
+                self._draft(name, each.source, each.file)
+            self._draft(linked.file.name, linked.source, draft(linked))
+        Interpreter(linked, linked.scope(), pool).interpret(linked.file)
+
+    def _draft(self, name: str, read: Source, file: Any) -> None:
+        if name not in self._drafted:
+            self._drafted.add(name)
+            _build(self._drafts, read, file)
+
+
+def _build(pool: Any, read: Source, file: Any) -> None:
+    try:
+        pool.AddSerializedFile(file.SerializeToString())
+    except (TypeError, ValueError) as error:
+        _, _, why = str(error).rpartition("descriptor pool: ")
+        raise read.refusal(f"it is not a sound file: {why.strip()}") from None
+
+
+def library(text: str, references: Mapping[str, str]) -> Library:
+    """A schema and all that it refers to; its own file is the one under `ROOT`."""
+    made = Library(references)
+    made.add(ROOT, text)
+    return made

@@ -1,0 +1,131 @@
+"""Names become full names: what every field, extension and method refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2
+
+from penstock.schema.protobuf.limits import FULL_NAME_CHARS_MAX, PACKAGE_PARTS_MAX
+from penstock.schema.protobuf.linking.source import Source
+from penstock.schema.protobuf.linking.symbols import TYPES, Scope, Symbols
+from penstock.schema.protobuf.walk import Element, Sort, elements
+
+_Proto: Final = descriptor_pb2.FieldDescriptorProto
+_FIELDS: Final = (Sort.FIELD, Sort.EXTENSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A file in which every name is resolved."""
+
+    source: Source
+    symbols: Symbols
+    """Its own."""
+    seen: tuple[Symbols, ...]
+    """Those of the files it imports, and of what these import publicly."""
+    shown: tuple[Symbols, ...]
+    """Those that are seen by whoever imports it: its own, and of what it imports publicly."""
+
+    @property
+    def file(self) -> Any:
+        return self.source.file
+
+    def scope(self) -> Scope:
+        """All that can be seen from within it. Made when it is asked for: a hundred files that see all of each other
+        would have it a hundred times."""
+        visible: dict[str, Element] = {}
+        for symbols in (*self.seen, self.symbols):
+            visible.update(symbols)
+        return Scope(visible)
+
+
+def link(source: Source, imports: tuple[Linked, ...]) -> Linked:
+    """Changes `source.file`: types and full names are in it then. Raises `InvalidSchema` for a name that means nothing,
+    or two things at once."""
+    own = _own_symbols(source)
+    public = [imports[index] for index in source.file.public_dependency]
+    linked = Linked(source, own, _once(imports), (own, *_once(public)))
+    _check_unique(linked)
+    scope = linked.scope()
+    for element in own.values():
+        if element.sort in _FIELDS:
+            _link_field(source, scope, element)
+        elif element.sort is Sort.METHOD:
+            _link_method(source, scope, element)
+    return linked
+
+
+def _once(files: Iterable[Linked]) -> tuple[Symbols, ...]:
+    """What they show, each once: there may be many ways to one file."""
+    return tuple({id(shown): shown for each in files for shown in each.shown}.values())
+
+
+def _own_symbols(source: Source) -> dict[str, Element]:
+    own = _packages(source)
+    for element in elements(source.file):
+        if element.sort is Sort.FILE:
+            continue
+        if len(element.name) > FULL_NAME_CHARS_MAX:
+            raise source.refusal(f"a full name has at most {FULL_NAME_CHARS_MAX} characters")
+        if element.name in own:
+            raise source.refusal(f'"{element.name}" is defined twice', element.name)
+        own[element.name] = element
+    return own
+
+
+def _packages(source: Source) -> dict[str, Element]:
+    package = source.file.package
+    parts = package.split(".") if package else []
+    if len(parts) > PACKAGE_PARTS_MAX or len(package) > FULL_NAME_CHARS_MAX:
+        raise source.refusal(f"a package has at most {PACKAGE_PARTS_MAX} parts", "package")
+    names = [".".join(parts[: length + 1]) for length in range(len(parts))]
+    return {name: Element(Sort.PACKAGE, name, None, None) for name in names}
+
+
+def _check_unique(linked: Linked) -> None:
+    for symbols in linked.seen:
+        for name in symbols.keys() & linked.symbols.keys():
+            if (symbols[name].sort, linked.symbols[name].sort) != (Sort.PACKAGE, Sort.PACKAGE):
+                message = f'"{name}" is defined in this file and in one that it imports'
+                raise linked.source.refusal(message, name, "package")
+
+
+def _link_field(source: Source, scope: Scope, element: Element) -> None:
+    field = element.descriptor
+    if field.type_name:
+        found = _found(source, scope, element, field.type_name, TYPES)
+        field.type_name = f".{found.name}"
+        _link_type(source, element, found)
+    elif not field.HasField("type") or field.type in (_Proto.TYPE_MESSAGE, _Proto.TYPE_ENUM, _Proto.TYPE_GROUP):
+        raise source.refusal("a field without a type", element.name)
+    if element.sort is Sort.EXTENSION:
+        found = _found(source, scope, element, field.extendee, (Sort.MESSAGE,))
+        field.extendee = f".{found.name}"
+    elif field.extendee:
+        raise source.refusal("a field of a message extends nothing", element.name)
+
+
+def _link_type(source: Source, element: Element, found: Element) -> None:
+    field = element.descriptor
+    meant = _Proto.TYPE_ENUM if found.sort is Sort.ENUM else _Proto.TYPE_MESSAGE
+    if not field.HasField("type"):
+        field.type = meant
+    if field.type != meant and not (field.type == _Proto.TYPE_GROUP and found.sort is Sort.MESSAGE):
+        raise source.refusal(f'"{found.name}" is not of the type the field says it has', element.name)
+
+
+def _link_method(source: Source, scope: Scope, element: Element) -> None:
+    method = element.descriptor
+    for side in ("input_type", "output_type"):
+        found = _found(source, scope, element, getattr(method, side), (Sort.MESSAGE,))
+        setattr(method, side, f".{found.name}")
+
+
+def _found(source: Source, scope: Scope, element: Element, name: str, sorts: tuple[Sort, ...]) -> Element:
+    found = scope.find(name, element.name, sorts)
+    if isinstance(found, str):
+        raise source.refusal(found, element.name)
+    return found

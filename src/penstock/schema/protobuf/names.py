@@ -1,0 +1,60 @@
+"""Names that are made from other names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import Final
+
+IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+QUALIFIED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+
+
+def camel_case(name: str) -> str:
+    """The name of a field in JSON: `order_id` is `orderId`."""
+    first, *others = name.split("_")
+    return first + "".join(_capitalised(each) for each in others)
+
+
+def map_entry_name(field: str) -> str:
+    """The message that is made for a map: `order_lines` has `OrderLinesEntry`."""
+    return "".join(_capitalised(each) for each in field.split("_")) + "Entry"
+
+
+def value_name(enum: str, value: str) -> str:
+    """What is left of an enum value's name without the enum's name before it, and without letter case: two values of
+    one enum that have it in common could not be told apart in other languages."""
+    rest, wanted = value.lower(), enum.replace("_", "").lower()
+    taken = _prefix_length(rest, wanted)
+    rest = rest[taken:].lstrip("_") if taken else rest
+    return "".join(_capitalised(each) for each in (rest or value.lower()).split("_"))
+
+
+def synthetic_oneof(field: str, taken: Container[str]) -> str:
+    """The oneof that is made for an `optional` of proto3."""
+    name = field if field.startswith("_") else f"_{field}"
+    while name in taken:
+        name = f"X{name}"
+    return name
+
+
+def local(name: str, package: str) -> str:
+    """A full name without its package."""
+    return name.removeprefix(f"{package}.") if package else name
+
+
+def _capitalised(word: str) -> str:
+    return word[:1].upper() + word[1:]
+
+
+def _prefix_length(name: str, prefix: str) -> int:
+    """How many characters of `name` are `prefix`, underscores aside; 0 if it does not begin with it."""
+    matched = 0
+    for place, character in enumerate(name):
+        if matched == len(prefix):
+            return place
+        if character == prefix[matched]:
+            matched += 1
+        elif character != "_":
+            return 0
+    return 0

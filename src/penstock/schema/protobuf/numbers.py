@@ -1,0 +1,47 @@
+"""Ranges of numbers: of reserved fields, of extensions. Half-open, and in order."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, descriptors: Iterable[Any], past: int = 0) -> Ranges:
+        """Of ranges as descriptors have them; `past` is 1 where their ends are still within them, as those of enums."""
+        pairs = sorted((each.start, each.end + past) for each in descriptors)
+        return cls(tuple(start for start, _ in pairs), tuple(end for _, end in pairs))
+
+    def __contains__(self, number: int) -> bool:
+        return self.around(number) is not None
+
+    def around(self, number: int) -> tuple[int, int] | None:
+        """The range that `number` is in, of ranges that do not overlap."""
+        place = bisect_right(self.starts, number) - 1
+        if place < 0 or number >= self.ends[place]:
+            return None
+        return self.starts[place], self.ends[place]
+
+    def first_overlap(self) -> int | None:
+        """A number that is in two of them."""
+        later = self.starts[1:]
+        return next((start for end, start in zip(self.ends, later, strict=False) if start < end), None)
+
+    def joined(self) -> Ranges:
+        """The same numbers in as few ranges as can be."""
+        starts: list[int] = []
+        ends: list[int] = []
+        for start, end in zip(self.starts, self.ends, strict=True):
+            if ends and start <= ends[-1]:
+                ends[-1] = max(ends[-1], end)
+            else:
+                starts.append(start)
+                ends.append(end)
+        return Ranges(tuple(starts), tuple(ends))

@@ -1,0 +1,154 @@
+"""Where a parser stands in a text, and the file it describes as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from google.protobuf import descriptor_pb2
+
+from penstock.schema.errors import InvalidSchema
+from penstock.schema.protobuf import literals
+from penstock.schema.protobuf.limits import FULL_NAME_CHARS_MAX, INT32_MAX, MESSAGE_DEPTH_MAX, TYPES_MAX
+from penstock.schema.protobuf.parsing.tokens import Kind, Token, refusal, tokens
+
+
+class Dialect(Enum):
+    PROTO2 = "proto2"
+    PROTO3 = "proto3"
+    EDITIONS = "editions"
+
+
+class Cursor:
+    """Looks at one token at a time. What each of its questions cannot find it refuses, with line and column."""
+
+    def __init__(self, text: str, name: str, tokens_max: int) -> None:
+        self.text = text
+        self.file: Any = descriptor_pb2.FileDescriptorProto(name=name)
+        self.dialect = Dialect.PROTO2
+        self.places: dict[str, int] = {}
+        """Where in the text each thing stands that has a name."""
+        self.tokens_read = 0
+        self._types = 0
+        self._depth = 0
+        self._tokens = tokens(text, tokens_max, name)
+        self.token = next(self._tokens)
+
+    # Looking
+
+    def at(self, text: str) -> bool:
+        return self.token.text == text
+
+    def at_kind(self, kind: Kind) -> bool:
+        return self.token.kind is kind
+
+    def refuse(self, message: str, at: int | None = None) -> InvalidSchema:
+        return refusal(message, self.text, self.token.at if at is None else at, self.file.name)
+
+    def expected(self, what: str) -> InvalidSchema:
+        found = "the end of the text" if self.at_kind(Kind.END) else _shortened(self.token.text)
+        return self.refuse(f"expected {what}, not {found}")
+
+    # Taking
+
+    def next(self) -> Token:
+        taken = self.token
+        if taken.kind is not Kind.END:
+            self.token = next(self._tokens)
+            self.tokens_read += 1
+        return taken
+
+    def take(self, text: str) -> bool:
+        """Takes it if it is next."""
+        if self.token.text != text or self.token.kind is Kind.END:
+            return False
+        self.next()
+        return True
+
+    def expect(self, text: str) -> None:
+        if not self.take(text):
+            raise self.expected(f"'{text}'")
+
+    def name(self, what: str) -> str:
+        if not self.at_kind(Kind.NAME):
+            raise self.expected(what)
+        return self.next().text
+
+    def integer(self, what: str, maximum: int = INT32_MAX) -> int:
+        if not self.at_kind(Kind.INTEGER):
+            raise self.expected(what)
+        value = literals.integer(self.token.text)
+        if value > maximum:
+            raise self.refuse(f"{what} is at most {maximum}")
+        self.next()
+        return value
+
+    def signed(self, what: str) -> int:
+        """An integer of 32 bits, perhaps after a minus."""
+        if self.take("-"):
+            return -self.integer(what, INT32_MAX + 1)
+        return self.integer(what)
+
+    def string(self, what: str) -> bytes:
+        """One string, or several that follow each other and count as one."""
+        if not self.at_kind(Kind.STRING):
+            raise self.expected(what)
+        pieces = []
+        while self.at_kind(Kind.STRING):
+            try:
+                pieces.append(literals.unquoted(self.token.text))
+            except ValueError as error:
+                raise self.refuse(str(error)) from None
+            self.next()
+        return b"".join(pieces)
+
+    def words(self, what: str) -> str:
+        """A string that is text."""
+        at = self.token.at
+        try:
+            return self.string(what).decode()
+        except UnicodeDecodeError:
+            raise self.refuse(f"{what} is not text in UTF-8", at) from None
+
+    def qualified(self, what: str) -> str:
+        """Names with dots between them, and perhaps one before."""
+        begin = "." if self.take(".") else ""
+        return begin + self.dotted(what)
+
+    def dotted(self, what: str) -> str:
+        names = [self.name(what)]
+        while self.take("."):
+            names.append(self.name(what))
+        return ".".join(names)
+
+    # Declaring
+
+    def declare(self, scope: str, name: str, at: int) -> str:
+        """The name with the scope before it. Refused if something there already has it."""
+        full = f"{scope}.{name}" if scope else name
+        if len(full) > FULL_NAME_CHARS_MAX:
+            raise self.refuse(f"a name has at most {FULL_NAME_CHARS_MAX} characters, with all that it is within", at)
+        if full in self.places:
+            raise self.refuse(f'"{name}" is already defined in {scope or "this file"}', at)
+        self.places[full] = at
+        return full
+
+    def count_type(self) -> None:
+        self._types += 1
+        if self._types > TYPES_MAX:
+            raise self.refuse(f"more than {TYPES_MAX} messages and enums are too many for one file")
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """One message deeper."""
+        self._depth += 1
+        if self._depth > MESSAGE_DEPTH_MAX:
+            raise self.refuse(f"messages are nested more than {MESSAGE_DEPTH_MAX} deep")
+        yield
+        self._depth -= 1
+
+
+def _shortened(text: str) -> str:
+    return f"'{text}'" if len(text) <= 40 else f"'{text[:37]}...'"

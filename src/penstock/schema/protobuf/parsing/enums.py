@@ -1,0 +1,54 @@
+"""Enums and their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.schema.protobuf.limits import INT32_MAX
+from penstock.schema.protobuf.parsing import options
+from penstock.schema.protobuf.parsing.cursor import Cursor
+from penstock.schema.protobuf.parsing.ranges import names, ranges
+from penstock.schema.protobuf.parsing.tokens import Kind
+
+
+def enum(cursor: Cursor, into: Any, scope: str) -> None:
+    """`enum Name { ... }`, added to `into`, a list of enums."""
+    cursor.expect("enum")
+    at = cursor.token.at
+    added = into.add(name=cursor.name("the name of an enum"))
+    cursor.count_type()
+    path = cursor.declare(scope, added.name, at)
+    cursor.expect("{")
+    while not cursor.take("}"):
+        _statement(cursor, added, path, scope)
+
+
+def _statement(cursor: Cursor, into: Any, path: str, scope: str) -> None:
+    if cursor.take(";"):
+        return
+    if cursor.at("option"):
+        options.statement(cursor, into, path)
+    elif cursor.at("reserved"):
+        _reserved(cursor, into)
+    else:
+        _value(cursor, into, scope)
+
+
+def _value(cursor: Cursor, into: Any, scope: str) -> None:
+    """Its name is unique in the scope that the enum is in, not in the enum."""
+    at = cursor.token.at
+    name = cursor.name("the name of an enum value")
+    cursor.expect("=")
+    added = into.value.add(name=name, number=cursor.signed("the number of an enum value"))
+    options.bracketed(cursor, added, cursor.declare(scope, name, at))
+    cursor.expect(";")
+
+
+def _reserved(cursor: Cursor, into: Any) -> None:
+    cursor.expect("reserved")
+    if cursor.at_kind(Kind.INTEGER) or cursor.at("-"):
+        for begin, end in ranges(cursor, cursor.signed, to_max=INT32_MAX):
+            into.reserved_range.add(start=begin, end=end)
+    else:
+        into.reserved_name.extend(names(cursor))
+    cursor.expect(";")

@@ -1,0 +1,118 @@
+"""From text to a file of descriptors: the statements of a file. Names are left as written, see `linking`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from google.protobuf import descriptor_pb2
+
+from penstock.schema.protobuf.parsing import options
+from penstock.schema.protobuf.parsing.cursor import Cursor, Dialect
+from penstock.schema.protobuf.parsing.enums import enum
+from penstock.schema.protobuf.parsing.messages import extend, message
+from penstock.schema.protobuf.parsing.services import service
+from penstock.schema.protobuf.parsing.tokens import Kind
+
+EDITIONS: Final = {"2023": descriptor_pb2.EDITION_2023}
+"""Those whose rules are all known here."""
+
+
+def read(cursor: Cursor) -> None:
+    """All of the text. What it says is in `cursor.file` and `cursor.places` then."""
+    if cursor.at_kind(Kind.END):
+        raise cursor.refuse("there is nothing in this schema")
+    _dialect(cursor)
+    while not cursor.at_kind(Kind.END):
+        _statement(cursor)
+
+
+def _dialect(cursor: Cursor) -> None:
+    if not cursor.at("syntax") and not cursor.at("edition"):
+        return
+    keyword = cursor.next().text
+    cursor.expect("=")
+    at = cursor.token.at
+    value = cursor.words(f"the {keyword} in quotes")
+    if keyword == "syntax":
+        _syntax(cursor, value, at)
+    else:
+        _edition(cursor, value, at)
+    cursor.expect(";")
+
+
+def _syntax(cursor: Cursor, value: str, at: int) -> None:
+    if value not in ("proto2", "proto3"):
+        raise cursor.refuse("the syntax is proto2 or proto3", at)
+    cursor.dialect = Dialect(value)
+    if cursor.dialect is Dialect.PROTO3:
+        cursor.file.syntax = value
+
+
+def _edition(cursor: Cursor, value: str, at: int) -> None:
+    if value not in EDITIONS:
+        raise cursor.refuse(f"of editions, {', '.join(EDITIONS)} can be read here", at)
+    cursor.dialect = Dialect.EDITIONS
+    cursor.file.syntax = Dialect.EDITIONS.value
+    cursor.file.edition = EDITIONS[value]
+
+
+def _statement(cursor: Cursor) -> None:
+    if cursor.take(";"):
+        return
+    known = _STATEMENTS.get(cursor.token.text)
+    if known is None:
+        raise cursor.expected("message, enum, service, extend, import, package or option")
+    known(cursor)
+
+
+def _package(cursor: Cursor) -> None:
+    if cursor.file.HasField("package"):
+        raise cursor.refuse("the package is already given")
+    cursor.expect("package")
+    cursor.places["package"] = cursor.token.at
+    cursor.file.package = cursor.dotted("the name of a package")
+    cursor.expect(";")
+
+
+def _import(cursor: Cursor) -> None:
+    cursor.expect("import")
+    index = len(cursor.file.dependency)
+    if cursor.take("public"):
+        cursor.file.public_dependency.append(index)
+    elif cursor.take("weak"):
+        cursor.file.weak_dependency.append(index)
+    at = cursor.token.at
+    name = cursor.words("the name of a file in quotes")
+    if f"import {name}" in cursor.places:
+        raise cursor.refuse(f'"{name}" is imported twice', at)
+    cursor.file.dependency.append(name)
+    cursor.places[f"import {name}"] = at
+    cursor.expect(";")
+
+
+def _message(cursor: Cursor) -> None:
+    message(cursor, cursor.file.message_type, "")
+
+
+def _enum(cursor: Cursor) -> None:
+    enum(cursor, cursor.file.enum_type, "")
+
+
+def _extend(cursor: Cursor) -> None:
+    extend(cursor, cursor.file, cursor.file.message_type, "")
+
+
+def _option(cursor: Cursor) -> None:
+    options.statement(cursor, cursor.file, "")
+
+
+_STATEMENTS: Final[dict[str, Callable[[Cursor], None]]] = {
+    "message": _message,
+    "enum": _enum,
+    "service": service,
+    "extend": _extend,
+    "import": _import,
+    "package": _package,
+    "option": _option,
+}

@@ -1,0 +1,1 @@
+"""Bytes, held against a schema."""

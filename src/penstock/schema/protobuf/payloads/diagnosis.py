@@ -1,0 +1,110 @@
+"""What is wrong with bytes that the library could not parse, and where. Looked at only then: it is much slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from penstock.schema.formats import Fault
+from penstock.schema.protobuf.limits import PAYLOAD_DEPTH_MAX
+from penstock.schema.protobuf.payloads.wire import Broken, Piece, Wire, WireType
+from penstock.schema.protobuf.reading.encodings import Encoding, encoding, is_text
+
+_SIZES: Final = {
+    Encoding.FIXED32: 4,
+    Encoding.FIXED64: 8,
+    Encoding.FLOAT: 4,
+    Encoding.DOUBLE: 8,
+}
+
+
+class _Task(NamedTuple):
+    """A message within the payload that is still to be looked at."""
+
+    descriptor: Any
+    begin: int
+    end: int
+    path: str
+    depth: int
+
+
+def diagnosis(descriptor: Any, payload: bytes) -> Fault:
+    """The first fault, as deep in the payload as it can be told."""
+    wire = Wire(payload)
+    waiting = [_Task(descriptor, 0, len(payload), "", 0)]
+    while waiting:
+        task = waiting.pop()
+        if task.depth > PAYLOAD_DEPTH_MAX:
+            return Fault(task.path, f"messages are nested more than {PAYLOAD_DEPTH_MAX} deep")
+        within: list[_Task | Fault] = []
+        try:
+            within.extend(_look(task, wire))
+        except Broken as broken:
+            within.append(Fault(task.path, str(broken)))
+        for each in within:
+            if isinstance(each, Fault):
+                return each
+        waiting.extend(each for each in reversed(within) if isinstance(each, _Task))
+    return Fault("", f"it is not a {descriptor.full_name}")
+
+
+def knows_a_field(descriptor: Any, payload: bytes) -> bool:
+    """Whether one of the first fields is of the message's type: of a payload that could be parsed, though nothing seems
+    to be set in it."""
+    try:
+        pieces = Wire(payload).pieces(0, len(payload))
+        return any(_field(descriptor, piece.number) is not None for piece in pieces)
+    except Broken:
+        return False
+
+
+def _look(task: _Task, wire: Wire) -> Iterator[_Task | Fault]:
+    """What is within one message: further messages, and what is wrong with other fields."""
+    seen: dict[int, int] = {}
+    for piece in wire.pieces(task.begin, task.end):
+        field = _field(task.descriptor, piece.number)
+        if field is None:
+            continue
+        index = seen[piece.number] = seen.get(piece.number, -1) + 1
+        path = f"{task.path}/{field.name}" + (f"/{index}" if field.is_repeated else "")
+        if field.message_type is not None:
+            if piece.wire_type is _wire_type(field):
+                yield _Task(field.message_type, piece.begin, piece.end, path, task.depth + 1)
+        else:
+            yield from _faults(field, piece, wire.payload[piece.begin : piece.end], path)
+
+
+def _faults(field: Any, piece: Piece, contents: bytes, path: str) -> Iterator[Fault]:
+    if piece.wire_type is not WireType.LENGTH:
+        return
+    if field.type == FieldDescriptor.TYPE_STRING:
+        if is_text(field) and not _is_utf8(contents):
+            yield Fault(path, "it is not text in UTF-8")
+    elif field.is_repeated and field.type != FieldDescriptor.TYPE_BYTES:
+        size = _SIZES.get(encoding(field))
+        if size is not None and len(contents) % size:
+            yield Fault(path, f"{len(contents)} bytes are not numbers of {size} bytes each")
+        elif size is None and contents and contents[-1] & 0x80:
+            yield Fault(path, "the last of its numbers has no end")
+
+
+def _wire_type(field: Any) -> WireType:
+    return WireType.START if field.type == FieldDescriptor.TYPE_GROUP else WireType.LENGTH
+
+
+def _field(descriptor: Any, number: int) -> Any:
+    known = descriptor.fields_by_number.get(number)
+    if known is None and descriptor.is_extendable:
+        extensions = descriptor.file.pool.FindAllExtensions(descriptor)
+        return next((each for each in extensions if each.number == number), None)
+    return known
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

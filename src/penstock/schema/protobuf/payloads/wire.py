@@ -1,0 +1,107 @@
+"""Protobuf's bytes, field by field, without a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from penstock.schema.protobuf.limits import NUMBER_MAX, PAYLOAD_DEPTH_MAX, PAYLOAD_STEPS_MAX
+
+_VARINT_BYTES_MAX: Final = 10
+
+
+class WireType(IntEnum):
+    VARINT = 0
+    FIXED64 = 1
+    LENGTH = 2
+    START = 3
+    END = 4
+    FIXED32 = 5
+
+
+_SIZES: Final = {WireType.FIXED64: 8, WireType.FIXED32: 4}
+
+
+class Broken(Exception):
+    """These bytes are no message. The text says why."""
+
+
+class Piece(NamedTuple):
+    """One field as it lies in the bytes."""
+
+    number: int
+    wire_type: WireType
+    begin: int
+    """Of its contents; of a group, of what is in it."""
+    end: int
+    after: int
+    """Where the next field begins."""
+
+
+class Wire:
+    """One payload, of which no more than `PAYLOAD_STEPS_MAX` fields are looked at."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self._steps_left = PAYLOAD_STEPS_MAX
+
+    def pieces(self, begin: int, end: int) -> Iterator[Piece]:
+        """The fields between two places. Raises `Broken`."""
+        at = begin
+        while at < end:
+            piece = self._piece(at, end)
+            if piece.wire_type is WireType.END:
+                raise Broken("a group ends that did not begin")
+            if piece.wire_type is WireType.START:
+                piece = self._group(piece, end)
+            yield piece
+            at = piece.after
+
+    def _group(self, start: Piece, end: int) -> Piece:
+        """With all groups in it, to where it ends."""
+        numbers, at = [start.number], start.after
+        while len(numbers) <= PAYLOAD_DEPTH_MAX:
+            if at >= end:
+                raise Broken("a group does not end")
+            piece = self._piece(at, end)
+            if piece.wire_type is WireType.START:
+                numbers.append(piece.number)
+            elif piece.wire_type is WireType.END and numbers.pop() != piece.number:
+                raise Broken("a group ends that did not begin")
+            if not numbers:
+                return start._replace(end=at, after=piece.after)
+            at = piece.after
+        raise Broken(f"groups are nested more than {PAYLOAD_DEPTH_MAX} deep")
+
+    def _piece(self, at: int, end: int) -> Piece:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise Broken("it is not a message, and too long to say why")
+        tag, begin = self._varint(at, end)
+        number = tag >> 3
+        if not 1 <= number <= NUMBER_MAX or tag & 7 > WireType.FIXED32:
+            raise Broken(f"byte {at} begins no field")
+        wire_type = WireType(tag & 7)
+        begin, after = self._extent(wire_type, begin, end)
+        if after > end:
+            raise Broken(f"the field {number} at byte {at} is longer than what there is")
+        return Piece(number, wire_type, begin, after, after)
+
+    def _extent(self, wire_type: WireType, at: int, end: int) -> tuple[int, int]:
+        if wire_type is WireType.VARINT:
+            return at, self._varint(at, end)[1]
+        if wire_type is WireType.LENGTH:
+            length, begin = self._varint(at, end)
+            return begin, begin + length
+        return at, at + _SIZES.get(wire_type, 0)
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        """Its value, and where it ends."""
+        value = 0
+        for place in range(at, min(at + _VARINT_BYTES_MAX, end)):
+            byte = self.payload[place]
+            value |= (byte & 0x7F) << 7 * (place - at)
+            if byte < 0x80:
+                return value, place + 1
+        raise Broken(f"the number at byte {at} has no end")

@@ -1,0 +1,1 @@
+"""Can a reader with one schema read what was written with another?"""

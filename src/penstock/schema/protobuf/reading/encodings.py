@@ -1,0 +1,101 @@
+"""How types lie in bytes, and which can be read as which.
+
+From the page "Updating A Message Type" of the language's specification, one row for each sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import FieldDescriptor
+
+
+class Encoding(Enum):
+    """Types with the same encoding can be read as each other: what does not fit is cut off, as a cast in C would."""
+
+    VARINT = "int32, int64, uint32, uint64, bool or an enum"
+    ZIGZAG = "sint32 or sint64"
+    FIXED32 = "fixed32 or sfixed32"
+    FIXED64 = "fixed64 or sfixed64"
+    FLOAT = "float"
+    DOUBLE = "double"
+    STRING = "string"
+    BYTES = "bytes"
+    MESSAGE = "a message"
+    GROUP = "a group"
+
+
+_Type: Final = FieldDescriptor
+_ENCODINGS: Final[dict[Encoding, Iterable[int]]] = {
+    Encoding.VARINT: (
+        *(_Type.TYPE_INT32, _Type.TYPE_INT64, _Type.TYPE_UINT32, _Type.TYPE_UINT64),
+        *(_Type.TYPE_BOOL, _Type.TYPE_ENUM),
+    ),
+    Encoding.ZIGZAG: (_Type.TYPE_SINT32, _Type.TYPE_SINT64),
+    Encoding.FIXED32: (_Type.TYPE_FIXED32, _Type.TYPE_SFIXED32),
+    Encoding.FIXED64: (_Type.TYPE_FIXED64, _Type.TYPE_SFIXED64),
+    Encoding.FLOAT: (_Type.TYPE_FLOAT,),
+    Encoding.DOUBLE: (_Type.TYPE_DOUBLE,),
+    Encoding.STRING: (_Type.TYPE_STRING,),
+    Encoding.BYTES: (_Type.TYPE_BYTES,),
+    Encoding.MESSAGE: (_Type.TYPE_MESSAGE,),
+    Encoding.GROUP: (_Type.TYPE_GROUP,),
+}
+_OF_TYPE: Final = {type_: encoding for encoding, types in _ENCODINGS.items() for type_ in types}
+
+READABLE: Final = frozenset(
+    {
+        *((encoding, encoding) for encoding in Encoding),
+        (Encoding.BYTES, Encoding.STRING),
+        (Encoding.BYTES, Encoding.MESSAGE),
+    }
+)
+"""(reader, writer). Text is bytes, and so is an encoded message."""
+
+SOMETIMES_READABLE: Final = {
+    (Encoding.STRING, Encoding.BYTES): "not all bytes are text in UTF-8",
+    (Encoding.MESSAGE, Encoding.BYTES): "not all bytes are an encoded message",
+}
+"""(reader, writer), and why not always."""
+
+NUMERIC: Final = frozenset(Encoding) - {Encoding.STRING, Encoding.BYTES, Encoding.MESSAGE, Encoding.GROUP}
+"""Repeated ones are packed together, which a reader of a single one does not understand."""
+
+SCALAR: Final = frozenset(Encoding) - {Encoding.MESSAGE, Encoding.GROUP}
+
+
+def encoding(field: Any) -> Encoding:
+    return _OF_TYPE[field.type]
+
+
+def is_text(field: Any) -> bool:
+    """A string that is UTF-8 for sure. One of proto2, or with `features.utf8_validation = NONE`, may be any bytes."""
+    if field.type != _Type.TYPE_STRING:
+        return False
+    features = field._GetFeatures()  # noqa: SLF001 - the library resolves them, and shows them under no other name
+    return bool(features.utf8_validation == descriptor_pb2.FeatureSet.VERIFY)
+
+
+def is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def shown(field: Any) -> str:
+    """A field in one line, as it would be declared."""
+    label = "required " if field.is_required else "repeated " if field.is_repeated and not is_map(field) else ""
+    return f"{label}{shown_type(field)} {field.name} = {field.number}"
+
+
+def shown_type(field: Any) -> str:
+    if is_map(field):
+        return f"map<{', '.join(shown_type(each) for each in field.message_type.fields)}>"
+    named = field.message_type or field.enum_type
+    return str(named.full_name) if named is not None else _NAMES[field.type]
+
+
+_NAMES: Final = {
+    value: name.removeprefix("TYPE_").lower() for name, value in vars(_Type).items() if name.startswith("TYPE_")
+}

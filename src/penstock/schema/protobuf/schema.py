@@ -1,0 +1,88 @@
+"""A Protobuf schema, understood: what the registry asks of it, and what clients that decode payloads do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, message_factory
+
+from penstock.schema.errors import InvalidSchema
+from penstock.schema.formats import Validator
+from penstock.schema.problems import Problem
+from penstock.schema.protobuf.linking.library import ROOT, Library, library
+from penstock.schema.protobuf.names import camel_case
+from penstock.schema.protobuf.payloads.validation import MessageValidator, NoMessage
+from penstock.schema.protobuf.printing.canonical import canonical
+from penstock.schema.protobuf.printing.files import printed
+from penstock.schema.protobuf.reading.comparison import problems_reading
+from penstock.schema.protobuf.walk import Sort, elements
+
+_FILE_NAME: Final = "schema.proto"
+"""What a schema's own file is called where it has to have a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufSchema:
+    library: Library
+
+    def canonical(self) -> str:
+        return canonical(self.library)
+
+    def problems_reading(self, writer: ProtobufSchema, *, lenient: bool = False) -> list[Problem]:
+        """`lenient` lets pass what concerns only some of the values that a writer can write, and the package."""
+        return problems_reading(self.library, writer.library, lenient=lenient)
+
+    def validator(self) -> Validator:
+        """Of the first message of the schema."""
+        first = next(iter(self._messages()), None)
+        return NoMessage() if first is None else MessageValidator(first)
+
+    def message_class(self, full_name: str | None = None) -> Any:
+        """The class of a message of this schema; the first one's if none is named. Raises `InvalidSchema`."""
+        found = next((each for each in self._messages() if full_name is None), None)
+        if full_name is not None:
+            found = self._find(full_name)
+        if found is None:
+            raise InvalidSchema(
+                f'the schema has no message "{full_name}"' if full_name else "the schema has no message"
+            )
+        return message_factory.GetMessageClass(found)
+
+    def _messages(self) -> list[Any]:
+        return list(self.library.pool.FindFileByName(ROOT).message_types_by_name.values())
+
+    def _find(self, full_name: str) -> Any:
+        try:
+            return self.library.pool.FindMessageTypeByName(full_name)
+        except KeyError:
+            return None
+
+
+def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
+    """A .proto text, or the base64 of a FileDescriptorProto; so may be what it refers to. Raises `InvalidSchema`, and
+    nothing else, for whatever it is not."""
+    return ProtobufSchema(library(text, references))
+
+
+def file_descriptor(schema: ProtobufSchema) -> bytes:
+    """The schema's own file as a serialised FileDescriptorProto, with JSON names in it as protoc has them."""
+    file = descriptor_pb2.FileDescriptorProto()
+    file.CopyFrom(schema.library.files[ROOT].file)
+    file.name = _FILE_NAME
+    for element in elements(file):
+        if element.sort in (Sort.FIELD, Sort.EXTENSION) and not element.descriptor.HasField("json_name"):
+            element.descriptor.json_name = camel_case(element.descriptor.name)
+    return bytes(file.SerializeToString(deterministic=True))
+
+
+def proto_text(schema: ProtobufSchema) -> str:
+    """The schema's own file as a .proto text, whatever it was registered as."""
+    return printed(schema.library.files[ROOT], schema.library.pool)
+
+
+def message_class(text: str, references: Mapping[str, str], full_name: str | None = None) -> Any:
+    """The class of a message of a schema, by its full name or the first; to decode payloads with. Raises
+    `InvalidSchema`."""
+    return parse(text, references).message_class(full_name)

@@ -1,0 +1,80 @@
+"""All things a file declares, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, NamedTuple
+
+from penstock.schema.protobuf.parsing.options import place
+
+
+class Sort(Enum):
+    """What a thing is, as the targets of options name it."""
+
+    FILE = "file"
+    MESSAGE = "message"
+    FIELD = "field"
+    EXTENSION = "extension"
+    ONEOF = "oneof"
+    ENUM = "enum"
+    VALUE = "enum_entry"
+    SERVICE = "service"
+    METHOD = "method"
+    RANGE = "extension_range"
+    PACKAGE = "package"
+
+
+class Element(NamedTuple):
+    sort: Sort
+    name: str
+    """Its full name. A range of extensions, which has none, has that of its message and its index."""
+    descriptor: Any
+    parent: Any
+
+    def option_place(self, index: int, package: str) -> str:
+        """Where the text has the option with this index, see `options.place`."""
+        name = "" if self.sort is Sort.FILE else self.name
+        return place(name.removeprefix(f"{package}."), index)
+
+
+def elements(file: Any) -> Iterator[Element]:
+    """The file first, and what holds other things before these."""
+    yield Element(Sort.FILE, file.package, file, None)
+    scope = f"{file.package}." if file.package else ""
+    for message in file.message_type:
+        yield from _message(message, file, scope)
+    for enum in file.enum_type:
+        yield from _enum(enum, file, scope)
+    for extension in file.extension:
+        yield Element(Sort.EXTENSION, scope + extension.name, extension, file)
+    for service in file.service:
+        yield Element(Sort.SERVICE, scope + service.name, service, file)
+        for method in service.method:
+            yield Element(Sort.METHOD, f"{scope}{service.name}.{method.name}", method, service)
+
+
+def _message(message: Any, parent: Any, outer: str) -> Iterator[Element]:
+    name = outer + message.name
+    yield Element(Sort.MESSAGE, name, message, parent)
+    scope = f"{name}."
+    for nested in message.nested_type:
+        yield from _message(nested, message, scope)
+    for enum in message.enum_type:
+        yield from _enum(enum, message, scope)
+    for sort, things in (
+        (Sort.ONEOF, message.oneof_decl),
+        (Sort.FIELD, message.field),
+        (Sort.EXTENSION, message.extension),
+    ):
+        for thing in things:
+            yield Element(sort, scope + thing.name, thing, message)
+    for index, extension_range in enumerate(message.extension_range):
+        yield Element(Sort.RANGE, f"{scope}extensions.{index}", extension_range, message)
+
+
+def _enum(enum: Any, parent: Any, scope: str) -> Iterator[Element]:
+    """Values are in the scope the enum is in."""
+    yield Element(Sort.ENUM, scope + enum.name, enum, parent)
+    for value in enum.value:
+        yield Element(Sort.VALUE, scope + value.name, value, enum)

@@ -12,18 +12,19 @@ from random import Random
 from typing import Any, Final
 
 from penstock.broker import system
+from penstock.broker.access import ANONYMOUS, Access, BadCredentials, Principal, Resource
+from penstock.broker.access_rules import LIVE, check_action
 from penstock.broker.clients import Client, Clients
+from penstock.broker.desk import Desk, Reply
+from penstock.broker.durable import Durable
 from penstock.broker.effects import Close, Effect, Send
-from penstock.broker.metrics import Metrics
+from penstock.broker.fields import Fields, check_known, read_fields
+from penstock.broker.gate import Gate
+from penstock.broker.metrics import COUNTED, Metrics
 from penstock.broker.quota import Rates
 from penstock.broker.replies import (
-    CLOSING,
     FAILURE,
-    HEARTBEAT,
-    INITIALIZE,
-    LOG,
     SUCCESS,
-    error_payload,
     json_bytes,
     own_message,
     publish,
@@ -32,8 +33,8 @@ from penstock.broker.replies import (
 )
 from penstock.broker.requests import OpenRequest, OpenRequests
 from penstock.broker.routing import Kind, Routes
+from penstock.broker.streams import AutoCreate
 from penstock.core.clock import Clock, iso_time
-from penstock.core.clock import now_ms as clock_ms
 from penstock.core.errors import (
     InvalidRequest,
     NoRouteFound,
@@ -44,16 +45,19 @@ from penstock.core.errors import (
     TopicNotSupported,
 )
 from penstock.core.limits import WireLimits
-from penstock.core.names import TopicPattern
+from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import VERBS, Action
 from penstock.protocol.blocks import Batch
 from penstock.protocol.frames import Frame, Rejected
 from penstock.protocol.header import NOTHING_READ, Head, Header
+from penstock.protocol.notices import CLOSING, HEARTBEAT, INITIALIZE, LOG
+from penstock.storage.store import Store
 
 _LOG: Final = logging.getLogger(__name__)
 _SECOND_MS: Final = 1000
-_COUNTED: Final = (Action.PUBLISH, Action.REQUEST, Action.RESPONSE)
-_ID_TAIL_MAX: Final = 0x7FFFFFFFFFFF  # half of what the last group of an id holds: the rest is for counting up
+_LIVE_OPTIONS: Final = ("action", "priority")
+_STORING: Final = (Action.PUBLISH, Action.APPEND, Action.MESSAGE)
+_SUBSCRIBING: Final = (Action.SUBSCRIBE, Action.UNSUBSCRIBE)
 
 
 class Broker:
@@ -67,31 +71,50 @@ class Broker:
         *,
         now_ms: int = 0,
         probe: Callable[[], dict[str, float]] = dict,
+        store: Store | None = None,
+        auto_create: AutoCreate = AutoCreate.RELIABLE,
+        access: Access | None = None,
     ) -> None:
+        """Without a store all topics are live; without `access` everybody may everything."""
         self._limits = limits
-        self._clock = clock
         self._random = random
         self._probe = probe
-        self._now_ms = now_ms
         self._counted_ms = now_ms
         self._draining = False
+        self.desk = Desk(clock, random, now_ms, access)
         self._routes = Routes(random)
         self._requests = OpenRequests(limits.requests_open_max)
-        self._rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
+        self.rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
-        self.metrics = Metrics()
+        self.durable: Durable | None = None
+        if store is not None:
+            self.durable = Durable(store, self.desk, self._routes, self.rates, limits, auto_create=auto_create)
+        self.gate = Gate(self.desk, self.clients, self._routes)
+        if self.durable is not None:
+            self.durable.admit(self.gate)
+
+    @property
+    def access(self) -> Access:
+        return self.desk.access
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.desk.metrics
 
     # what happens to connections
 
-    def connect(self, address: str, now_ms: int) -> tuple[Client, list[Effect]]:
+    def connect(
+        self, address: str, now_ms: int, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
+    ) -> tuple[Client, list[Effect]]:
         """A new connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
-        self._now_ms = now_ms
+        self.desk.now_ms = now_ms
         if len(self.clients) >= self._limits.connections_max or self._draining:
             self.metrics.add("connection.rejected")
             why = "the broker is stopping" if self._draining else f"at most {self._limits.connections_max} connections"
             raise ServiceUnavailable(f"Connection refused: {why}; try again later")
-        client = Client(id=self._new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
-        client.bucket = self._rates.for_connection(now_ms)
+        client = Client(id=self.desk.new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
+        client.bucket = self.rates.for_connection(now_ms)
+        client.principal, client.surface = principal, surface
         self.clients.add(client)
         self.metrics.add("connection.connected")
         _LOG.info("connected", extra={"client": client.id, "address": address})
@@ -99,9 +122,10 @@ class Broker:
 
     def disconnect(self, client: Client, now_ms: int, reason: str = "closed by the client") -> list[Effect]:
         """The connection is gone: its subscriptions go, and whoever waits for its answer is told at once."""
-        self._now_ms = now_ms
+        self.desk.now_ms = now_ms
         if self.clients.remove(client.id) is None:
             return []
+        client.connected = False
         for kind, pattern in client.subscriptions:
             self._routes.remove(kind, pattern, client.id)
         self._requests.requester_gone(client.id)
@@ -109,7 +133,8 @@ class Broker:
         if client.name:
             self.metrics.add("registry.unregistration")
         _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
-        return [each for lost in self._requests.server_gone(client.id) for each in self._lost(lost)]
+        effects = [each for lost in self._requests.server_gone(client.id) for each in self._lost(lost)]
+        return effects if self.durable is None else [*effects, *self.durable.disconnect(client)]
 
     def _lost(self, lost: OpenRequest) -> list[Effect]:
         error = ServiceUnavailable(
@@ -119,33 +144,90 @@ class Broker:
 
     def _failed(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
-        return [self._answer(lost.requester, lost.header.head, lost.header.request_id, self._error(error))]
+        return [self.desk.answer(lost.requester, lost.header.head, lost.header.request_id, self.desk.error(error))]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
         """No new connections and no new requests from now on; everybody is told."""
-        self._now_ms = now_ms
+        self.desk.now_ms = now_ms
         self._draining = True
         payload = json_bytes({"reason": "the broker is stopping", "graceMs": grace_ms})
         frame = own_message(CLOSING, payload)
         return [Send(client.id, frame) for client in self.clients]
 
     @property
+    def is_draining(self) -> bool:
+        """It stops: nothing new is taken."""
+        return self._draining
+
+    @property
+    def requests_open(self) -> int:
+        """Requests that wait for their answer."""
+        return len(self._requests)
+
+    @property
     def idle(self) -> bool:
-        """Nobody waits for an answer."""
-        return len(self._requests) == 0
+        """Nobody waits for an answer, of a service or of the disk."""
+        return len(self._requests) == 0 and (self.durable is None or self.durable.idle)
 
     def abandon(self, now_ms: int) -> list[Effect]:
         """There is no more time: whoever still waits for an answer is told that none will come."""
-        self._now_ms = now_ms
+        self.desk.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
         return [each for lost in self._requests.all_gone() for each in self._failed(lost, error)]
 
+    def close(self) -> None:
+        """Save what is left to be saved. Nothing is asked of the broker after that."""
+        if self.durable is not None:
+            self.durable.close()
+
     # what comes in
+
+    def ask(
+        self,
+        topic: str,
+        fields: Fields,
+        reply: Reply,
+        now_ms: int,
+        principal: Principal = ANONYMOUS,
+        waits: Callable[[], bool] = lambda: True,
+    ) -> list[Effect]:
+        """A request to a system topic that did not come through a connection; `waits`: whether it still matters."""
+        self.desk.now_ms = now_ms
+        nobody = Client(
+            id="",
+            address="",
+            connected_ms=now_ms,
+            heard_ms=now_ms,
+            connected=False,
+            asks=waits,
+            principal=principal,
+        )
+        try:
+            return system.ask(self, nobody, topic, fields, reply)
+        except PenstockError as error:
+            return reply(error)
+
+    def resume(self, done: Callable[[Any], list[Effect]], outcome: Any, now_ms: int) -> list[Effect]:
+        """Something that was to be done elsewhere is done, or failed; what that brings about."""
+        return self.resume_all([(done, outcome)], now_ms)
+
+    def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
+        """The same for all that came together, of which subscriptions then get to know at once."""
+        self.desk.now_ms = max(self.desk.now_ms, now_ms)
+        effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
+        return effects if self.durable is None else [*effects, *self.durable.settle()]
+
+    def _resumed(self, done: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
+        try:
+            return done(outcome)
+        except Exception:
+            _LOG.exception("a defect in the broker")
+            return []
 
     def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> Iterator[list[Effect]]:
         """Messages of one client, in order; what each of them brings about, as soon as it is known."""
         for item in items:
-            self._now_ms = max(self._now_ms, now_ms)  # others may have had their turns since these came
+            self.desk.now_ms = max(self.desk.now_ms, now_ms)  # others may have had their turns since these came
             client.heard_ms, client.asked = now_ms, False
             yield self._handle(client, item)
 
@@ -166,16 +248,16 @@ class Broker:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
-        over = not self._rates.allow(client.bucket, None, self._now_ms) and not rejected.fatal
-        payload = self._failure(client, self._rates.exceeded() if over else rejected.error)
-        answer = Send(client.id, response(found.topic, found.version, found.request_id or self._new_id(), payload))
+        over = not self.rates.allow(client.bucket, None, self.desk.now_ms) and not rejected.fatal
+        payload = self.desk.failure(client, self.rates.exceeded() if over else rejected.error)
+        answer = Send(client.id, response(found.topic, found.version, found.request_id or self.desk.new_id(), payload))
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
     def _frame(self, client: Client, frame: Frame) -> list[Effect]:
         header = frame.header
         size = len(frame.payload)
         self.metrics.saw(1, size, size)
-        if header.action in _COUNTED:
+        if header.action in COUNTED:
             self.metrics.add(f"router.{header.action.value}")
         if header.parent_id is not None:
             _LOG.debug(
@@ -189,8 +271,8 @@ class Broker:
                 },
             )
         try:
-            if not self._rates.allow(client.bucket, None, self._now_ms):
-                raise self._rates.exceeded()
+            if not self.rates.allow(client.bucket, None, self.desk.now_ms):
+                raise self.rates.exceeded()
             return self._act(client, frame)
         except PenstockError as error:
             return self._failed_frame(client, header, error)
@@ -199,18 +281,21 @@ class Broker:
             return self._failed_frame(client, header, PenstockError("The broker failed on this message"))
 
     def _failed_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
-        self._count_error(header.action)
-        return [self._answer(client.id, header.head, header.request_id, self._failure(client, error))]
+        self.metrics.count_error(header.action)
+        answer = self.desk.answer(client.id, header.head, header.request_id, self.desk.failure(client, error))
+        return [answer, Close(client.id, error)] if isinstance(error, BadCredentials) else [answer]
 
     def _act(self, client: Client, frame: Frame) -> list[Effect]:
+        head = frame.header.head
+        if self.access.enabled and (not head.is_system or head.action in _SUBSCRIBING):
+            self._check(client, head)
         match frame.header.action:
             case Action.SUBSCRIBE:
-                return self._answered(client, frame, self._subscribe_frame(client, frame))
+                return self._subscribe_frame(client, frame)
             case Action.UNSUBSCRIBE:
-                return self._answered(client, frame, self._unsubscribe_frame(client, frame))
-            case _ if frame.header.head.is_system:
-                payload = system.answer(self, client, frame)
-                return [] if payload is None else self._answered(client, frame, payload, always=True)
+                return self._unsubscribe_frame(client, frame)
+            case _ if head.is_system:
+                return system.answer(self, client, frame)
             case Action.PUBLISH:
                 return self._publish_one(client, frame)
             case Action.REQUEST:
@@ -219,45 +304,73 @@ class Broker:
                 return self._response(client, frame)
             case action if not VERBS[action].from_client:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
+            case _ if self.durable is not None:
+                return self.durable.handle(client, frame)
             case action:
                 raise TopicNotSupported(
-                    f"{frame.header.topic} is a live topic: {action.value} needs a durable one", action=action.value
+                    f"{head.topic} is a live topic: {action.value} needs a durable one", action=action.value
                 )
+
+    def _check(self, client: Client, head: Head) -> None:
+        """Raises what it is refused with: it may not, or it would create a topic and may not do that."""
+        topic = None if isinstance(head.name, TopicPattern) else head.destination
+        check_action(self.access, client, head.action, topic)
+        if self.durable is not None and topic is not None and head.action in _STORING:
+            self.durable.check_create(client, topic)
 
     def _answered(self, client: Client, frame: Frame, payload: bytes, *, always: bool = False) -> list[Effect]:
         """The answer, where one was asked for; `always`: the founding protocol answers a request also without an id."""
         if frame.header.request_id is None and not always:
             return []
-        return [self._answer(client.id, frame.header.head, frame.header.request_id, payload)]
-
-    def _answer(self, client_id: str, head: Head, request_id: str | None, payload: bytes) -> Send:
-        return Send(client_id, response(head.topic, head.version, request_id or self._new_id(), payload))
+        return [self.desk.answer(client.id, frame.header.head, frame.header.request_id, payload)]
 
     # publish
 
     def _publish(self, client: Client, batch: Batch) -> list[Effect]:
         self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
-        first_id = self._new_id()
+        first_id = self.desk.new_id()
         effects: list[Effect] = []
-        allowed = self._rates.allowed(client.bucket, batch, self._now_ms)
+        allowed = self.rates.allowed(client.bucket, batch, self.desk.now_ms)
         if allowed is not None:
-            effects.append(self._refuse(client, batch.where(~allowed), first_id, self._rates.exceeded()))
+            effects.append(self._refuse(client, batch.where(~allowed), first_id, self.rates.exceeded()))
             batch = batch.where(allowed)
+        kept: dict[TopicName, list[int]] = {}
         routed: dict[tuple[str, ...], list[int]] = {}
+        guarded = self.access.enabled
         for number, head, count in batch.counts():
+            denied = self._denied(client, head) if guarded else None
+            if denied is not None:
+                effects.append(self._refuse(client, batch.of((number,)), first_id, denied))
+                continue
             subscribers = () if head.is_system else self._routes.subscribers(head.destination)
-            if subscribers:
+            if self._keeps(head):
+                kept.setdefault(head.destination, []).append(number)
+            elif subscribers:
                 routed.setdefault(subscribers, []).append(number)
             else:
                 effects.append(self._refuse(client, batch.of((number,)), first_id, self._no_route(head, count)))
+        if kept and self.durable is not None:
+            for name, numbers in kept.items():
+                effects += self.durable.publish(client, name, batch.of(numbers))
         return [*self._deliver(client, batch, routed, first_id), *effects] if routed else effects
+
+    def _denied(self, client: Client, head: Head) -> PenstockError | None:
+        try:
+            self._check(client, head)
+        except PenstockError as error:
+            return error
+        return None
+
+    def _keeps(self, head: Head) -> bool:
+        return self.durable is not None and not head.is_system and self.durable.keeps(head.destination)
 
     def _no_route(self, head: Head, count: int) -> PenstockError:
         if head.is_system:
             return system.wrong_action(head)
         self.metrics.add("router.publish.dropped", count)
-        return NoRouteFound(f"No subscribers for topic {head.topic}")
+        refused = None if self.durable is None else self.durable.refuses(head.destination)
+        return refused or NoRouteFound(f"No subscribers for topic {head.topic}")
 
     def _deliver(
         self, client: Client, batch: Batch, routed: dict[tuple[str, ...], list[int]], first_id: str
@@ -265,8 +378,10 @@ class Broker:
         """To each subscriber its messages, in the order in which they came. `routed`: which heads go to whom."""
         effects: list[Effect] = []
         for numbers, subscribers in _alike(routed).items():
-            frames = batch.of(numbers).deliveries(first_id)
+            chosen = batch.of(numbers)
+            frames = chosen.deliveries(first_id)
             effects += [Send(each, frames) for each in subscribers]
+            self.metrics.add("live.delivered", len(chosen) * len(subscribers))
         answered = batch.of([number for numbers in routed.values() for number in numbers]).with_ids()
         if len(answered):
             effects.append(Send(client.id, answered.answers(first_id, SUCCESS)))
@@ -275,18 +390,20 @@ class Broker:
     def _refuse(self, client: Client, batch: Batch, first_id: str, error: PenstockError) -> Effect:
         """The same error to each, also to those without a request id: nothing is dropped in silence."""
         self.metrics.add("router.publish.error", len(batch))
-        return Send(client.id, batch.answers(first_id, self._failure(client, error, len(batch))))
+        return Send(client.id, batch.answers(first_id, self.desk.failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
         """One that came alone, or with a parent id."""
         head = frame.header.head
-        if not self._rates.allow(None, head.destination, self._now_ms):
-            raise self._rates.exceeded()
+        if not self.rates.allow(None, head.destination, self.desk.now_ms):
+            raise self.rates.exceeded()
+        if self.durable is not None and self._keeps(head):
+            return self.durable.handle(client, frame)
         subscribers = self._routes.subscribers(head.destination)
         if not subscribers:
-            self.metrics.add("router.publish.dropped")
-            raise NoRouteFound(f"No subscribers for topic {head.topic}")
-        delivered = publish(head.topic, head.version, self._new_id(), frame.payload)
+            raise self._no_route(head, 1)
+        delivered = publish(head.topic, head.version, self.desk.new_id(), frame.payload)
+        self.metrics.add("live.delivered", len(subscribers))
         return [*(Send(each, delivered) for each in subscribers), *self._answered(client, frame, SUCCESS)]
 
     # request and response
@@ -299,8 +416,8 @@ class Broker:
         if server is None:
             self.metrics.add("router.request.dropped")
             raise NoRouteFound(f"No subscribers for topic {header.topic}")
-        deadline_ms = self._now_ms + (header.timeout_ms or self._limits.request_timeout_ms)
-        opened = OpenRequest(self._new_id(), client.id, server, header, deadline_ms)
+        deadline_ms = self.desk.now_ms + (header.timeout_ms or self._limits.request_timeout_ms)
+        opened = OpenRequest(self.desk.new_id(), client.id, server, header, deadline_ms)
         self._requests.add(opened)
         return [Send(server, request(header.topic, header.version, opened.id, frame.payload))]
 
@@ -308,23 +425,31 @@ class Broker:
         answered = self._requests.answer(frame.header.request_id, client.id)
         if answered is None:
             return []
-        return [self._answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)]
+        return [self.desk.answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)]
 
     # subscriptions
 
-    def _subscribe_frame(self, client: Client, frame: Frame) -> bytes:
+    def _subscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
+        if self.durable is not None and self.durable.wants(fields):
+            return self.durable.subscribe(client, frame, fields)
+        check_known(fields, _LIVE_OPTIONS)
         kinds = system.parse_kinds({"action": "publish"} | fields)
         self.subscribe(client, kinds, pattern, system.parse_priority(fields, kinds))
-        return SUCCESS
+        return self._answered(client, frame, SUCCESS)
 
-    def _unsubscribe_frame(self, client: Client, frame: Frame) -> bytes:
+    def _unsubscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
+        if self.durable is not None and self.durable.wants(fields):
+            return self.durable.unsubscribe(client, frame, fields)
+        check_known(fields, _LIVE_OPTIONS)
         kinds = system.parse_kinds({"action": "both"} | fields)
-        return SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE
+        return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
     def subscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern, priority: int) -> None:
         """Live, from the next message on. A second time, it changes the priority."""
+        for kind in kinds if self.access.enabled else ():
+            self.access.check(client.principal, LIVE[kind], Resource.topic(pattern), client.origin)
         new = sum((kind, pattern) not in client.subscriptions for kind in kinds)
         if len(client.subscriptions) + new > self._limits.subscriptions_max:
             raise QuotaExceeded(
@@ -352,8 +477,8 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """What is due: timeouts, heartbeats, the end of those that stayed silent."""
-        self._now_ms = now_ms
-        effects: list[Effect] = []
+        self.desk.now_ms = now_ms
+        effects = self.gate.tick()
         for late in self._requests.expire(now_ms):
             self.metrics.add("router.request.timeout")
             effects += self._failed(late, Timeout("Request timed out", targetServiceId=late.server))
@@ -361,20 +486,23 @@ class Broker:
             self._counted_ms = now_ms
             self.metrics.second_passed()
             effects += self._heartbeats(now_ms)
-        return effects
+            if self.durable is not None:
+                self.durable.second_passed()
+        return effects if self.durable is None else [*effects, *self.durable.tick()]
 
     def next_due_ms(self) -> int:
         """When `tick` has something to do again."""
         due = self._counted_ms + _SECOND_MS
         deadline = self._requests.next_deadline_ms()
-        return due if deadline is None else min(due, deadline)
+        due = self.gate.next_due_ms(due if deadline is None else min(due, deadline))
+        return due if self.durable is None else min(due, self.durable.next_due_ms())
 
     def _heartbeats(self, now_ms: int) -> list[Effect]:
         ask, gone = self.clients.silent(now_ms)
         effects: list[Effect] = []
         for client in ask:
             client.asked = True
-            effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self._new_id(), Action.REQUEST)))
+            effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.desk.new_id(), Action.REQUEST)))
         for client in gone:
             error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
             effects += [self.last_word(client, error), Close(client.id, error)]
@@ -386,7 +514,7 @@ class Broker:
 
     def refusal(self, error: PenstockError) -> bytes:
         """An error that answers nothing in particular."""
-        return response(NOTHING_READ.topic, NOTHING_READ.version, self._new_id(), self._error(error))
+        return response(NOTHING_READ.topic, NOTHING_READ.version, self.desk.new_id(), self.desk.error(error))
 
     # what others ask
 
@@ -399,8 +527,8 @@ class Broker:
         ]
         if not wanted:
             return []
-        entry = {"timestamp": iso_time(clock_ms(self._clock)), "level": level, "message": text}
-        frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self._new_id())
+        entry = {"timestamp": iso_time(self.desk.unix_ms()), "level": level, "message": text}
+        frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.desk.new_id())
         return [Send(each.id, frame) for each in wanted]
 
     def measured(self) -> dict[str, float]:
@@ -409,43 +537,20 @@ class Broker:
         found["registry.count"] = sum(bool(each.name) for each in self.clients)
         found["connection.active"] = len(self.clients)
         found["router.request.open"] = len(self._requests)
+        if self.durable is not None:
+            found |= self.durable.streams.store.meter.shown()
         for client in self.clients:
             if client.name:
                 found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
                 found[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
-                    self._now_ms - client.connected_ms
+                    self.desk.now_ms - client.connected_ms
                 ) // 1000
         return found
 
     @property
     def answer_bytes_max(self) -> int:
         """What fits into one message beside the frame of a list."""
-        return max(self._limits.payload_bytes_max - 256, 1024)
-
-    def unix_ms_of(self, at_ms: int) -> int:
-        """The time of day when the clock that only goes forward showed this."""
-        return clock_ms(self._clock) - (self._now_ms - at_ms)
-
-    # parts
-
-    def _count_error(self, action: Action) -> None:
-        if action in _COUNTED:
-            self.metrics.add(f"router.{action.value}.error")
-
-    def _failure(self, client: Client, error: PenstockError, count: int = 1) -> bytes:
-        client.errors += count
-        self.metrics.add("router.message.error", count)
-        return self._error(error)
-
-    def _error(self, error: PenstockError) -> bytes:
-        return error_payload(error, clock_ms(self._clock))
-
-    def _new_id(self) -> str:
-        """A UUID4. There is room to count up its last group within one read of a socket."""
-        bits = self._random.getrandbits(122)
-        tail = bits & _ID_TAIL_MAX
-        variant = 0x8000 | (bits >> 48 & 0x3FFF)
-        return f"{bits >> 90:08x}-{bits >> 74 & 0xFFFF:04x}-4{bits >> 62 & 0xFFF:03x}-{variant:04x}-{tail:012x}"
+        return self._limits.answer_bytes_max
 
 
 def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
@@ -460,14 +565,8 @@ def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], li
     return alike
 
 
-def _subscription(frame: Frame) -> tuple[TopicPattern, system.Fields]:
+def _subscription(frame: Frame) -> tuple[TopicPattern, Fields]:
     """What a `subscribe` or `unsubscribe` frame is about."""
     pattern = TopicPattern.parse(frame.header.topic)
     system.refuse_system(pattern)
-    fields = system.read_fields(frame.payload)
-    if "subscription" in fields:
-        raise InvalidRequest("Durable subscriptions are not served yet: leave out `subscription` for a live one")
-    unknown = sorted(fields.keys() - {"action", "priority"})
-    if unknown:
-        raise InvalidRequest("Unknown option: a live subscription has action and priority", option=unknown[0])
-    return pattern, fields
+    return pattern, read_fields(frame.payload)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from penstock.broker.access import ANONYMOUS, NOWHERE, Origin, Principal
 from penstock.broker.quota import Bucket
 from penstock.broker.routing import Kind
 from penstock.core.names import TopicPattern
+
+if TYPE_CHECKING:
+    from penstock.broker.streams import Stream
 
 
 class Pattern(Protocol):
@@ -43,6 +47,35 @@ class Client:
     log_filter: LogFilter | None = None
     bucket: Bucket | None = None
     errors: int = 0
+    connected: bool = True
+    """Whether what is answered later still reaches anybody."""
+
+    principal: Principal = ANONYMOUS
+    """Who it is, as far as it has said."""
+
+    surface: str = ""
+    """What it came through; nothing where it came through none."""
+
+    asks: Callable[[], bool] | None = None
+    """It is no connection, but somebody who asks once: whether the answer is still waited for."""
+
+    produces: set[Stream] = field(default_factory=set)
+    """Topics of which it has registered a producer."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer still reaches anybody: what takes long is given up if not."""
+        return self.connected or (self.asks is not None and self.asks())
+
+    @property
+    def signature(self) -> str:
+        """What is written beside something that it made: its name as a service, or who it has shown itself to be."""
+        return self.name or self.principal.signature
+
+    @property
+    def origin(self) -> Origin:
+        """For the audit log."""
+        return Origin(self.surface, self.address) if self.surface else NOWHERE
 
 
 class Clients:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.protocol.actions import Action
+
+COUNTED: Final = (Action.PUBLISH, Action.REQUEST, Action.RESPONSE)
 _COUNTERS: Final = (
     "router.message",
     "router.message.error",
@@ -20,7 +23,21 @@ _COUNTERS: Final = (
 """Shown as `router.message.count` and `router.message.rate`, and `router.message.count.error` for the kinds of it."""
 
 _RATES: Final = ("registry.discovery", "registry.registration", "registry.unregistration")
-_TOTALS: Final = ("connection.connected", "connection.disconnected", "connection.failed", "connection.rejected")
+_TOTALS: Final = (
+    "connection.connected",
+    "connection.disconnected",
+    "connection.failed",
+    "connection.rejected",
+    "http.events.published",
+    "http.events.refused",
+    "http.events.sent",
+    "http.streams.closed",
+    "http.streams.opened",
+    "live.delivered",
+    "retention.segments",
+    "schema.refused",
+    "schema.warned",
+)
 
 
 class Metrics:
@@ -36,8 +53,17 @@ class Metrics:
     def add(self, name: str, count: int = 1) -> None:
         self._counts[name] += count
 
+    def count_error(self, action: Action) -> None:
+        """Of the actions that have a count of their own."""
+        if action in COUNTED:
+            self.add(f"router.{action.value}.error")
+
     def count(self, name: str) -> int:
         return self._counts[name]
+
+    def counts(self) -> dict[str, int]:
+        """All totals by name."""
+        return dict(self._counts)
 
     def saw(self, messages: int, size: int, largest: int) -> None:
         self._counts["router.message"] += messages

@@ -33,6 +33,14 @@ class Bucket:
         self._tokens -= given
         return given
 
+    def take_all(self, wanted: int, now_ms: int) -> bool:
+        """All of the wanted, or none of them. More than a second's worth takes a full bucket, and leaves a debt."""
+        self.take(0, now_ms)
+        if self._tokens < min(wanted, self._rate):
+            return False
+        self._tokens -= wanted
+        return True
+
     def is_full(self, now_ms: int) -> bool:
         """Nothing was taken for so long that forgetting it changes nothing."""
         return self._tokens + max(0, now_ms - self._at_ms) * self._rate / 1000 >= self._rate
@@ -45,31 +53,51 @@ class Rates:
         self._connection = connection
         self._topic = topic
         self._topics: dict[TopicName, Bucket] = {}
+        self._own: dict[TopicName, int] = {}
+        """Topics with a rate of their own."""
+
         self._swept_ms = -1000
 
     def for_connection(self, now_ms: int) -> Bucket | None:
         """A new connection's own."""
         return None if self._connection is None else Bucket(self._connection, now_ms)
 
-    def allow(self, own: Bucket | None, topic: TopicName | None, now_ms: int) -> bool:
-        """Whether one more may come, of this connection and to this topic; it is counted."""
-        if own is not None and own.take(1, now_ms) < 1:
+    def set_topic(self, topic: TopicName, rate: int | None) -> None:
+        """A rate of the topic's own; None: as all others."""
+        self._topics.pop(topic, None)
+        if rate is None:
+            self._own.pop(topic, None)
+        else:
+            self._own[topic] = rate
+
+    def topic_rate(self, topic: TopicName) -> int | None:
+        return self._own.get(topic, self._topic)
+
+    def allow(self, own: Bucket | None, topic: TopicName | None, now_ms: int, count: int = 1) -> bool:
+        """Whether so many more may come, of this connection and to this topic; they are counted if so."""
+        if own is not None and not own.take_all(count, now_ms):
             return False
-        return topic is None or self._topic is None or self._bucket(topic, self._topic, now_ms).take(1, now_ms) == 1
+        bucket = None if topic is None else self._bucket(topic, now_ms)
+        return bucket is None or bucket.take_all(count, now_ms)
 
     def allowed(self, own: Bucket | None, batch: Batch, now_ms: int) -> Any:
         """Which messages of a batch may come, as an array of truths; None if all may."""
-        if own is None and self._topic is None:
+        if own is None and self._topic is None and not self._own:
             return None
         wanted = np.ones(len(batch), np.bool_)
         if own is not None:
             wanted[own.take(len(batch), now_ms) :] = False
-        if self._topic is not None:
+        if self._topic is not None or self._own:
             for topic, places in _by_topic(batch, wanted).items():
-                wanted[places[self._bucket(topic, self._topic, now_ms).take(len(places), now_ms) :]] = False
+                bucket = self._bucket(topic, now_ms)
+                if bucket is not None:
+                    wanted[places[bucket.take(len(places), now_ms) :]] = False
         return None if wanted.all() else wanted
 
-    def _bucket(self, topic: TopicName, rate: int, now_ms: int) -> Bucket:
+    def _bucket(self, topic: TopicName, now_ms: int) -> Bucket | None:
+        rate = self.topic_rate(topic)
+        if rate is None:
+            return None
         bucket = self._topics.get(topic)
         if bucket is None:
             if len(self._topics) >= _TOPICS_MAX - 1 and now_ms - self._swept_ms >= 1000:
@@ -80,8 +108,9 @@ class Rates:
             bucket = self._topics.setdefault(topic, Bucket(rate, now_ms))
         return bucket
 
-    def exceeded(self) -> QuotaExceeded:
-        rates = {"connection_rate_max": self._connection, "topic_rate_max": self._topic}
+    def exceeded(self, topic: TopicName | None = None) -> QuotaExceeded:
+        rate = self._topic if topic is None else self.topic_rate(topic)
+        rates = {"connection_rate_max": self._connection, "topic_rate_max": rate}
         return QuotaExceeded("Too many messages a second; slow down and try again", **rates)
 
 

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from penstock.core.clock import iso_time
-from penstock.core.errors import PenstockError
-from penstock.core.limits import QUOTED_CHARS_MAX
+from penstock.core.errors import Facts, PenstockError
+from penstock.core.limits import LIST_ENTRIES_MAX, QUOTED_CHARS_MAX
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import framed
 
 SUCCESS: Final = b'{"status":"success"}'
 FAILURE: Final = b'{"status":"failure"}'
 VERSION: Final = "1.0.0"
-INITIALIZE: Final = "system.initialize"
-HEARTBEAT: Final = "system.heartbeat"
-LOG: Final = "system.log"
-CLOSING: Final = "system.closing"
 
 
 def json_bytes(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=str)
+
+
+def listed(room: int, what: str, entries: Iterable[Any], total: int) -> bytes:
+    """As many as fit into so many bytes, and how many there are if that is not all of them."""
+    shown: list[msgspec.Raw] = []
+    for entry in islice(entries, LIST_ENTRIES_MAX):
+        encoded = json_bytes(entry)
+        room -= len(encoded) + 1
+        if room < 0:
+            break
+        shown.append(msgspec.Raw(encoded))
+    cut = {"truncated": True, "total": total} if total > len(shown) else {}
+    return json_bytes({what: shown} | cut)
 
 
 def error_payload(error: PenstockError, unix_ms: int) -> bytes:
@@ -34,7 +45,7 @@ def error_payload(error: PenstockError, unix_ms: int) -> bytes:
 
 def quoted(value: Any) -> Any:
     """A value of the sender's, short enough to be sent back."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | int | float | Facts):
         return value
     try:
         text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()

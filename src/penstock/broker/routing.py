@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from random import Random
 from typing import Final, NamedTuple
@@ -99,6 +99,8 @@ class Routes:
         self._tries = {kind: Trie() for kind in Kind}
         self._subscribers: dict[TopicName, tuple[str, ...]] = {}
         self._servers: dict[TopicName, tuple[str, ...]] = {}
+        self.allowed: Callable[[Kind, str, TopicName], bool] | None = None
+        """Whether a client may have what it subscribed to, where that is to be asked. Asked once: see `forget`."""
 
     def add(self, kind: Kind, pattern: TopicPattern, client: str, priority: int = 0) -> None:
         self._tries[kind].add(pattern, client, priority)
@@ -112,7 +114,7 @@ class Routes:
         """Everybody a published message goes to, each once."""
         found = self._subscribers.get(name)
         if found is None:
-            matching = self._tries[Kind.PUBLISH].matching(name)
+            matching = self._matching(Kind.PUBLISH, name)
             found = _remember(self._subscribers, name, tuple(dict.fromkeys(each.client for each in matching)))
         return found
 
@@ -120,10 +122,19 @@ class Routes:
         """Who gets the next request: one of those with the highest priority, by chance."""
         found = self._servers.get(name)
         if found is None:
-            found = _remember(self._servers, name, _highest(self._tries[Kind.REQUEST].matching(name)))
+            found = _remember(self._servers, name, _highest(self._matching(Kind.REQUEST, name)))
         if not found:
             return None
         return found[0] if len(found) == 1 else self._random.choice(found)
+
+    def _matching(self, kind: Kind, name: TopicName) -> Iterator[Subscription]:
+        found, allowed = self._tries[kind].matching(name), self.allowed
+        return found if allowed is None else (each for each in found if allowed(kind, each.client, name))
+
+    def forget(self) -> None:
+        """Who may have what is asked anew."""
+        for kind in Kind:
+            self._forget(kind)
 
     def _forget(self, kind: Kind) -> None:
         (self._subscribers if kind is Kind.PUBLISH else self._servers).clear()

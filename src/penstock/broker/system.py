@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import re2
 
+from penstock.broker import access_admin, admin, connections, deadletters, messages, schemas
+from penstock.broker.access import SERVER, Operation
+from penstock.broker.access_rules import AUTHENTICATE, check_known, check_system
 from penstock.broker.clients import Client, LogFilter, Pattern
-from penstock.broker.replies import FAILURE, HEARTBEAT, SUCCESS, json_bytes
+from penstock.broker.desk import Reply
+from penstock.broker.effects import Effect
+from penstock.broker.fields import Fields, read_fields
+from penstock.broker.replies import FAILURE, SUCCESS, json_bytes, listed
 from penstock.broker.routing import Kind
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, MalformedMessage, ServiceUnavailable, TopicNotSupported
@@ -25,39 +29,83 @@ from penstock.core.names import DEFAULT_NAMESPACE, TopicPattern
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import Frame
 from penstock.protocol.header import Head, is_request_id
+from penstock.protocol.notices import HEARTBEAT
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.durable import Durable
 
 LEVELS: Final = ("debug", "info", "warn", "error")
 _KINDS: Final = {"publish": (Kind.PUBLISH,), "request": (Kind.REQUEST,), "both": (Kind.PUBLISH, Kind.REQUEST)}
 _PRIORITY_MAX: Final = 2**31 - 1
+_UNSAID: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
 
-Fields = dict[str, Any]
 Handler = Callable[["Broker", Client, Fields], bytes]
+Later = Callable[["Durable", Client, Fields, Reply], list[Effect]]
+"""Answered when the disk has answered."""
+Act = Callable[["Broker", Client, Fields, Reply], list[Effect]]
+"""Does something to others than whoever asks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemTopic:
     """How one is answered. `missing` is what is said where the payload is not a JSON object at all."""
 
-    handle: Handler
+    handle: Handler | None = None
+    later: Later | None = None
+    act: Act | None = None
     missing: str = "The payload must be a JSON object"
     actions: tuple[Action, ...] = field(default=(Action.REQUEST,))
     reads_payload: bool = True
+    secret: bool = False
+    """Nothing of its payload is repeated, whatever is wrong with it."""
+
+    anybody: bool = False
+    """Whether it means something to who is no connection."""
 
 
-def answer(broker: Broker, client: Client, frame: Frame) -> bytes | None:
-    """The payload of the answer; None where none is due. Raises the error that is the answer."""
+def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
+    """The answer, where one is due. Raises the error that is the answer."""
     topic = _bare(frame.header.head)
+    check_known(broker.access, client, topic)
     if frame.header.action not in _actions(topic):
         raise wrong_action(frame.header.head)
     found = TOPICS.get(topic)
     if found is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
-    fields = read_fields(frame.payload, found.missing) if found.reads_payload else {}
-    payload = found.handle(broker, client, fields)
-    return payload if frame.header.action is Action.REQUEST else None
+    fields = _read(found, frame.payload) if found.reads_payload else {}
+    reply = broker.desk.reply(client, frame.header, always=True)
+    if found.later is not None or found.act is not None:
+        return ask(broker, client, topic, fields, reply)
+    check_system(broker.access, client, topic, fields)
+    payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
+    return reply(payload) if frame.header.action is Action.REQUEST else []
+
+
+def _read(topic: SystemTopic, payload: bytes) -> Fields:
+    try:
+        return read_fields(payload, topic.missing)
+    except MalformedMessage as error:
+        if topic.secret:
+            raise MalformedMessage(error.message) from None
+        raise
+
+
+def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
+    """Whoever asks need not be a connection. Raises the error that is the answer."""
+    found = TOPICS.get(topic)
+    if found is None:
+        raise TopicNotSupported(f"Unknown system message topic: {topic}")
+    if found.later is not None and broker.durable is None:
+        raise TopicNotSupported(f"{topic}: this broker keeps no topics")
+    check_system(broker.access, client, topic, fields)
+    if found.later is not None and broker.durable is not None:
+        return found.later(broker.durable, client, fields, reply)
+    if found.act is not None:
+        return found.act(broker, client, fields, reply)
+    if found.handle is None or not found.anybody:
+        raise TopicNotSupported(f"{topic}: only a connection can ask this")
+    return reply(found.handle(broker, client, fields))
 
 
 def wrong_action(head: Head) -> InvalidRequest:
@@ -76,19 +124,6 @@ def _actions(topic: str) -> tuple[Action, ...]:
     return (Action.REQUEST,) if found is None else found.actions
 
 
-def read_fields(payload: bytes, missing: str = "The payload must be a JSON object") -> Fields:
-    """A JSON object. No payload at all is an empty one."""
-    if not payload:
-        return {}
-    try:
-        value = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise MalformedMessage("Invalid JSON payload", payload=payload.decode(errors="replace")) from None
-    if not isinstance(value, dict):
-        raise InvalidRequest(missing, payload=None)  # shown as `"details": {}`, as the founding protocol has it
-    return value
-
-
 def _given(fields: Fields, *names: str) -> Fields:
     """What was given of these, to be repeated in an error; nothing stands for what was not."""
     return {name: fields.get(name) for name in names}
@@ -96,6 +131,18 @@ def _given(fields: Fields, *names: str) -> Fields:
 
 def _heartbeat(_broker: Broker, _client: Client, _fields: Fields) -> bytes:
     return SUCCESS
+
+
+def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
+    """Who a connection is from now on. Where nobody asks, nothing is looked at."""
+    token = fields.get("token")
+    if not isinstance(token, str) or len(fields) > 1:
+        raise InvalidRequest(_UNSAID, field="token")
+    if not broker.access.enabled:
+        return json_bytes({"status": "success", "principal": client.principal.name})
+    found = broker.gate.admit(client, token)
+    until = {} if found.expires_ms is None else {"expires_ms": found.expires_ms}
+    return json_bytes({"status": "success", "principal": found.name} | until)
 
 
 # services
@@ -116,7 +163,7 @@ def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
 def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
     broker.metrics.add("registry.discovery")
     found = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
-    return _listed(broker, "services", (_service(broker, each) for each in found), len(found))
+    return listed(broker.answer_bytes_max, "services", (_service(broker, each) for each in found), len(found))
 
 
 def _service(broker: Broker, client: Client) -> Fields:
@@ -124,8 +171,8 @@ def _service(broker: Broker, client: Client) -> Fields:
         "id": client.id,
         "name": client.name,
         "description": client.description,
-        "connectedAt": iso_time(broker.unix_ms_of(client.connected_ms)),
-        "lastHeartbeat": iso_time(broker.unix_ms_of(client.heard_ms)),
+        "connectedAt": iso_time(broker.desk.unix_ms_of(client.connected_ms)),
+        "lastHeartbeat": iso_time(broker.desk.unix_ms_of(client.heard_ms)),
     }
 
 
@@ -133,6 +180,8 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
     wanted = fields.get("serviceId", client.id)
     if not isinstance(wanted, str) or not is_request_id(wanted):
         raise InvalidRequest("Invalid serviceId", serviceId=wanted)
+    if wanted.lower() != client.id:
+        broker.access.check(client.principal, Operation.SERVER_VIEW, SERVER, client.origin)
     target = broker.clients.get(wanted.lower())
     if target is None:
         raise ServiceUnavailable(f"Service {wanted} not found")
@@ -140,7 +189,7 @@ def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> by
         {"action": kind.value, "topic": spelled(pattern)} | _priority(kind, priority)
         for (kind, pattern), priority in target.subscriptions.items()
     ]
-    return _listed(broker, "subscriptions", shown, len(shown))
+    return listed(broker.answer_bytes_max, "subscriptions", shown, len(shown))
 
 
 def spelled(pattern: TopicPattern) -> str:
@@ -150,20 +199,6 @@ def spelled(pattern: TopicPattern) -> str:
 
 def _priority(kind: Kind, priority: int) -> Fields:
     return {"priority": priority} if kind is Kind.REQUEST else {}
-
-
-def _listed(broker: Broker, what: str, entries: Iterable[Fields], total: int) -> bytes:
-    """As many as fit into one message, and how many there are if that is not all of them."""
-    shown: list[msgspec.Raw] = []
-    room = broker.answer_bytes_max
-    for entry in islice(entries, LIST_ENTRIES_MAX):
-        encoded = json_bytes(entry)
-        room -= len(encoded) + 1
-        if room < 0:
-            break
-        shown.append(msgspec.Raw(encoded))
-    cut = {"truncated": True, "total": total} if total > len(shown) else {}
-    return json_bytes({what: shown} | cut)
 
 
 # topics
@@ -231,7 +266,7 @@ def _subscribed(broker: Broker, what: str) -> bytes:
             entry = {"serviceId": client.id} | _priority(kind, priority)
             found.setdefault((spelled(pattern), kind.value), []).append(entry)
     entries = (_subscribers(topic, kind, found[topic, kind]) for topic, kind in sorted(found))
-    return _listed(broker, what, entries, len(found))
+    return listed(broker.answer_bytes_max, what, entries, len(found))
 
 
 def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:
@@ -307,14 +342,20 @@ def _fitting(found: dict[str, float], room: int) -> dict[str, float]:
 
 TOPICS: Final[dict[str, SystemTopic]] = {
     HEARTBEAT: SystemTopic(_heartbeat, actions=(Action.REQUEST, Action.RESPONSE), reads_payload=False),
-    "system.service.register": SystemTopic(_register, "Missing or invalid name or description"),
-    "system.service.list": SystemTopic(_list_services),
-    "system.service.subscriptions": SystemTopic(_service_subscriptions),
-    "system.topic.subscribe": SystemTopic(_subscribe, "Missing or invalid action"),
-    "system.topic.unsubscribe": SystemTopic(_unsubscribe, "Missing or invalid action"),
+    AUTHENTICATE: SystemTopic(_authenticate, missing=_UNSAID, secret=True),
+    "system.service.register": SystemTopic(_register, missing="Missing or invalid name or description"),
+    "system.service.list": SystemTopic(_list_services, anybody=True),
+    "system.service.subscriptions": SystemTopic(_service_subscriptions, anybody=True),
+    "system.topic.subscribe": SystemTopic(_subscribe, missing="Missing or invalid action"),
+    "system.topic.unsubscribe": SystemTopic(_unsubscribe, missing="Missing or invalid action"),
     "system.topic.list": SystemTopic(_list_topics),
     "system.topic.subscriptions": SystemTopic(_list_subscriptions),
     "system.log.subscribe": SystemTopic(_log_subscribe),
     "system.log.unsubscribe": SystemTopic(_log_unsubscribe),
-    "system.metrics": SystemTopic(_metrics),
+    "system.metrics": SystemTopic(_metrics, anybody=True),
+    **{topic: SystemTopic(act=act) for topic, act in connections.TOPICS.items()},
+} | {
+    topic: SystemTopic(later=handle)
+    for table in (admin.TOPICS, access_admin.TOPICS, schemas.TOPICS, messages.TOPICS, deadletters.TOPICS)
+    for topic, handle in table.items()
 }

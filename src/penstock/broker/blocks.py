@@ -1,0 +1,61 @@
+"""Blocks that were fetched and not delivered yet, of all subscriptions together. What is pushed out is read again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from penstock.core.limits import MIB
+from penstock.core.ranges import Span
+from penstock.record import layout as at
+from penstock.record.block import Block
+
+BYTES_MAX: Final = 32 * MIB
+"""A read's worth for thirty subscriptions that deliver at the same time; with more than that, some read twice."""
+
+Key = tuple[int, int]
+"""Whose they are, and the partition."""
+
+
+class BlockCache:
+    """The last block of each subscription and partition, the least used pushed out first."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._blocks: OrderedDict[Key, Block] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, key: Key, block: Block) -> None:
+        self.drop(key)
+        if len(block):
+            self._blocks[key] = block
+            self._bytes += block.data.nbytes
+        while self._bytes > self._bytes_max and len(self._blocks) > 1:
+            self.drop(next(iter(self._blocks)))
+
+    def get(self, key: Key) -> Block | None:
+        found = self._blocks.get(key)
+        if found is not None:
+            self._blocks.move_to_end(key)
+        return found
+
+    def drop(self, key: Key) -> None:
+        gone = self._blocks.pop(key, None)
+        if gone is not None:
+            self._bytes -= gone.data.nbytes
+
+
+def rows_of(block: Block, spans: Sequence[Span]) -> Block | None:
+    """The records at these offsets, in order; None if one of them is not in the block."""
+    offsets = block.columns[:, at.OFFSET]
+    edges = np.array(spans, dtype=np.int64)
+    places = np.searchsorted(offsets, edges)
+    wanted = edges[:, 1] - edges[:, 0]
+    if not (places[:, 1] - places[:, 0] == wanted).all():
+        return None
+    if len(spans) == 1:
+        return block.select(int(places[0, 0]), int(places[0, 1]))
+    return block.gather(np.concatenate([np.arange(start, stop) for start, stop in places.tolist()]))

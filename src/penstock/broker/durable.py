@@ -1,0 +1,360 @@
+"""The durable side of the broker: kept topics, their producers and their subscriptions, put together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from penstock.broker import fields as read
+from penstock.broker import subscription as sub
+from penstock.broker.access import Deed, Operation, Resource
+from penstock.broker.burial import Burial
+from penstock.broker.clients import Client
+from penstock.broker.consuming import DURABLE_OPTIONS, Consuming, parse_wish
+from penstock.broker.desk import Desk, Reply, guarded
+from penstock.broker.effects import Effect, Held, Send, Work
+from penstock.broker.feeds import Feeds
+from penstock.broker.fields import Fields
+from penstock.broker.gate import Gate
+from penstock.broker.guarding import Guards
+from penstock.broker.messages import Scans
+from penstock.broker.posting import Posting
+from penstock.broker.producers import Owner, Producers, check_not_own
+from penstock.broker.publishing import Publishing
+from penstock.broker.quota import Rates
+from penstock.broker.replies import json_bytes, own_message
+from penstock.broker.routing import Routes
+from penstock.broker.streams import AutoCreate, Stream, Streams
+from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, TopicNotSupported
+from penstock.core.limits import WireLimits
+from penstock.core.names import TopicName, TopicPattern
+from penstock.core.schemas import Schema
+from penstock.protocol.actions import Action
+from penstock.protocol.blocks import Batch
+from penstock.protocol.frames import Frame
+from penstock.protocol.header import Head
+from penstock.protocol.notices import FENCED
+from penstock.schema.registry import Registry
+from penstock.storage.producers import WINDOW
+from penstock.storage.store import Store
+from penstock.storage.topics import check_producer_name
+
+_LOG: Final = logging.getLogger(__name__)
+_RETAIN_EVERY_MS: Final = 60_000
+_SESSION_CHARS_MAX: Final = 64
+
+
+class Durable:
+    """Everything that outlives a connection."""
+
+    def __init__(
+        self, store: Store, desk: Desk, routes: Routes, rates: Rates, limits: WireLimits, *, auto_create: AutoCreate
+    ) -> None:
+        self._desk = desk
+        self._limits = limits
+        self.rates = rates
+        store.catalog.suggests = not desk.access.enabled
+        self.streams = Streams(store, auto_create=auto_create)
+        self.registry = Registry(store.catalog.schemas)
+        self.guards = Guards(self.registry, store.catalog.schemas, desk)
+        self.publishing = Publishing(self.streams, desk, routes, rates, self.guards)
+        self.burial = Burial(self.streams, self.publishing)
+        self.consuming = Consuming(self.streams, desk, limits, self.burial.bury)
+        self.feeds = Feeds(self.streams)
+        self.posting = Posting(self.streams, self.publishing)
+        self.scans = Scans()
+        self.gate: Gate | None = None
+        self._retain_ms = desk.now_ms + _RETAIN_EVERY_MS
+        self.streams.added = self._added
+        for stream in self.streams:
+            self._added(stream)
+
+    def _added(self, stream: Stream) -> None:
+        self.rates.set_topic(stream.name, stream.topic.settings.rate_max)
+
+    def admit(self, gate: Gate) -> None:
+        """From now on it is asked who may."""
+        self.gate = gate
+        gate.attach(self.streams.store.catalog.access, self.consuming)
+
+    def may(self, client: Client, operation: Operation, resource: Resource) -> bool:
+        """For lists, of which only what one may see is shown."""
+        return self._desk.access.allows(client.principal, operation, resource)
+
+    def sees(self, client: Client, name: TopicName) -> bool:
+        """Whether a topic is in the lists that this one asks for."""
+        return self.may(client, Operation.DESCRIBE, Resource.topic(name))
+
+    def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
+        """Raises `Unauthorized` or `Forbidden`. `action`: what was asked, for the audit log."""
+        self._desk.access.check(client.principal, operation, resource, client.origin, Deed(action))
+
+    def check_create(self, client: Client, name: TopicName) -> None:
+        """A topic that comes to be because somebody writes to it is created by whoever writes."""
+        if self._desk.access.enabled and self.creates(name):
+            self.check(client, Operation.CREATE, Resource.topic(name))
+
+    def check_references(self, client: Client, schema: Schema) -> None:
+        """Whoever refers to a subject reads it, and holds on to it: that they must be allowed."""
+        if self._desk.access.enabled:
+            for subject in sorted({each.subject for each in schema.references}):
+                self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
+
+    def creates(self, name: TopicName) -> bool:
+        """Whether a topic comes to be once somebody writes to it."""
+        return self.streams.auto_create is AutoCreate.RELIABLE and self.streams.get(name) is None
+
+    def unix_ms(self) -> int:
+        """The time of day."""
+        return self._desk.unix_ms()
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """What fits into one message beside the frame of a list."""
+        return self._limits.answer_bytes_max
+
+    @property
+    def idle(self) -> bool:
+        """The disk has answered everything."""
+        return not self.publishing.pending and self.guards.idle and self.consuming.ledger.idle
+
+    # topics
+
+    def keeps(self, name: TopicName) -> bool:
+        """Whether a message to this topic is kept, also if the topic is yet to be created."""
+        stream = self.streams.get(name)
+        return stream.kept if stream is not None else self.streams.auto_create is AutoCreate.RELIABLE
+
+    def refuses(self, name: TopicName) -> PenstockError | None:
+        """Why nothing may be published to it; None if it may."""
+        if self.streams.auto_create is AutoCreate.OFF and self.streams.get(name) is None:
+            return TopicNotSupported(
+                f"there is no topic {name}, and this broker creates none by itself: `penstock topic create` does",
+                topic=str(name),
+            )
+        return None
+
+    def settle(self) -> list[Effect]:
+        """After the disk has answered: subscriptions get what was stored, all that came together at once."""
+        effects: list[Effect] = []
+        stored = self.publishing.grown()
+        if stored:
+            effects += self.feeds.grown([(stream, appended) for (stream, _), appended in stored.items()])
+        for (stream, partition), appended in stored.items():
+            try:
+                effects += self.consuming.grown(stream, partition, appended)
+            except Exception:
+                _LOG.exception("a defect in the broker", extra={"topic": str(stream.name)})
+        return effects
+
+    # what clients send
+
+    def publish(self, client: Client, name: TopicName, batch: Batch) -> list[Effect]:
+        kept = batch.kept()
+
+        def then(stream: Stream | PenstockError) -> list[Effect]:
+            if not isinstance(stream, PenstockError) and not stream.kept:
+                stream = ServiceUnavailable(f"{name} was just created as a live topic; try again")
+            if not isinstance(stream, PenstockError):
+                return self.publishing.publish(client, stream, kept)
+            failure = self._desk.failure(client, stream, len(kept))
+            self._desk.metrics.add("router.publish.error", len(kept))
+            return [Send(client.id, kept.answers(self._desk.new_id(), failure))]
+
+        return self.streams.ensure(name, then, held=Held(client.id, kept.payload_bytes))
+
+    def handle(self, client: Client, frame: Frame) -> list[Effect]:
+        """A message about kept topics, other than a batch. Raises what is wrong with it."""
+        head, reply = frame.header.head, self._desk.reply(client, frame.header)
+        held = Held(client.id, len(frame.payload))
+        match frame.header.action:
+            case Action.PUBLISH:
+                then = partial(self._publish_one, client, frame)
+                return self.streams.ensure(head.destination, guarded(reply, then), held=held)
+            case Action.APPEND | Action.MESSAGE as action:
+                store = self.publishing.append if action is Action.APPEND else self.publishing.message
+                store_it = partial(self._store, client, frame.payload, reply, store)
+                return self.streams.ensure(head.destination, guarded(reply, store_it), held=held)
+            case Action.ACK | Action.NACK as action:
+                settle = self.consuming.ack if action is Action.ACK else self.consuming.nack
+                confirm = frame.header.request_id is not None
+                return settle(client, head.destination, read.read_fields(frame.payload), reply, confirm=confirm)
+            case Action.SEEK:
+                self._check_seek(client, head.destination, read.read_fields(frame.payload))
+                return self.consuming.seek(client, head.destination, read.read_fields(frame.payload), reply)
+            case action:
+                raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
+
+    def _check_seek(self, client: Client, topic: TopicName, fields: Fields) -> None:
+        """Whoever consumes it may move it; others only if they may manage it."""
+        mine = self.consuming.consumes(client, topic, fields.get("subscription"))
+        self.check(client, Operation.CONSUME if mine else Operation.MANAGE, Resource.topic(topic))
+
+    def _publish_one(self, client: Client, frame: Frame, stream: Stream) -> list[Effect]:
+        if not stream.kept:
+            raise ServiceUnavailable(f"{stream.name} was just created as a live topic; try again")
+        return self.publishing.publish_one(client, stream, frame)
+
+    def _store(
+        self,
+        client: Client,
+        payload: bytes,
+        reply: Reply,
+        store: Callable[[Client, Stream, bytes, Reply], list[Effect]],
+        stream: Stream,
+    ) -> list[Effect]:
+        if not stream.kept:
+            raise TopicNotSupported(f"{stream.name} is a live topic: publish to it; append and message need a kept one")
+        return store(client, stream, payload, reply)
+
+    def wants(self, fields: Fields) -> bool:
+        """Whether a `subscribe` or `unsubscribe` is about a subscription that is not live."""
+        return not fields.keys().isdisjoint(DURABLE_OPTIONS)
+
+    def subscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
+        header = frame.header
+        wish = parse_wish(_one_topic(header.head), fields, client)
+        self.check(client, Operation.CONSUME, Resource.topic(wish.topic))
+        self.check_create(client, wish.topic)
+        return self.consuming.subscribe(client, header, wish, self._desk.reply(client, header))
+
+    def unsubscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
+        read.check_known(fields, ("subscription",))
+        found = self.consuming.unsubscribe(client, _one_topic(frame.header.head), read.text(fields, "subscription"))
+        answer = {"status": "failure" if found is None else "success"}
+        return [*(found or []), *self._desk.reply(client, frame.header)(answer)]
+
+    def disconnect(self, client: Client) -> list[Effect]:
+        for stream in client.produces:
+            if stream.producers is not None:
+                stream.producers.release(client.id)
+        client.produces.clear()
+        return self.consuming.disconnect(client)
+
+    # producers
+
+    def register_producer(self, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+        """A number for a producer of a topic: for ever the same for a name, a new one where there is none."""
+        read.check_known(fields, ("topic", "name", "access", "producer_id", "session", "resume"))
+        topic = read.topic_name(fields)
+        self.check_create(client, topic)
+        access = read.text(fields, "access", "exclusive")
+        if access not in ("exclusive", "shared"):
+            raise InvalidRequest("access is exclusive or shared", field="access", given=access)
+        name = read.text(fields, "name") if "name" in fields else ""
+        if name:
+            check_producer_name(name)
+            check_not_own(name)
+        number = read.number(fields, "producer_id", at_least=1) if "producer_id" in fields else None
+        owner = Owner(
+            client.id,
+            name,
+            exclusive=access == "exclusive",
+            session=read.text(fields, "session", client.id)[:_SESSION_CHARS_MAX],
+            resumes=read.flag(fields, "resume"),
+        )
+        with_stream = partial(self._register, client, owner, number, reply)
+        return self.streams.ensure(topic, guarded(reply, with_stream))
+
+    def _register(self, client: Client, owner: Owner, number: int | None, reply: Reply, stream: Stream) -> list[Effect]:
+        if not stream.kept:
+            raise TopicNotSupported(f"{stream.name} is a live topic: nothing in it is kept; publish to it instead")
+        catalog = self.streams.store.catalog
+
+        def take() -> int:
+            if owner.name and owner.exclusive:
+                return catalog.claim_producer(stream.topic, owner.name, owner.session, resumes=owner.resumes)
+            if owner.name:
+                return catalog.producer_id(stream.topic, owner.name)
+            if number is None:
+                return catalog.take_producer_id()
+            if any(each.producer_id == number for each in catalog.producers(stream.topic)):
+                raise NotOwner(f"producer {number} of {stream.name} has a name: register under it", producer_id=number)
+            return number
+
+        def taken(outcome: int | PenstockError) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                return reply(outcome)
+            claimed = partial(self._claimed, client, owner, outcome, reply, stream)
+            return self.streams.with_producers(stream, claimed)
+
+        return [Work(take, taken)]
+
+    def _claimed(
+        self,
+        client: Client,
+        owner: Owner,
+        producer_id: int,
+        reply: Reply,
+        stream: Stream,
+        producers: Producers | PenstockError,
+    ) -> list[Effect]:
+        if isinstance(producers, PenstockError):
+            return reply(producers)
+        if not client.connected:
+            return []
+        lost = producers.claim(producer_id, owner)
+        notice = {"topic": str(stream.name), "producer_id": producer_id, "name": owner.name}
+        fenced = [Send(each, own_message(FENCED, json_bytes(notice))) for each in lost]
+        client.produces.add(stream)
+        window = producers.window(producer_id)
+        answer = {
+            "producer_id": producer_id,
+            "name": owner.name,
+            "last_request_id": max(window.highest, window.submitted),
+            "partitions": len(stream.logs),
+            "payload_bytes_max": stream.logs[0].limits.payload_bytes_max,
+            "window": WINDOW,
+            "block_bytes_max": min(stream.logs[0].limits.block_bytes_max, self._limits.block_bytes_max),
+        }
+        return [*fenced, *reply(answer)]
+
+    # time
+
+    def next_due_ms(self) -> int:
+        due = self.consuming.next_due_ms()
+        return self._retain_ms if due is None else min(due, self._retain_ms)
+
+    def tick(self) -> list[Effect]:
+        effects = self.consuming.tick()
+        if self._retain_ms <= self._desk.now_ms:
+            self._retain_ms = self._desk.now_ms + _RETAIN_EVERY_MS
+            effects.append(Work(self.streams.store.retain, self._retained))
+        return effects
+
+    def second_passed(self) -> None:
+        for stream in self.streams:
+            stream.second_passed()
+
+    def _retained(self, outcome: object) -> list[Effect]:
+        """Subscriptions step over what is gone."""
+        if isinstance(outcome, int):
+            self._desk.metrics.add("retention.segments", outcome)
+        return [each for stream in self.streams for each in self.step_over(stream)]
+
+    def step_over(self, stream: Stream) -> list[Effect]:
+        effects: list[Effect] = []
+        for delivery in stream.deliveries.values():
+            for partition, lane in delivery.group.lanes.items():
+                first = int(stream.logs[partition].first_offset)
+                if lane.floor < first:
+                    effects += delivery.handle(sub.Lost(partition, lane.floor, first))
+        return effects
+
+    def close(self) -> None:
+        """Save what has changed, here and now: the broker stops, and nothing else is done any more."""
+        self.consuming.ledger.close()
+        for stream in self.streams:
+            for work in self.streams.save_checkpoints(stream):
+                work.run()
+
+
+def _one_topic(head: Head) -> TopicName:
+    name = head.name
+    if isinstance(name, TopicPattern):
+        if {"+", "#"} & set(name.levels):
+            raise InvalidRequest("A durable subscription is of one topic, not of a pattern", topic=head.topic)
+        return TopicName(name.namespace, name.pattern)
+    return name

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
+import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 
 from penstock.client.connection import Connection
 from penstock.client.core import (
@@ -18,31 +20,41 @@ from penstock.client.core import (
     Asked,
     Core,
     Delivered,
+    Dropped,
     Event,
+    Fed,
     Message,
+    Noticed,
     Payload,
     Wanted,
     milliseconds,
 )
+from penstock.client.credentials import Secret, Token, find_secret
+from penstock.client.live import Pending, Serving, Subscription
+from penstock.client.receipts import Receipt, receipt_of
+from penstock.client.serde import Serde, Source
+from penstock.client.streams import Streams
 from penstock.client.urls import Address, parse_url, tls_context
+from penstock.client.values import V
 from penstock.core.clock import SystemClock, iso_time, now_ms
-from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, ServiceUnavailable, Timeout
+from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.limits import MIB
 from penstock.core.names import TopicPattern
 
+if TYPE_CHECKING:
+    from penstock.client.consumer import Consumer
+    from penstock.client.producer import Producer
+
 _LOG: Final = logging.getLogger(__name__)
-_WAITING_MAX: Final = 65_536
-_WAITING_BYTES_MAX: Final = 64 * MIB
-"""Messages of one subscription, and their bytes, that nobody has taken yet; then only answers are read."""
-_HALF: Final = 0.5
-_OVERFULL: Final = 4
-"""So many times that, and the subscription ends with an error: it does not keep up."""
 _HANDLERS_MAX: Final = 1000
 """Requests being answered at once; more are refused."""
 _GOODBYE_SECONDS: Final = 2.0
 """For handlers to finish when the client is closed."""
 _REQUEST_GRACE_SECONDS: Final = 2.0
 """The broker itself says when a request has timed out; we wait a little longer for it to say so."""
+WINDOW_MESSAGES: Final = 50_000
+WINDOW_BYTES: Final = 2 * MIB
+"""In flight at a consumer: enough to keep a fast one busy, and half of what one connection may have."""
 _WINDOW: Final = 512
 """Messages of `publish_many` that wait for their confirmation at once."""
 
@@ -62,12 +74,15 @@ def connect(
     tls_ca: Path | str | None = None,
     tls_cert: Path | str | None = None,
     tls_key: Path | str | None = None,
+    token: Token | None = None,
+    token_file: Path | str | None = None,
 ) -> AsyncClient:
     """A client of the broker at `url` (`tcp://host:port`, `tls://host:port`). Use it with `async with`, or `await` it.
 
     `name` registers it as a service. `timeout` bounds connecting, every call that is no request, and how long a call
     waits for a connection that is being made again. `payload_bytes_max` is what the broker takes: whoever sends it more
-    loses the connection.
+    loses the connection. `token` is a key or a token, or what gives one whenever a connection is made; `token_file`
+    holds one. Without either, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE are asked.
     """
     address = parse_url(url)
     if not address.secure and any(given is not None for given in (tls, tls_ca, tls_cert, tls_key)):
@@ -75,133 +90,8 @@ def connect(
     if address.secure and tls is None:
         tls = tls_context(tls_ca, tls_cert, tls_key)
     service = None if name is None else (name, description or name)
-    core = Core(payload_bytes_max)
-    return AsyncClient(address, core, tls=tls, service=service, timeout=timeout, again=reconnect)
-
-
-class Subscription:
-    """Messages of one pattern, in order: iterate over it, or give `subscribe` a callback. Leave it to end it."""
-
-    def __init__(
-        self,
-        pattern: TopicPattern,
-        *,
-        leave: Callable[[Subscription], Awaitable[None]],
-        room: Callable[[], None],
-    ) -> None:
-        self.pattern = pattern
-        self._leave = leave
-        self._has_room = room
-        self._waiting: deque[Message] = deque()
-        self._bytes = 0
-        self._arrived = asyncio.Event()
-        self._reason: PenstockError | None = None
-        self._closed = False
-
-    @property
-    def _fill(self) -> float:
-        """How full it is: 1 is full."""
-        return max(len(self._waiting) / _WAITING_MAX, self._bytes / _WAITING_BYTES_MAX)
-
-    @property
-    def full(self) -> bool:
-        return self._fill >= 1 and not self._closed
-
-    def put(self, message: Message) -> None:
-        if self._closed:
-            return
-        self._waiting.append(message)
-        self._bytes += len(message.payload)
-        self._arrived.set()
-        if self._fill >= _OVERFULL:
-            error = QuotaExceeded(f"too slow: {len(self._waiting)} messages of {self.pattern} wait to be taken")
-            self.end(error)
-
-    def end(self, reason: PenstockError | None) -> None:
-        """No more will come; what has arrived can still be taken."""
-        self._reason, self._closed = reason, True
-        self._arrived.set()
-
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self
-
-    async def __anext__(self) -> Message:
-        while not self._waiting:
-            if self._reason is not None:
-                raise self._reason
-            if self._closed:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
-        before = self._fill
-        message = self._waiting.popleft()
-        self._bytes -= len(message.payload)
-        if before >= _HALF > self._fill:  # not at every message: it looks at all subscriptions
-            self._has_room()
-        return message
-
-    async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if the subscription is over. Raises `TimeoutError`."""
-        async with asyncio.timeout(timeout):
-            return await anext(self, None)
-
-    async def close(self) -> None:
-        if not self._closed:
-            self.end(None)
-            await self._leave(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_exception: object) -> None:
-        await self.close()
-
-
-_Closing = TypeVar("_Closing", bound="Subscription | Serving")
-
-
-class Pending(Generic[_Closing]):
-    """What comes when it is awaited, or what `async with` enters and closes again."""
-
-    def __init__(self, work: Coroutine[Any, Any, _Closing]) -> None:
-        self._work = work
-        self._come: _Closing | None = None
-
-    def __await__(self) -> Generator[Any, None, _Closing]:
-        return self._work.__await__()
-
-    def __aiter__(self: Pending[Subscription]) -> AsyncIterator[Message]:
-        """`async for` takes it at its word: it subscribes, iterates, and ends with the loop."""
-        return self._messages()
-
-    async def _messages(self: Pending[Subscription]) -> AsyncIterator[Message]:
-        async with self as subscription:
-            async for message in subscription:
-                yield message
-
-    async def __aenter__(self) -> _Closing:
-        self._come = await self
-        return self._come
-
-    async def __aexit__(self, *_exception: object) -> None:
-        if self._come is not None:
-            await self._come.close()
-
-
-class Serving:
-    """A topic being served. Leave it to stop."""
-
-    def __init__(self, leave: Callable[[], Awaitable[None]]) -> None:
-        self._leave = leave
-
-    async def close(self) -> None:
-        await self._leave()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_exception: object) -> None:
-        await self.close()
+    core, secret = Core(payload_bytes_max), find_secret(token, token_file)
+    return AsyncClient(address, core, tls=tls, secret=secret, service=service, timeout=timeout, again=reconnect)
 
 
 class AsyncClient:
@@ -213,6 +103,7 @@ class AsyncClient:
         core: Core,
         *,
         tls: ssl.SSLContext | None,
+        secret: Secret | None = None,
         service: tuple[str, str] | None,
         timeout: float,
         again: bool,
@@ -222,12 +113,14 @@ class AsyncClient:
             address,
             self._core,
             tls=tls,
+            secret=secret,
             timeout=timeout,
             again=again,
             handle=self._handle,
             refused=self._refused,
             over=self._end_subscriptions,
         )
+        self._streams = Streams(self._connection, self._core, self.ask)
         self._service = service
         self._started = False
         self._subscriptions: dict[TopicPattern, list[Subscription]] = {}
@@ -266,6 +159,7 @@ class AsyncClient:
         """Let handlers finish, send what was written, and end. Calls that still wait are told, iterators end."""
         mine = asyncio.current_task()
         try:
+            await self._streams.close_producers()
             if answering := self._answering - {mine}:
                 await asyncio.wait(answering, timeout=_GOODBYE_SECONDS)
             await self._connection.close()
@@ -281,12 +175,16 @@ class AsyncClient:
         for listening in self._subscriptions.values():
             for subscription in listening:
                 subscription.end(reason)
+        self._streams.end(reason)
 
     # calls
 
-    async def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> None:
-        """Returns when the broker has passed the message on. Raises `NoRouteFound` if nobody would have received it."""
-        await self._connection.call(self._core.publish(topic, payload, version))
+    async def publish(self, topic: str, payload: Payload = b"", *, version: str = "1.0.0") -> Receipt | None:
+        """Returns when the message is on disk, and where; or, for a live topic, when it has been passed on: None then.
+
+        Raises `NoRouteFound` if the topic is live and nobody would have received it.
+        """
+        return receipt_of(await self._connection.call(self._core.publish(topic, payload, version)))
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
         """Publish in order, many at a time; how many.
@@ -320,6 +218,15 @@ class AsyncClient:
         timeout_ms = None if timeout is None else milliseconds(timeout)
         call = self._core.request(topic, payload, version, timeout_ms)
         return await self._connection.call(call, (timeout or self._connection.timeout) + _REQUEST_GRACE_SECONDS)
+
+    async def ask(self, topic: str, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What a system topic answers: `ask("system.topic.describe", {"topic": "orders"})`. Raises its error."""
+        try:
+            asked = json.dumps(dict(facts or {}), ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"{error.object!r} is not valid Unicode") from None
+        answer: dict[str, Any] = json.loads(await self.request(topic, asked))
+        return answer
 
     async def register(self, name: str, description: str = "") -> None:
         """Be listed as a service. Done again on every new connection."""
@@ -405,12 +312,97 @@ class AsyncClient:
 
     def _refused(self, wanted: Wanted, error: PenstockError) -> None:
         """The broker would not have it again on a new connection."""
-        self._core.unsubscribe(wanted)
+        self._core.forget(wanted)
+        self._streams.refused(wanted, error)
         if wanted.kind == "request":
             self._handlers.pop(wanted.pattern, None)
             _LOG.error("%s is not served any more: %s", wanted.pattern, error.message)
         for subscription in self._subscriptions.pop(wanted.pattern, ()) if wanted.kind == "publish" else ():
             subscription.end(error)
+
+    # producers and consumers
+
+    @overload
+    def producer(self, topic: str, *, schema: None = None, **options: Any) -> Pending[Producer[Payload]]: ...
+
+    @overload
+    def producer(self, topic: str, *, schema: type[V], **options: Any) -> Pending[Producer[V]]: ...
+
+    @overload
+    def producer(self, topic: str, **options: Any) -> Pending[Producer[Any]]: ...
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: Source | None = None,
+        subject: str | None = None,
+        register: bool = True,
+        framing: str | None = None,
+        **options: Any,
+    ) -> Pending[Producer[Any]]:
+        """Messages for a topic that is kept, in blocks, each stored once. Await it, or `async with`.
+
+        Options: `name` (the same producer whenever it comes back), `type` (of every message that names none), `linger`
+        (seconds that messages gather), `batch_messages`, `batch_bytes`, `access` (`exclusive`, or `shared` for those
+        who number their messages together), `timeout` (for how long a block is sent again).
+
+        With a `schema` it takes values in place of payloads: a type, an `AvroSchema`, `JsonSchema` or `ProtobufSchema`,
+        `UseLatest` or `Pinned`. It is registered under `subject`, by default the topic's own, or with `register=False`
+        must be there already. `framing="confluent"` writes payloads as clients of other registries read them.
+        """
+        serde = Serde(source=schema, subject=subject, register=register, framing=framing)
+        return Pending(self._streams.produce(topic, serde, options))
+
+    @overload
+    def consumer(
+        self, topic: str, subscription: str | None = None, *, schema: type[V], **options: Any
+    ) -> Pending[Consumer[V]]: ...
+
+    @overload
+    def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> Pending[Consumer[Any]]: ...
+
+    def consumer(
+        self,
+        topic: str,
+        subscription: str | None = None,
+        *,
+        type: str | None = None,  # noqa: A002 - the word of the trade
+        start: str | int = "latest",
+        name: str | None = None,
+        window: int = WINDOW_MESSAGES,
+        window_bytes: int = WINDOW_BYTES,
+        filter_types: Iterable[str] = (),
+        filter_keys: Iterable[str] = (),
+        schema: Source | None = None,
+        subject: str | None = None,
+        framing: str | None = None,
+        **options: Any,
+    ) -> Pending[Consumer[Any]]:
+        """Messages of a durable subscription, which is created at `start` if it is new. Await it, or `async with`.
+
+        Without a subscription it is a reader: it begins at `start`, and its place is kept by nobody. `type` is
+        `exclusive`, `failover`, `shared` or `key_shared`. `name` is this consumer's: whoever comes back under it takes
+        over. Options: `ack_timeout_ms`, `backoff_ms`, `backoff_ms_max`, `redeliveries`, `exhausted`.
+
+        With a `schema` the values of messages are what that says, whatever they were written with, or they cannot be
+        read. `framing="confluent"` reads payloads that clients of other registries wrote, `"auto"` takes both.
+        """
+        asked: dict[str, Any] = {
+            "from": start,
+            "format": "records",
+            "window": {"messages": window, "bytes": window_bytes},
+            "consumer": name or str(uuid.uuid4()),
+        } | options
+        if subscription is not None:
+            asked["subscription"] = subscription
+        if type is not None:
+            asked["type"] = type
+        filters = {"type": list(filter_types), "key": list(filter_keys)}
+        if any(filters.values()):
+            asked["filter"] = {key: globs for key, globs in filters.items() if globs}
+        serde = Serde(source=schema, subject=subject, framing=framing)
+        return Pending(self._streams.consume(topic, subscription or "", serde, asked))
 
     # what arrives
 
@@ -420,6 +412,12 @@ class AsyncClient:
                 self._deliver(message, patterns)
             case Asked(message, pattern):
                 self._serve(message, pattern)
+            case Fed():
+                self._streams.fed(event)
+            case Noticed():
+                self._streams.notice(event)
+            case Dropped():
+                self._streams.dropped()
 
     def _deliver(self, message: Message, patterns: tuple[TopicPattern, ...]) -> None:
         for pattern in patterns:

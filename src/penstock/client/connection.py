@@ -10,15 +10,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.client.core import Answered, Call, Core, Due, Event, Wanted
+from penstock.client.core import Answered, Call, Core, Dropped, Due, Event, Wanted
+from penstock.client.credentials import Secret
 from penstock.client.link import Link, open_link
 from penstock.client.urls import Address
-from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout
+from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout, Unauthorized
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKOFF_SECONDS: Final = (0.1, 10.0)
 _ASK_AFTER_SECONDS: Final = 20.0
 _GONE_AFTER_SECONDS: Final = 60.0
+_FINAL: Final = (Unauthorized, InvalidRequest)
+"""What a new connection is refused with that another one would be refused with, too: a key that was revoked."""
 _GOODBYE_SECONDS: Final = 2.0
 """For what was written to be sent when the client is closed."""
 
@@ -35,6 +38,7 @@ class Connection:
         core: Core,
         *,
         tls: ssl.SSLContext | None,
+        secret: Secret | None = None,
         timeout: float,
         again: bool,
         handle: Callable[[Event], None],
@@ -45,10 +49,14 @@ class Connection:
         self._address = address
         self._core = core
         self._tls = tls
+        self._secret = secret
         self._again = again
         self._handle_other = handle
         self._refused = refused
         self._over = over
+        self.links = 0
+        """How many there were: what is known of one is not known of the next."""
+
         self._held = False
         self._link: Link | None = None
         self._changed = asyncio.Event()
@@ -100,7 +108,7 @@ class Connection:
 
     async def send(self, call: Call) -> asyncio.Future[bytes]:
         """Send it, once there is a connection; its answer, to be awaited. Returns when there is room for more."""
-        link = await self._ready()
+        link = await self.ready()
         waiting = self._expect(call)
         link.write(call.data)
         if not link.writable:
@@ -126,7 +134,7 @@ class Connection:
         if not waiting.cancelled():
             waiting.exception()  # looked at: an error that nobody waits for any more is no reason for a warning
 
-    async def _ready(self) -> Link:
+    async def ready(self) -> Link:
         """A link to write to, if need be the next one."""
         if self._keeper is None and self._failure is None:
             raise InvalidRequest("not connected yet: use the client with `async with`, or await it")
@@ -134,7 +142,7 @@ class Connection:
             async with asyncio.timeout(self.timeout):
                 while True:
                     if self._failure is not None:
-                        raise _again(self._failure)
+                        raise repeated(self._failure)
                     if self.open and self._link is not None:
                         return self._link
                     self._changed.clear()
@@ -185,10 +193,33 @@ class Connection:
     # links
 
     async def _open(self) -> Link:
-        return await open_link(self._address, self._tls, self._core, self._handle, self.timeout)
+        link = await open_link(self._address, self._tls, self._core, self._handle, self.timeout)
+        try:
+            if self._secret is not None:
+                await self._authenticate(link, self._secret)
+        except BaseException:
+            link.abort()
+            raise
+        return link
+
+    async def _authenticate(self, link: Link, secret: Secret) -> None:
+        """Say who we are, before anything else. Raises what the broker says to it."""
+        call = self._core.authenticate(secret.reveal())
+        waiting = self._expect(call)
+        link.write(call.data)
+        either: set[asyncio.Future[Any]] = {waiting, link.lost}
+        done, _ = await asyncio.wait(either, timeout=self.timeout, return_when=asyncio.FIRST_COMPLETED)
+        if waiting in done:
+            waiting.result()
+        elif link.lost in done:
+            raise link.lost.result()
+        else:
+            waiting.cancel()
+            raise Timeout(f"no answer from the broker within {self.timeout:g} s")
 
     def _use(self, link: Link) -> None:
         self._link, self._usable = link, True
+        self.links += 1
         self._changed.set()
 
     async def _keep(self, link: Link) -> None:
@@ -198,6 +229,7 @@ class Connection:
             if self._failure is not None:
                 return  # it was closed by us
             self._usable = False
+            self._handle_other(Dropped())
             lost = ServiceUnavailable(f"the connection was lost before this was confirmed: {reason.message}")
             self._fail_calls(lost)
             if not self._again:
@@ -205,7 +237,12 @@ class Connection:
                 self._over(reason)
                 return
             _LOG.warning("lost the broker at %s: %s; connecting again", self._address, reason.message)
-            link = await self._open_again()
+            try:
+                link = await self._open_again()
+            except _FINAL as error:
+                self._fail(error)
+                self._over(error)
+                return
 
     async def _watch(self, link: Link) -> PenstockError:
         """Until the link is gone, asking now and then whether it still is there; why it went."""
@@ -229,6 +266,8 @@ class Connection:
             wait = min(wait * 2, longest)
             try:
                 link = self._link = await self._open()
+            except _FINAL:
+                raise
             except PenstockError as error:
                 _LOG.info("still no broker at %s: %s", self._address, error.message)
                 continue
@@ -273,6 +312,6 @@ class Connection:
                 waiting.set_exception(error)
 
 
-def _again(error: PenstockError) -> PenstockError:
+def repeated(error: PenstockError) -> PenstockError:
     """The same once more: an exception that is raised twice keeps the traces of both."""
     return type(error)(error.message, **error.details)

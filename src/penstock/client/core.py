@@ -6,7 +6,7 @@ import json
 import math
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, from_dict
@@ -14,7 +14,8 @@ from penstock.core.limits import BLOCK_BYTES_CEILING, WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, check_payload, encode, framed
-from penstock.protocol.header import NOTHING_READ, header
+from penstock.protocol.header import NOTHING_READ, Header, header
+from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, HEARTBEAT, INITIALIZE, SOUGHT
 
 _FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
 """What a broker may send us: as much as any broker can be set to take."""
@@ -22,9 +23,9 @@ _FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
 PAYLOAD_BYTES_MAX: Final = WireLimits().payload_bytes_max
 """What a broker takes from us unless it was set otherwise."""
 
-_INITIALIZE: Final = "system.initialize"
-_HEARTBEAT: Final = "system.heartbeat"
-_CLOSING: Final = "system.closing"
+BLOCK_BYTES_MAX: Final = WireLimits().block_bytes_max
+
+_NOTICES: Final = (ENDED, ACTIVE, SOUGHT, FENCED)
 _REMEMBERED: Final = 10_000
 
 Payload = bytes | bytearray | memoryview | str
@@ -83,6 +84,28 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Fed:
+    """Messages of a durable subscription: one, or a block of them."""
+
+    subscribe_id: str
+    header: Header
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """The broker says something about a subscription or a producer of ours."""
+
+    topic: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The connection is gone; another will come."""
+
+
+@dataclass(frozen=True, slots=True)
 class Due:
     """Bytes to be sent: the answer to a heartbeat."""
 
@@ -97,7 +120,7 @@ class Ending:
     unreadable: bool = False
 
 
-Event = Greeted | Answered | Delivered | Asked | Due | Ending
+Event = Greeted | Answered | Delivered | Asked | Fed | Noticed | Dropped | Due | Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +130,12 @@ class Wanted:
     pattern: TopicPattern
     kind: str
     priority: int | None = None
+    subscribe_id: str = ""
+    """Of a durable one: the same on every connection, since messages are marked with it."""
+
+    subscription: str = ""
+    options: str = ""
+    """Of a durable one, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +143,8 @@ class Call:
     """Something that will be answered: send the bytes, wait for `Answered` with this id."""
 
     request_id: str
-    data: bytes
+    data: bytes = field(repr=False)
+    """Never shown: it may hold a token."""
 
 
 def as_bytes(payload: Payload) -> bytes:
@@ -138,9 +168,9 @@ class Core:
     """One connection after another. Subscriptions outlive them; what was asked on one is not answered on the next."""
 
     def __init__(self, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
-        self._limits = FrameLimits(payload_bytes_max=payload_bytes_max)
+        self._limits = FrameLimits(payload_bytes_max=payload_bytes_max, block_bytes_max=BLOCK_BYTES_MAX)
         self._reader = FrameReader(_FROM_BROKER)
-        self._wanted: dict[tuple[str, TopicPattern], Wanted] = {}
+        self._wanted: dict[tuple[str, TopicPattern | str], Wanted] = {}
         self._known: dict[str, tuple[TopicPattern, ...]] = {}
         self._service: tuple[str, str] | None = None
 
@@ -155,14 +185,30 @@ class Core:
         return self._call(Action.REQUEST, topic, as_bytes(payload), version, timeout_ms)
 
     def subscribe(self, wanted: Wanted) -> Call:
-        self._wanted[wanted.kind, wanted.pattern] = wanted
+        self._wanted[_key(wanted)] = wanted
         self._known.clear()
         return self._subscribing(wanted)
 
-    def unsubscribe(self, wanted: Wanted) -> Call:
-        self._wanted.pop((wanted.kind, wanted.pattern), None)
+    def forget(self, wanted: Wanted) -> None:
+        """It is not made again."""
+        self._wanted.pop(_key(wanted), None)
         self._known.clear()
-        return self._call(Action.UNSUBSCRIBE, str(wanted.pattern), _json({"action": wanted.kind}))
+
+    def append(self, topic: str, block: bytes) -> Call:
+        return self._call(Action.APPEND, topic, block)
+
+    def settle(self, action: Action, topic: str, facts: dict[str, Any]) -> Call:
+        """An ack, a nack or a seek."""
+        return self._call(action, topic, _json(facts))
+
+    def unsubscribe(self, wanted: Wanted) -> Call:
+        self.forget(wanted)
+        ends = {"subscription": wanted.subscription} if wanted.subscribe_id else {"action": wanted.kind}
+        return self._call(Action.UNSUBSCRIBE, str(wanted.pattern), _json(ends))
+
+    def tell(self, action: Action, topic: str, facts: dict[str, Any]) -> bytes:
+        """The same, answered only if it is refused."""
+        return encode(header(action, topic), _json(facts))
 
     def register(self, name: str, description: str) -> Call:
         """To be remembered once it has succeeded."""
@@ -173,19 +219,26 @@ class Core:
         """It is done again on every new connection."""
         self._service = (name, description)
 
+    def authenticate(self, token: str) -> Call:
+        """The first thing that is said on a connection, where there is a token."""
+        return self._call(Action.REQUEST, "system.client.authenticate", _json({"token": token}))
+
     def heartbeat(self) -> Call:
-        return self._call(Action.REQUEST, _HEARTBEAT, b"{}")
+        return self._call(Action.REQUEST, HEARTBEAT, b"{}")
 
     def respond(self, asked: Message, payload: Payload) -> bytes:
         """Raises `PayloadTooLarge` if the broker would not take it."""
         answer = as_bytes(payload)
-        check_payload(len(answer), self._limits)
+        check_payload(len(answer), self._limits, Action.RESPONSE)
         return framed(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), answer)
 
     def respond_error(self, asked: Message, error: PenstockError, timestamp: str) -> bytes:
         return self.respond(asked, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
 
     def _subscribing(self, wanted: Wanted) -> Call:
+        if wanted.subscribe_id:
+            header_ = header(Action.SUBSCRIBE, str(wanted.pattern), request_id=wanted.subscribe_id)
+            return Call(wanted.subscribe_id, encode(header_, wanted.options.encode()))
         options: dict[str, Any] = {"action": wanted.kind}
         if wanted.priority is not None:
             options["priority"] = wanted.priority
@@ -197,7 +250,7 @@ class Core:
         if not isinstance(topic, str):
             raise TypeError(f"a topic is a str, not {type(topic).__name__}")
         request_id = str(uuid.uuid4())
-        check_payload(len(payload), self._limits)
+        check_payload(len(payload), self._limits, action)
         try:
             made = header(action, topic, version, request_id, timeout_ms=timeout_ms)
         except MalformedMessage as error:
@@ -218,7 +271,7 @@ class Core:
         return [*calls, *((wanted, self._subscribing(wanted)) for wanted in self._wanted.values())]
 
     def wants(self, wanted: Wanted) -> bool:
-        return self._wanted.get((wanted.kind, wanted.pattern)) == wanted
+        return self._wanted.get(_key(wanted)) == wanted
 
     def receive(self, data: bytes) -> Iterator[Event]:
         self._reader.receive_data(data)
@@ -236,23 +289,27 @@ class Core:
                 yield from self._published(frame)
             case Action.REQUEST:
                 yield self._asked(frame)
+            case Action.RECORDS | Action.MESSAGE:
+                yield Fed(frame.header.parent_id or "", frame.header, frame.payload)
             case action:
                 error = MalformedMessage(f"the broker sent {action.value}, which was not asked for")
                 yield Ending(error, unreadable=True)
 
     def _published(self, frame: Frame) -> Iterator[Event]:
         topic = frame.header.topic.lower()
-        if topic == _INITIALIZE:
+        if topic == INITIALIZE:
             yield Greeted()
-        elif topic == _CLOSING:
+        elif topic == CLOSING:
             reason = _read_json(frame.payload).get("reason", "the broker is stopping")
             yield Ending(from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
+        elif topic in _NOTICES:
+            yield Noticed(topic, _read_json(frame.payload))
         else:
             yield Delivered(_message(frame), self._patterns(topic))
 
     def _asked(self, frame: Frame) -> Event:
         message = _message(frame)
-        if frame.header.topic.lower() == _HEARTBEAT:
+        if frame.header.topic.lower() == HEARTBEAT:
             return Due(self.respond(message, b'{"status":"success"}'))
         name = TopicName.parse(frame.header.topic)
         serving = [each for each in self._wanted.values() if each.kind == "request" and each.pattern.matches(name)]
@@ -268,6 +325,10 @@ class Core:
             listening = (wanted.pattern for wanted in self._wanted.values() if wanted.kind == "publish")
             found = self._known[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
         return found
+
+
+def _key(wanted: Wanted) -> tuple[str, TopicPattern | str]:
+    return wanted.kind, wanted.subscribe_id or wanted.pattern
 
 
 def _message(frame: Frame) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Final
@@ -113,6 +114,12 @@ def _tls_reason(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).replace("_", " ").lower()
 
 
+def _reason(error: OSError, address: Address) -> str:
+    if isinstance(error, socket.gaierror):  # its numbers are not those of other errors
+        return f"the name {address.host} cannot be resolved ({error.strerror or error})"
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
 async def open_link(
     address: Address, tls: ssl.SSLContext | None, core: Core, handle: Callable[[Event], None], timeout: float
 ) -> Link:
@@ -132,8 +139,7 @@ async def open_link(
         raise ServiceUnavailable(f"no TLS with {address}: {_tls_reason(error)}") from None
     except OSError as error:
         link.abort()
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ServiceUnavailable(f"no broker at {address}: {reason}") from None
+        raise ServiceUnavailable(f"no broker at {address}: {_reason(error, address)}") from None
     except ServiceUnavailable as error:
         link.abort()
         hint = " before saying anything; does it ask for a certificate of ours?" if address.secure else ""

@@ -1,0 +1,42 @@
+"""Messages as the broker's answers show them: JSON, of which long texts may be cut. Nothing but Python here."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.ids import parse_id
+from penstock.core.offsets import Offset
+from penstock.record.message import Message, Record, SchemaRef
+
+
+def record_of(entry: Mapping[str, Any]) -> Record:
+    """What a message's entry says of it; what is cut or left out is missing here too."""
+    schema = SchemaRef(entry["schema_id"], entry["schema_version"]) if "schema_id" in entry else None
+    return Record(
+        id=parse_id(entry["id"]),
+        offset=Offset(entry["offset"]),
+        publish_time_ms=entry["publish_time"],
+        message=Message(
+            payload=_bytes(entry, "payload") or b"",
+            type=entry.get("type", ""),
+            key=_bytes(entry, "key"),
+            attributes=entry.get("attributes", {}),
+            producer_name=entry.get("producer_name", ""),
+            producer_id=entry.get("producer_id", 0),
+            request_id=entry.get("request_id", 0),
+            schema=schema,
+        ),
+    )
+
+
+def is_cut(entry: Mapping[str, Any]) -> bool:
+    """Whether there is more to it than the entry has."""
+    return any(entry.get(f"{name}_cut") for name in ("payload", "key", "attributes"))
+
+
+def _bytes(entry: Mapping[str, Any], name: str) -> bytes | None:
+    if name in entry:
+        return str(entry[name]).encode()
+    return b64decode(entry[f"{name}_base64"]) if f"{name}_base64" in entry else None

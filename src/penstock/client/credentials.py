@@ -1,0 +1,75 @@
+"""Credentials of a client: a key or a token, from an argument, a file or the environment. Never shown, never logged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import InvalidRequest
+
+VARIABLE: Final = "PENSTOCK_TOKEN"
+FILE_VARIABLE: Final = "PENSTOCK_TOKEN_FILE"
+REGISTRY_VARIABLE: Final = "PENSTOCK_REGISTRY_TOKEN"
+"""For a schema registry that is asked over HTTP, which may be another's: it is not shown what a broker is shown."""
+TOKEN_CHARS_MAX: Final = 8192
+"""What a broker takes."""
+
+Token = str | Callable[[], str]
+"""A key or a token; or what gives the one that is good now, asked with every connection."""
+
+
+class Secret:
+    """What gives a token. Whoever prints it, or a trace with it, sees nothing."""
+
+    __slots__ = ("_give",)
+
+    def __init__(self, give: Callable[[], str]) -> None:
+        self._give = give
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret stays where it is: give it where it is needed, by a file or PENSTOCK_TOKEN")
+
+    def reveal(self) -> str:
+        """Raises `InvalidRequest` for what no token is."""
+        found: object = self._give()
+        if not isinstance(found, str) or not 0 < len(found) <= TOKEN_CHARS_MAX or not _is_plain(found):
+            raise InvalidRequest(
+                f"the token is empty, longer than {TOKEN_CHARS_MAX} characters, or has characters that no token has"
+            )
+        return found
+
+
+def find_secret(token: Token | None = None, token_file: Path | str | None = None) -> Secret | None:
+    """The first that is given: `token`, `token_file`, PENSTOCK_TOKEN, PENSTOCK_TOKEN_FILE; None where nothing is."""
+    if token is not None:
+        return Secret(token if callable(token) else lambda: token)
+    if token_file is not None:
+        return Secret(lambda: read_token(token_file))
+    named = os.environ.get(FILE_VARIABLE)
+    return secret_in(VARIABLE) or (Secret(lambda: read_token(named)) if named else None)
+
+
+def secret_in(variable: str) -> Secret | None:
+    """What a variable of the environment holds; None where it is not set."""
+    given = os.environ.get(variable)
+    return Secret(lambda: given) if given else None
+
+
+def read_token(path: Path | str) -> str:
+    """What a file holds, without the white space around it. Raises `InvalidRequest`."""
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            return file.read(2 * TOKEN_CHARS_MAX).decode("ascii").strip()
+    except OSError as error:
+        raise InvalidRequest(f"the token file {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"the token file {path} holds no token: it is not plain text") from None
+
+
+def _is_plain(token: str) -> bool:
+    return token.isascii() and token.isprintable() and " " not in token

@@ -1,0 +1,149 @@
+"""What a client hands out for live messages: subscriptions, topics being served, and what is awaited or entered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+from penstock.client.core import Message
+from penstock.core.errors import PenstockError, QuotaExceeded
+from penstock.core.limits import MIB
+from penstock.core.names import TopicPattern
+
+_WAITING_MAX: Final = 65_536
+_WAITING_BYTES_MAX: Final = 64 * MIB
+"""Messages of one subscription, and their bytes, that nobody has taken yet; then only answers are read."""
+_HALF: Final = 0.5
+_OVERFULL: Final = 4
+"""So many times that, and the subscription ends with an error: it does not keep up."""
+
+
+class Subscription:
+    """Messages of one pattern, in order: iterate over it, or give `subscribe` a callback. Leave it to end it."""
+
+    def __init__(
+        self,
+        pattern: TopicPattern,
+        *,
+        leave: Callable[[Subscription], Awaitable[None]],
+        room: Callable[[], None],
+    ) -> None:
+        self.pattern = pattern
+        self._leave = leave
+        self._has_room = room
+        self._waiting: deque[Message] = deque()
+        self._bytes = 0
+        self._arrived = asyncio.Event()
+        self._reason: PenstockError | None = None
+        self._closed = False
+
+    @property
+    def _fill(self) -> float:
+        """How full it is: 1 is full."""
+        return max(len(self._waiting) / _WAITING_MAX, self._bytes / _WAITING_BYTES_MAX)
+
+    @property
+    def full(self) -> bool:
+        return self._fill >= 1 and not self._closed
+
+    def put(self, message: Message) -> None:
+        if self._closed:
+            return
+        self._waiting.append(message)
+        self._bytes += len(message.payload)
+        self._arrived.set()
+        if self._fill >= _OVERFULL:
+            error = QuotaExceeded(f"too slow: {len(self._waiting)} messages of {self.pattern} wait to be taken")
+            self.end(error)
+
+    def end(self, reason: PenstockError | None) -> None:
+        """No more will come; what has arrived can still be taken."""
+        self._reason, self._closed = reason, True
+        self._arrived.set()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._waiting:
+            if self._reason is not None:
+                raise self._reason
+            if self._closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        before = self._fill
+        message = self._waiting.popleft()
+        self._bytes -= len(message.payload)
+        if before >= _HALF > self._fill:  # not at every message: it looks at all subscriptions
+            self._has_room()
+        return message
+
+    async def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None if the subscription is over. Raises `TimeoutError`."""
+        async with asyncio.timeout(timeout):
+            return await anext(self, None)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self.end(None)
+            await self._leave(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+
+class _Leavable(Protocol):
+    async def __aexit__(self, kind: object, error: object, trace: object, /) -> None: ...
+
+
+_Closing = TypeVar("_Closing", bound=_Leavable)
+
+
+class Pending(Generic[_Closing]):
+    """What comes when it is awaited, or what `async with` enters and closes again."""
+
+    def __init__(self, work: Coroutine[Any, Any, _Closing]) -> None:
+        self._work = work
+        self._come: _Closing | None = None
+
+    def __await__(self) -> Generator[Any, None, _Closing]:
+        return self._work.__await__()
+
+    def __aiter__(self: Pending[Subscription]) -> AsyncIterator[Message]:
+        """`async for` takes it at its word: it subscribes, iterates, and ends with the loop."""
+        return self._messages()
+
+    async def _messages(self: Pending[Subscription]) -> AsyncIterator[Message]:
+        async with self as subscription:
+            async for message in subscription:
+                yield message
+
+    async def __aenter__(self) -> _Closing:
+        self._come = await self
+        return self._come
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._come is not None:
+            await self._come.__aexit__(*exception)
+
+
+class Serving:
+    """A topic being served. Leave it to stop."""
+
+    def __init__(self, leave: Callable[[], Awaitable[None]]) -> None:
+        self._leave = leave
+
+    async def close(self) -> None:
+        await self._leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()

@@ -9,16 +9,20 @@ import random
 import resource
 import secrets
 import signal
+import sys
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import uvloop
 
+from penstock import __version__
+from penstock.broker.access import Access
 from penstock.broker.broker import Broker
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest
@@ -26,13 +30,23 @@ from penstock.protocol.blocks import rehearse
 from penstock.record import kernel_cache
 from penstock.server import logs, tcp, websocket
 from penstock.server.hub import Hub
+from penstock.server.memory import keep_freed_buffers
+from penstock.server.operations.health import Standing, watch_health
 from penstock.server.probe import Probe
+from penstock.server.security.guarding import Watch
 from penstock.server.settings import Settings
 from penstock.server.tls import Tls
+from penstock.storage.commit import Ticket, release_all
 from penstock.storage.store import Store
 
+if TYPE_CHECKING:
+    from penstock.server.http import Http
+
 _LOG: Final = logging.getLogger(__name__)
+_SWITCH_SECONDS: Final = 0.0005
+"""The writer comes back from the disk with a whole group, and is not to wait long for the event loop to let it on."""
 _CERTIFICATES_SECONDS: Final = 5.0
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 _FILES_BESIDE_CONNECTIONS: Final = 2200  # logs, catalog, listeners
 
 
@@ -44,7 +58,7 @@ class Ready:
     data: str
     tcp_port: int | None
     ws_port: int | None
-    http_port: int | None = None
+    http_port: int | None
 
     def write(self, file: Path) -> None:
         """All at once: whoever sees the file sees the whole of it."""
@@ -60,18 +74,51 @@ class Ready:
 
 def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     """Run until told to stop; the signal that did it. Raises what keeps it from starting."""
+    keep_freed_buffers()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     kernel_cache.load_all()
     rehearse()
+    post = _Post()
     with (
-        Store.open(settings.data, create=True) as store,
+        _handlers_put_back(),
+        Store.open(
+            settings.data, create=True, limits=settings.storage, durability=settings.durability, deliver=post
+        ) as store,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_serve(settings, store, ready))
+        return runner.run(_serve(settings, store, post, ready))
 
 
-async def _serve(settings: Settings, store: Store, ready: Callable[[Ready], None]) -> int:
+@contextmanager
+def _handlers_put_back() -> Iterator[None]:
+    """A loop that is closed leaves its handlers behind, and they hear nothing any more: whoever goes on after the
+    broker, or after what kept it from starting, has the ones that were there before."""
+    before = {number: signal.getsignal(number) for number in (*_STOPS, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Post:
+    """Groups that were committed, on their way from the writer to the hub, which comes later than the writer."""
+
+    def __init__(self) -> None:
+        self.to: Callable[[Sequence[Ticket]], None] | None = None
+
+    def __call__(self, tickets: Sequence[Ticket]) -> None:
+        release_all(tickets)
+        if self.to is not None:
+            self.to(tickets)
+
+
+async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[[Ready], None]) -> int:
     allow_files(settings.limits.connections_max + _FILES_BESIDE_CONNECTIONS)
-    hub = Hub(_broker(settings), settings.limits, now_ms)
+    watch = Watch(settings, store.root, unix_ms)
+    hub = Hub(_broker(settings, store, watch.access), settings.limits, now_ms, store.writer)
+    watch.say_if_closed(settings)
+    post.to = hub.committed
     asyncio.get_running_loop().set_exception_handler(_unhandled(hub))
     stop = _signals()
     async with AsyncExitStack() as stack:
@@ -81,21 +128,51 @@ async def _serve(settings: Settings, store: Store, ready: Callable[[Ready], None
         stack.callback(_close, servers)
         watching = asyncio.create_task(_watch(tls, _hangups()))
         stack.callback(watching.cancel)
-        found = Ready(os.getpid(), str(store.root), *(_port(server) for server in servers))
-        _LOG.info("listening", extra={"host": settings.host, **asdict(found), "tls": tls is not None})
+        if settings.asks_who:
+            stack.callback(watch.close)
+            stack.callback(asyncio.create_task(watch.run(hub)).cancel)
+        listeners = {name: each for name, each in zip(("tcp", "ws"), servers, strict=True) if each is not None}
+        standing = Standing(store=store, listeners=listeners, is_stopping=lambda: hub.broker.is_draining)
+        health = asyncio.create_task(watch_health(standing, hub.broker))
+        stack.callback(health.cancel)
+        http = await _open_http(hub, store, settings, tls, standing)
+        if http is not None:
+            stack.push_async_callback(http.close)
+        ports = (*(_port(server) for server in servers), None if http is None else http.port)
+        found = Ready(os.getpid(), str(store.root), *ports)
+        hub.broker.desk.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
+        facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
+        _LOG.info("listening", extra=facts | _recovered(store))
         ready(found)
         caught = await stop
+        health.cancel()
         _LOG.info("stopping", extra={"signal": signal.Signals(caught).name, "grace_ms": settings.limits.drain_ms})
         _close(servers)
+        if http is not None:
+            await http.close()
         await hub.drain(settings.limits.drain_ms)
     _LOG.info("stopped")
     return caught
 
 
-def _broker(settings: Settings) -> Broker:
+def _broker(settings: Settings, store: Store, access: Access) -> Broker:
     # Ids must be unique, not secret: an answer counts only if it comes from the connection that was asked.
     chance = random.Random(secrets.randbits(256))  # noqa: S311
-    return Broker(settings.limits, SystemClock(), chance, now_ms=now_ms(), probe=Probe())
+    return Broker(
+        settings.limits,
+        SystemClock(),
+        chance,
+        now_ms=now_ms(),
+        probe=Probe(),
+        store=store,
+        auto_create=settings.auto_create,
+        access=access,
+    )
+
+
+def unix_ms() -> int:
+    """The time of day."""
+    return time.time_ns() // 1_000_000
 
 
 def now_ms() -> int:
@@ -113,7 +190,7 @@ def _signals() -> asyncio.Future[int]:
             os._exit(128 + number)
         stop.set_result(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOPS:
         loop.add_signal_handler(number, caught, number)
     return stop
 
@@ -146,6 +223,44 @@ async def _listen(hub: Hub, settings: Settings, tls: Tls | None) -> list[asyncio
         _close(servers)
         raise InvalidRequest(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
     return servers
+
+
+async def _open_http(hub: Hub, store: Store, settings: Settings, tls: Tls | None, standing: Standing) -> Http | None:
+    port = settings.http_port
+    if port is None:
+        return None
+    # Imported where they are wanted: they take a tenth of a second.
+    from penstock.server.api.app import Api
+    from penstock.server.events.desk import Events
+    from penstock.server.files.log_files import LogFiles
+    from penstock.server.http import Http
+    from penstock.server.operations.desk import Counted, Operations
+    from penstock.server.registry.kept import Kept
+    from penstock.server.security.credentials import note_page
+    from penstock.server.tables import ALL
+
+    events = Events(hub)
+    operations = Operations(hub, store, standing, events)
+    app = Api(hub, ALL, Kept(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else []))
+    try:
+        context = None if tls is None else tls.context
+        return await Http.open(
+            Counted(app, operations),
+            settings.host,
+            port,
+            context,
+            origins=settings.ws_origins,
+            denied=partial(note_page, hub.access),
+            closing=events.close,
+        )
+    except OSError as error:
+        raise InvalidRequest(f"cannot listen on {settings.host} port {port}: {error.strerror or error}") from None
+
+
+def _recovered(store: Store) -> dict[str, object]:
+    """What was found when the data directory was opened."""
+    damaged = sum(len(damage.offsets) for log in store.logs for damage in log.damages)
+    return {"version": __version__, "logs": len(store.logs), "damaged_messages": damaged}
 
 
 def _close(servers: list[asyncio.Server | None]) -> None:

@@ -6,22 +6,38 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
+import msgspec
+
+from penstock.broker.access import ANONYMOUS, Access, Principal
 from penstock.broker.broker import Broker
 from penstock.broker.clients import Client
-from penstock.broker.effects import Close, Effect, Send
+from penstock.broker.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.limits import WireLimits
 from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import FrameLimits
+from penstock.schema.procedures import Procedure, Result
+from penstock.schema.registry import Registry
+from penstock.server.consultants import Consultants, settled
 from penstock.server.stream import Stream
+from penstock.server.workers import Workers
+from penstock.storage.commit import GroupCommit, Ticket
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
 """For the messages of one connection at a time, so that a read full of slow ones makes nobody wait."""
 _GOODBYE_SECONDS: Final = 0.05  # for the last of it to be read, before connections are cut
+_OPEN_WORK: Final = 32
+"""Things that one connection asked for and that wait for the catalog: those of all others wait behind them."""
+_UNSTORED_BYTES: Final = 4 * 1024 * 1024
+"""Of one connection on their way to the disk: past this nothing more is read from it, as a group holds no more."""
+_UNKNOWN_LIMITS: Final = FrameLimits(payload_bytes_max=64 * 1024)
+"""Of a connection that has yet to say who it is: a token, and no megabytes that would wait in memory."""
 _LAST_WORD_SECONDS: Final = 1.0
 """For the reason to reach a client that is too slow, or has stopped reading; then the connection is cut."""
 
@@ -39,11 +55,15 @@ class Session:
         "ending",
         "hub",
         "leaving",
+        "narrow",
+        "open_work",
         "reader",
         "stalled",
+        "stopped",
         "stream",
         "timer",
         "turn",
+        "unstored_bytes",
         "waiters",
         "waits_for",
     )
@@ -52,7 +72,10 @@ class Session:
         self.hub = hub
         self.stream = stream
         self.client = client
-        self.reader = BlockReader(hub.frame_limits, hub.scratch)
+        self.narrow = hub.access.enabled and client.principal is ANONYMOUS
+        """Nobody has said who it is: little is read of it."""
+
+        self.reader = BlockReader(_UNKNOWN_LIMITS if self.narrow else hub.frame_limits, hub.scratch)
         self.arrived: deque[bytes] = deque()
         """What it sent and has not been looked at yet."""
 
@@ -61,6 +84,15 @@ class Session:
 
         self.leaving: str | None = None
         """Why it is gone, although not all that it sent has been handled."""
+
+        self.unstored_bytes = 0
+        """Of what it sent, on the way to the disk."""
+
+        self.stopped = False
+        """What it sent is not looked at until some of what it waits for is done."""
+
+        self.open_work = 0
+        """Of what it asked for, what waits for the catalog or a read."""
 
         self.ending = False
         self.behind = False
@@ -79,6 +111,11 @@ class Session:
         self._written = 0
         self._drained = 0
         self._moved_ms = 0
+
+    @property
+    def has_enough(self) -> bool:
+        """So much of what it sent waits for the disk that nothing more is read from it."""
+        return self.unstored_bytes > _UNSTORED_BYTES or self.open_work > _OPEN_WORK
 
     @property
     def busy(self) -> bool:
@@ -122,6 +159,8 @@ class Session:
             self.hub.leave(self, reason)
 
 
+_ELSEWHERE: Final = (Append, Work, Inspect, Consult, Held, AppendAll)
+"""Effects that wait for the disk, or for an examination, or tell of what does."""
 _NOBODY: Final[set[Session]] = set()
 """Shared by all who wait for nobody; never added to."""
 
@@ -129,27 +168,41 @@ _NOBODY: Final[set[Session]] = set()
 class Hub:
     """All sessions of one broker, on one event loop."""
 
-    def __init__(self, broker: Broker, limits: WireLimits, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, broker: Broker, limits: WireLimits, now_ms: Callable[[], int], writer: GroupCommit | None = None
+    ) -> None:
+        """`writer` makes blocks durable; its groups are to be told to `committed`, in whatever thread."""
         self.broker = broker
         self.limits = limits
         self.now_ms = now_ms
-        self.frame_limits = FrameLimits(limits.payload_bytes_max, limits.request_timeout_ms_max)
+        self.frame_limits = FrameLimits(limits.payload_bytes_max, limits.request_timeout_ms_max, limits.block_bytes_max)
         self.scratch = Scratch()
         self.queued_high_bytes = max(limits.output_bytes_max // 8, 1)
         self._sessions: dict[str, Session] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
+        self._writer = writer
+        self._appends: dict[Ticket, Append] = {}
+        self._workers = Workers(self._worked)
+        self._consultants = Consultants(self._workers, self._worked)
+        self._arm()  # time passes also where nobody connects
 
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def sessions(self) -> list[Session]:
+        """Those that are connected now."""
+        return list(self._sessions.values())
+
     # connections
 
-    def connect(self, stream: Stream, address: str) -> Session | None:
+    def connect(
+        self, stream: Stream, address: str, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
+    ) -> Session | None:
         """A new session, which has been greeted; None if it was refused, told so, and closed."""
         try:
-            client, effects = self.broker.connect(address, self.now_ms())
+            client, effects = self.broker.connect(address, self.now_ms(), principal=principal, surface=surface)
         except ServiceUnavailable as error:
             stream.write(self.broker.refusal(error))
             stream.close(error)
@@ -196,7 +249,9 @@ class Hub:
             return
         if session.ending:
             return
-        if session.busy:
+        if session.busy and session.has_enough:
+            session.stopped = True  # until some of it is done
+        elif session.busy:
             self._loop.call_soon(self._work, session)
         elif session.leaving is not None:
             self.leave(session, session.leaving)
@@ -208,30 +263,48 @@ class Hub:
     def _take_turn(self, session: Session, until: float) -> list[Session]:
         """One message, or one batch, after the other; those that fell behind by it."""
         slow: list[Session] = []
-        while session.busy and not session.ending and time.monotonic() <= until:
+        while session.busy and not session.ending and not session.has_enough and time.monotonic() <= until:
             if session.turn is None:
+                if session.narrow:
+                    self._widen(session)
                 items = session.reader.receive_data(session.arrived.popleft())
                 session.turn = self.broker.receive(session.client, items, self.now_ms())
             effects = next(session.turn, None)
             if effects is None:
                 session.turn = None
             else:
-                slow += self.apply(effects)
+                slow += self.apply(effects, session)
         return slow
+
+    def _widen(self, session: Session) -> None:
+        """Once it is known who it is, it may say as much as everybody."""
+        if session.client.principal is not ANONYMOUS:
+            session.narrow = False
+            session.reader.widen(self.frame_limits)
+
+    def _go_on(self, session: Session) -> None:
+        """Some of what it waits for is done."""
+        if session.stopped and not session.has_enough:
+            session.stopped = False
+            self._loop.call_soon(self._work, session)
+        self._read_or_not(session)
 
     def _read_or_not(self, session: Session) -> None:
         """Nothing more is read from whoever has sent enough for now, or sends to those who are behind."""
         if not session.ending:
-            if session.busy or session.waits_for:
+            if session.busy or session.waits_for or session.has_enough:
                 session.stream.pause_reading()
             else:
                 session.stream.resume_reading()
 
-    def apply(self, effects: list[Effect]) -> list[Session]:
-        """Do what the broker wants; those that now have too much queued."""
+    def apply(self, effects: list[Effect], by: Session | None = None) -> list[Session]:
+        """Do what the broker wants; those that now have too much queued. `by`: whose message brought it about."""
         slow: list[Session] = []
         now_ms = self.now_ms()
         for effect in effects:
+            if isinstance(effect, _ELSEWHERE):
+                self._hand_over(effect, by)
+                continue
             session = self._sessions.get(effect.client)
             if session is None:
                 continue
@@ -245,6 +318,117 @@ class Hub:
         for session in slow:
             self.end_if_too_slow(session)
         return slow
+
+    # the disk
+
+    def _hand_over(self, effect: Work | Append | AppendAll | Inspect | Consult | Held, by: Session | None) -> None:
+        """What waits for the disk, or for an examination, and who is to send no more while it does."""
+        if isinstance(effect, Work | Inspect | Consult):
+            if isinstance(effect, Work):
+                self._workers.submit(effect, by)
+            else:
+                self._consultants.submit(effect, by)
+            if by is not None:
+                by.open_work += 1
+            return
+        if isinstance(effect, Append):
+            self._append(effect)
+        elif isinstance(effect, AppendAll):
+            self._append_all(effect)
+        elif (session := self._sessions.get(effect.client)) is not None:
+            session.unstored_bytes += effect.size
+            self._go_on(session)
+
+    def _append(self, effect: Append) -> None:
+        try:
+            ticket = self._disk.submit(effect.log, effect.draft, wait=False)
+        except PenstockError as error:
+            self._loop.call_soon(self._resume, effect.done, error)
+        else:
+            self._submitted(ticket, effect)
+
+    def _append_all(self, effect: AppendAll) -> None:
+        """All of them wait for the disk then, or none does and each is told why."""
+        try:
+            tickets = self._disk.submit_all([(each.log, each.draft) for each in effect.parts], wait=False)
+        except PenstockError as error:
+            for each in effect.parts:
+                self._loop.call_soon(self._resume, each.done, error)
+        else:
+            for ticket, each in zip(tickets, effect.parts, strict=True):
+                self._submitted(ticket, each)
+
+    @property
+    def _disk(self) -> GroupCommit:
+        if self._writer is None:
+            raise ServiceUnavailable("this broker keeps nothing")
+        return self._writer
+
+    def _submitted(self, ticket: Ticket, effect: Append) -> None:
+        self._appends[ticket] = effect
+        session = self._sessions.get(effect.client)
+        if session is not None:
+            session.unstored_bytes += len(effect.draft.data)
+
+    def committed(self, tickets: Sequence[Ticket]) -> None:
+        """A group is on disk, or failed. Called by the writer, in its thread."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._committed, tickets)
+
+    def _committed(self, tickets: Sequence[Ticket]) -> None:
+        results, publishers = [], set()
+        for ticket in tickets:
+            effect = self._appends.pop(ticket, None)
+            if effect is None:
+                continue
+            session = self._sessions.get(effect.client)
+            if session is not None:
+                session.unstored_bytes -= len(effect.draft.data)
+                publishers.add(session)
+            results.append((effect.done, ticket.outcome))
+        slow = self.apply(self.broker.resume_all(results, self.now_ms()))
+        for session in publishers:
+            if slow:
+                self._wait_for_slow(session, slow)
+            self._go_on(session)
+
+    def _worked(self, work: Work | Inspect | Consult, by: Session | None, outcome: Any) -> None:
+        if by is not None:
+            by.open_work -= 1
+            self._go_on(by)
+        self._resume(work.done, outcome)
+
+    def _resume(self, done: Callable[[Any], list[Effect]], outcome: Any) -> None:
+        self.apply(self.broker.resume(done, outcome, self.now_ms()))
+
+    # what comes in another way than through a connection
+
+    @property
+    def registry(self) -> Registry:
+        if self.broker.durable is None:
+            raise ServiceUnavailable("this broker keeps nothing")
+        return self.broker.durable.registry
+
+    @property
+    def access(self) -> Access:
+        return self.broker.access
+
+    async def ask(self, topic: str, fields: dict[str, Any], principal: Principal) -> Any:
+        """The answer of a system topic. Raises what that is refused with."""
+        answered: asyncio.Future[Any] = self._loop.create_future()
+
+        def waits() -> bool:
+            return not answered.cancelled()
+
+        self.apply(self.broker.ask(topic, fields, partial(settled, answered), self.now_ms(), principal, waits))
+        outcome = await answered
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        return msgspec.json.decode(outcome) if isinstance(outcome, bytes) else outcome
+
+    async def run(self, procedure: Procedure[Result]) -> Result:
+        """Carry out a procedure of the registry."""
+        return await self._consultants.run(procedure)
 
     # slow ones
 
@@ -323,6 +507,12 @@ class Hub:
             await asyncio.sleep(0.01)
         self.apply(self.broker.abandon(self.now_ms()))
         await self._close_all(until)
+        await self._consultants.close()
+        self._workers.close()
+        try:
+            self.broker.close()
+        except PenstockError as error:
+            _LOG.error("what has changed could not be saved", extra={"error": error.message})
         if self._timer is not None:
             self._timer.cancel()
 

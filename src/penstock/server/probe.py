@@ -22,7 +22,7 @@ class Probe:
         now, used, ticks = time.monotonic(), self._cpu_seconds(), _machine_ticks()
         before, used_before, ticks_before = self._last
         self._last = (now, used, ticks)
-        memory, total, free = _resident_bytes(), *_machine_bytes()
+        memory, total, free = resident_bytes(), *_machine_bytes()
         return {
             "process.cpu.percent": (used - used_before) / max(now - before, 1e-9) / (os.cpu_count() or 1),
             "process.memory.bytes": memory,
@@ -52,7 +52,7 @@ def _first_number(path: str) -> float:
     return float(words[0]) if words else 0.0
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     words = _read("/proc/self/statm").split()
     return int(words[1]) * _PAGE if len(words) > 1 else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 

@@ -9,20 +9,48 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from penstock.broker.streams import AutoCreate
 from penstock.core.errors import InvalidRequest
-from penstock.core.limits import WireLimits
+from penstock.core.limits import Limits, WireLimits
 from penstock.core.units import parse_duration_ms, parse_size
 from penstock.server.logs import FORMATS, LEVELS
+from penstock.server.security.trust import TrustFiles
 from penstock.server.tls import TlsFiles
+from penstock.storage.log import Durability
 
 ENVIRONMENT: Final = "PENSTOCK_"
-_OTHER_VARIABLES: Final = frozenset({"PENSTOCK_KERNEL_CACHE", "PENSTOCK_URL", "PENSTOCK_CONFIG"})
+_OTHER_VARIABLES: Final = frozenset(
+    {
+        "PENSTOCK_CONFIG",
+        "PENSTOCK_FAILPOINT",
+        "PENSTOCK_KERNEL_CACHE",
+        "PENSTOCK_REGISTRY_TOKEN",
+        "PENSTOCK_SPARK_CACHE",
+        "PENSTOCK_SPARK_LOG",
+        "PENSTOCK_SPARK_TRAINING",
+        "PENSTOCK_TOKEN",
+        "PENSTOCK_TOKEN_FILE",
+        "PENSTOCK_TOPIC",
+        "PENSTOCK_URL",
+        "PENSTOCK_WAREHOUSE",
+    }
+)
+"""Meant for others than the broker, which may be started where they are set."""
 _OFF: Final = "off"
 _KUBERNETES: Final = re.compile("PENSTOCK_(PORT$|PORT_|SERVICE_)")  # what it sets for a service called penstock
 _WHOLE: Final = re.compile("[0-9]{1,15}")
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+class Auth(StrEnum):
+    """Whether everybody says who they are."""
+
+    OFF = "off"
+    ON = "on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +61,44 @@ class Settings:
     host: str = "127.0.0.1"
     tcp_port: int | None = 7450
     ws_port: int | None = 7451
+    http_port: int | None = 7452
+    http_logs: bool = True
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_ca: Path | None = None
     ws_origins: tuple[str, ...] = ()
     allow_plaintext: bool = False
     allow_anonymous: bool = False
+    auth: Auth = Auth.OFF
+    jwt_issuer: str | None = None
+    jwt_audience: str | None = None
+    jwt_secret_file: Path | None = None
+    jwt_jwks_file: Path | None = None
     log_level: str = "info"
     log_format: str = "text"
+    auto_create: AutoCreate = AutoCreate.RELIABLE
+    durability: Durability = Durability.SYNC
     limits: WireLimits = field(default_factory=WireLimits)
+    storage: Limits = field(default_factory=Limits)
 
     @property
     def tls(self) -> TlsFiles | None:
         if self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(cert=self.tls_cert, key=self.tls_key, ca=self.tls_ca)
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether everybody says who they are."""
+        return self.auth is Auth.ON
+
+    @property
+    def trust(self) -> TrustFiles | None:
+        if self.jwt_issuer is None or self.jwt_audience is None:
+            return None
+        return TrustFiles(
+            issuer=self.jwt_issuer, audience=self.jwt_audience, secret=self.jwt_secret_file, jwks=self.jwt_jwks_file
+        )
 
     def check(self) -> Settings:
         """Return self, or raise `InvalidRequest` with a sentence that says what to do."""
@@ -57,11 +108,31 @@ class Settings:
             raise InvalidRequest("--tls-ca asks clients for certificates, which needs --tls-cert and --tls-key too")
         if self.tcp_port is None and self.ws_port is None:
             raise InvalidRequest("both ports are off: nobody could connect")
-        if self.tcp_port == self.ws_port and self.tcp_port != 0:
-            raise InvalidRequest(f"TCP and WebSocket cannot share port {self.tcp_port}: choose two")
+        self._check_ports()
+        self._check_tokens()
         self.limits.check()
+        self.storage.check()
         self._check_exposure()
         return self
+
+    def _check_ports(self) -> None:
+        chosen = [port for port in (self.tcp_port, self.ws_port, self.http_port) if port]
+        shared = [port for port in chosen if chosen.count(port) > 1]
+        if shared:
+            raise InvalidRequest(f"TCP, WebSocket and HTTP cannot share port {shared[0]}: choose another")
+
+    def _check_tokens(self) -> None:
+        named = (self.jwt_issuer, self.jwt_audience)
+        files = (self.jwt_secret_file, self.jwt_jwks_file)
+        if not any((*named, *files)):
+            return
+        if not self.asks_who:
+            raise InvalidRequest("tokens (--jwt-...) are looked at only with authentication: give --auth on too")
+        if not all(named) or not any(files):
+            raise InvalidRequest(
+                "tokens need --jwt-issuer, --jwt-audience and the keys that sign them: --jwt-jwks-file (RS256, ES256)"
+                " or --jwt-secret-file (HS256)"
+            )
 
     def _check_exposure(self) -> None:
         """Other machines need TLS and authentication, unless it is said twice that they do not."""
@@ -70,8 +141,8 @@ class Settings:
         missing = []
         if self.tls is None and not self.allow_plaintext:
             missing.append("TLS (--tls-cert and --tls-key, or --allow-plaintext)")
-        if self.tls_ca is None and not self.allow_anonymous:
-            missing.append("authentication (--tls-ca for client certificates, or --allow-anonymous)")
+        if self.tls_ca is None and not self.asks_who and not self.allow_anonymous:
+            missing.append("authentication (--auth on, --tls-ca for client certificates, or --allow-anonymous)")
         if missing:
             raise InvalidRequest(
                 f"listening on {self.host} lets other machines in, and needs {' and '.join(missing)};"
@@ -139,6 +210,11 @@ def _one_of(known: Iterable[str]) -> Callable[[Any], str]:
     return parse
 
 
+def _member(kind: type[_Word]) -> Callable[[Any], _Word]:
+    known = _one_of(each.value for each in kind)
+    return lambda value: kind(known(value))
+
+
 def _amount(name: str) -> Callable[[Any], int]:
     """Sizes and spans of time may have units; what the name ends with says which."""
 
@@ -172,22 +248,33 @@ class Setting:
 
 
 LIMITS: Final = "limits"
+STORAGE: Final = "storage"
 SETTINGS: Final = (
     Setting("data", "server", "data", _path),
     Setting("host", "server", "host", _text),
     Setting("tcp_port", "server", "tcp_port", _port),
     Setting("ws_port", "server", "ws_port", _port),
+    Setting("http_port", "server", "http_port", _port),
+    Setting("http_logs", "server", "http_logs", _flag),
     Setting("ws_origins", "server", "ws_origins", _texts),
     Setting("allow_plaintext", "server", "allow_plaintext", _flag),
     Setting("allow_anonymous", "server", "allow_anonymous", _flag),
     Setting("tls_cert", "tls", "cert", _path),
     Setting("tls_key", "tls", "key", _path),
     Setting("tls_ca", "tls", "ca", _path),
+    Setting("auth", "auth", "mode", _member(Auth)),
+    Setting("jwt_issuer", "auth", "jwt_issuer", _text),
+    Setting("jwt_audience", "auth", "jwt_audience", _text),
+    Setting("jwt_secret_file", "auth", "jwt_secret_file", _path),
+    Setting("jwt_jwks_file", "auth", "jwt_jwks_file", _path),
     Setting("log_level", "log", "level", _one_of(LEVELS)),
     Setting("log_format", "log", "format", _one_of(FORMATS)),
+    Setting("auto_create", "topics", "auto_create", _member(AutoCreate)),
+    Setting("durability", "topics", "durability", _member(Durability)),
     *(Setting(f"limits_{each.name}", LIMITS, each.name, _amount(each.name)) for each in fields(WireLimits)),
+    *(Setting(f"storage_{each.name}", STORAGE, each.name, _amount(each.name)) for each in fields(Limits)),
 )
-"""Every setting. Those of the section `limits` are the fields of `WireLimits`."""
+"""Every setting. Those of `limits` are the fields of `WireLimits`, those of `storage` the fields of `Limits`."""
 
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
@@ -201,9 +288,14 @@ def load(
     given: dict[str, Any] = {}
     for source in (_from_file(file), _from_environment(environment), _from_flags(flags or {})):
         given |= source
-    limits = {name.removeprefix("limits_"): value for name, value in given.items() if name.startswith("limits_")}
-    others = {name: value for name, value in given.items() if not name.startswith("limits_")}
-    return Settings(**others, limits=WireLimits(**limits)).check()
+    limits, storage = _within(given, LIMITS), _within(given, STORAGE)
+    others = {name: value for name, value in given.items() if _BY_NAME[name].section not in (LIMITS, STORAGE)}
+    return Settings(**others, limits=WireLimits(**limits), storage=Limits(**storage)).check()
+
+
+def _within(given: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """The settings of one section, by their keys."""
+    return {_BY_NAME[name].key: value for name, value in given.items() if _BY_NAME[name].section == section}
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import ssl
 from functools import partial
 from typing import Final
 
+from penstock.broker.access import ANONYMOUS
 from penstock.core.errors import PenstockError
 from penstock.server.hub import Hub, Session
+from penstock.server.security.credentials import certificate_name, certified
 
 _UNSENT_BYTES: Final = 256 * 1024
 """Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
@@ -31,7 +33,8 @@ class TcpStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
-        self._session = self._hub.connect(self, peer_address(transport))
+        principal = certified(certificate_name(transport)) if self._hub.access.enabled else ANONYMOUS
+        self._session = self._hub.connect(self, peer_address(transport), principal=principal)
 
     def data_received(self, data: bytes) -> None:
         if self._session is not None:

@@ -22,14 +22,19 @@ from picows import (
     ws_create_server,
 )
 
-from penstock.core.errors import Code, PenstockError
+from penstock.broker.access import ANONYMOUS, Origin, Principal
+from penstock.core.errors import Code, PenstockError, Unauthorized
 from penstock.protocol.frames import LENGTH_BYTES
 from penstock.record.frame_kernels import to_websocket
 from penstock.record.hashing import as_array
 from penstock.server.hub import Hub, Session
+from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
 from penstock.server.settings import is_loopback
 from penstock.server.tcp import bound_queue, peer_address
 
+SURFACE: Final = "websocket"
+_NOWHERE_YET: Final = Origin(SURFACE, "")
+"""Of an upgrade: picows says whose it is only once it is open."""
 _FRAME_HEAD_BYTES_MAX: Final = 10
 _FRAME_BYTES_MIN: Final = LENGTH_BYTES + len("ack:a:1.0.0\n")
 _REASON_BYTES_MAX: Final = 123
@@ -38,6 +43,7 @@ _READ_BUFFER_BYTES: Final = 4096  # picows grows it when needed; ten thousand id
 _CLOSE_CODES: Final = {
     Code.PAYLOAD_TOO_LARGE: WSCloseCode.MESSAGE_TOO_BIG,
     Code.QUOTA_EXCEEDED: WSCloseCode.POLICY_VIOLATION,
+    Code.UNAUTHORIZED: WSCloseCode.POLICY_VIOLATION,
     Code.SERVICE_UNAVAILABLE: WSCloseCode.TRY_AGAIN_LATER,
     Code.TIMEOUT: WSCloseCode.GOING_AWAY,
 }
@@ -47,8 +53,10 @@ _CLOSE_CODES: Final = {
 class WebSocketStream(WSListener):
     """One connection. A message is one frame of the protocol; those of one read are handled together."""
 
-    def __init__(self, hub: Hub, reframed: Reframed) -> None:
+    def __init__(self, hub: Hub, reframed: Reframed, token: str | None = None) -> None:
+        """`token`: who opens it, as the upgrade said; it was good a moment ago."""
         self._hub = hub
+        self._token = token
         self._reframed = reframed
         self._session: Session | None = None
         self._transport: WSTransport | None = None
@@ -63,7 +71,18 @@ class WebSocketStream(WSListener):
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
         bound_queue(transport.underlying_transport, self._hub.queued_high_bytes)
-        self._session = self._hub.connect(self, peer_address(transport.underlying_transport))
+        below = transport.underlying_transport
+        principal = self._principal(below) if self._hub.access.enabled else ANONYMOUS
+        self._session = self._hub.connect(self, peer_address(below), principal=principal, surface=SURFACE)
+
+    def _principal(self, transport: asyncio.Transport) -> Principal:
+        token, self._token = self._token, None
+        if token is None:
+            return certified(certificate_name(transport))
+        try:
+            return self._hub.access.authenticate(token, Origin(SURFACE, peer_address(transport)))
+        except Unauthorized:
+            return ANONYMOUS  # revoked between the upgrade and now: nothing is answered
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if self._over:
@@ -225,23 +244,41 @@ def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ..
     return (is_loopback(page) and is_loopback(host or "")) if here else page == host
 
 
-def _refusal(request: WSUpgradeRequest, origins: tuple[str, ...], *, here: bool) -> tuple[HTTPStatus, str] | None:
+def _refusal(
+    hub: Hub, request: WSUpgradeRequest, origins: tuple[str, ...], *, here: bool
+) -> tuple[HTTPStatus, str] | None:
     """What an upgrade is refused with; None where it is welcome."""
     if request.headers.get("Sec-WebSocket-Version") != "13":
         return HTTPStatus.UPGRADE_REQUIRED, "This port speaks WebSocket, version 13"
     origin = request.headers.get("Origin")
     if not origin_allowed(origin, request.headers.get("Host"), origins, here=here):
+        note_page(hub.access, _NOWHERE_YET, OTHER_SITE)
         return HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: list it with --ws-origin"
     return None
+
+
+def _credentials(hub: Hub, request: WSUpgradeRequest) -> tuple[str | None, tuple[HTTPStatus, str] | None]:
+    """What the upgrade says of who asks, if it does; and why that is refused, if it is."""
+    try:
+        given = request.headers.get("Authorization"), request.headers.get("X-API-Key")
+        token = shown_token(hub.access, *given, _NOWHERE_YET)
+        if token is not None:
+            hub.access.authenticate(token, _NOWHERE_YET)
+    except Unauthorized as error:
+        return None, (HTTPStatus.UNAUTHORIZED, error.message)
+    return token, None
 
 
 def _router(hub: Hub, origins: tuple[str, ...], *, here: bool) -> Callable[[WSUpgradeRequest], object]:
     reframed = Reframed()
 
     def route(request: WSUpgradeRequest) -> object:
-        refused = _refusal(request, origins, here=here)
+        refused = _refusal(hub, request, origins, here=here)
+        token = None
+        if refused is None and hub.access.enabled:
+            token, refused = _credentials(hub, request)
         if refused is None:
-            return WebSocketStream(hub, reframed)
+            return WebSocketStream(hub, reframed, token)
         hub.broker.metrics.add("connection.rejected")
         status, said = refused
         answer = WSUpgradeResponse.create_error_response(

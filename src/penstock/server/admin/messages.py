@@ -1,0 +1,122 @@
+"""Answers about messages: look through them, fetch one, its payload as it is, publish one."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.server.admin.asking import asked, asked_patiently, given
+from penstock.server.api.calls import Call
+from penstock.server.api.problems import HttpError
+
+BYTES: Final = "application/octet-stream"
+_OFFSET: Final = re.compile("[0-9]{1,19}")
+_RENAMED: Final = {
+    "typeMatcher": "type_regex",
+    "keyBase64": "key_base64",
+    "containsBase64": "contains_base64",
+    "previewBytes": "preview_bytes",
+}
+"""What is called otherwise behind a question mark than among the fields of a message."""
+
+
+async def browse(call: Call) -> object:
+    fields = {_RENAMED.get(name, name): value for name, value in given(call.query).items()}
+    attributes = _attributes(fields.pop("attribute", None), fields.pop("attributes", None))
+    fields |= {"attributes": attributes} if attributes else {}
+    return await asked_patiently(call, "system.message.browse", _topic(call) | fields)
+
+
+def _attributes(one: str | None, several: str | None) -> dict[str, Any]:
+    """One as NAME:VALUE, several as a JSON object."""
+    found: dict[str, Any] = {}
+    if several is not None:
+        try:
+            found = msgspec.json.decode(several, type=dict[str, str])
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            raise _wrong('attributes is a JSON object of texts: {"region": "eu"}', "attributes") from None
+    if one is not None:
+        name, colon, value = one.partition(":")
+        if not colon or not name:
+            raise _wrong("attribute is NAME:VALUE", "attribute")
+        found[name] = value
+    return found
+
+
+def _wrong(sentence: str, field: str) -> HttpError:
+    return HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, sentence, field=field)
+
+
+async def get(call: Call) -> object:
+    return await asked_patiently(call, "system.message.get", _one(call))
+
+
+async def get_payload(call: Call) -> object:
+    first = await asked_patiently(call, "system.message.get", _one(call) | {"payload_from": 0})
+    return Payload(call, first)
+
+
+def _one(call: Call) -> dict[str, Any]:
+    """Digits are an offset; anything else is an id."""
+    written = call.named["message"]
+    place = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
+    return _topic(call) | place | given(call.query)
+
+
+class Payload(Response):
+    """The bytes of a message, however many they are: a piece at a time, as fast as they are read."""
+
+    def __init__(self, call: Call, first: dict[str, Any]) -> None:
+        size = first["payload_bytes"]
+        # What somebody published is nobody's page: a browser is to save it, not to show it.
+        headers = {
+            "content-length": str(size),
+            "content-disposition": "attachment",
+            "x-content-type-options": "nosniff",
+        }
+        super().__init__(None, HTTPStatus.OK, headers, media_type=BYTES)
+        self.raw_headers = [pair for pair in self.raw_headers if size == 0 or pair != (b"content-length", b"0")]
+        self._call = call
+        self._piece = b64decode(first["payload_base64"])
+        self._size = size
+        self._asked = _topic(call) | {"partition": first["partition"], "offset": first["offset"]}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] != "HEAD":
+            await self._send_pieces(send)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send_pieces(self, send: Send) -> None:
+        piece, sent = self._piece, 0
+        while piece:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            sent += len(piece)
+            if sent >= self._size:
+                return
+            answer = await asked(self._call, "system.message.get", self._asked | {"payload_from": sent})
+            piece = b64decode(answer["payload_base64"])
+
+
+async def publish(call: Call) -> object:
+    fields = {name: value for name in call.body.__struct_fields__ if (value := getattr(call.body, name)) is not UNSET}
+    if "payload_json" in fields:  # as it was written, to the byte
+        fields["payload"] = _once(fields).decode()
+    return await asked(call, "system.message.publish", _topic(call) | fields)
+
+
+def _once(fields: dict[str, Any]) -> bytes:
+    if "payload" in fields:
+        raise _wrong("Give one of payload, payload_base64, payload_json", "payload")
+    return bytes(fields.pop("payload_json"))
+
+
+def _topic(call: Call) -> dict[str, Any]:
+    return {"topic": call.named["topic"]}

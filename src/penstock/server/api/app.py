@@ -1,0 +1,161 @@
+"""The application: finds the row, sees who asks and whether they may, and writes the answer.
+
+An answer never depends on how a request was sent, and nothing that is sent makes the server fail: what is wrong has a
+code, in the shape of the row's dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.broker.access import SERVER, Deed, Operation, Origin, Principal, Resource
+from penstock.core.errors import PenstockError, ServiceUnavailable
+from penstock.server.api.bodies import Bodies, check_content, check_encoding, decode_body, negotiated, refusal
+from penstock.server.api.calls import Call, Desk, Encoded, Parts, Pieces, action_of
+from penstock.server.api.problems import JSON, Dialect, is_own
+from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
+from penstock.server.api.scopes import header, raw_path
+from penstock.server.security.credentials import identify
+from penstock.server.security.credentials import origin as origin_of
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Api:
+    """An application for any ASGI server: the rows of a table, and what their rooms keep."""
+
+    def __init__(self, desk: Desk, table: Table, *parts: object) -> None:
+        self._desk = desk
+        self._table = table
+        self._parts = Parts(table, *parts)
+        self._bodies = Bodies()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except asyncio.CancelledError:  # the broker stops, and this took longer than it waits
+            answer = refusal(ServiceUnavailable("the broker stops: ask again when it is back"), scope)
+        with suppress(asyncio.CancelledError):
+            await answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        dialect: Dialect | None = None
+        try:
+            row, named = self._table.find(scope["method"], raw_path(scope))
+            scope[ROUTE] = row.path
+            dialect = row.dialect
+            return await self._handle(row, named, scope, receive, negotiated(scope, dialect))
+        except PenstockError as error:
+            refused = error
+        except Exception:
+            _LOG.exception("a defect in the API", extra={"path": quoted(raw_path(scope))})
+            refused = PenstockError("a defect: the broker's log has more")
+        return refusal(refused, scope, dialect, more=takes_more(scope))
+
+    async def _handle(self, row: Row, named: dict[str, Any], scope: Scope, receive: Receive, media: str) -> Response:
+        principal, origin = await identify(self._desk, scope), origin_of(scope)
+        checked = self._check(row, named, scope, principal, origin) if self._desk.access.enabled else None
+        query = _query(row, scope)
+        async with self._body(row, scope, receive) as body:
+            call = Call(
+                desk=self._desk,
+                parts=self._parts,
+                principal=principal,
+                origin=origin,
+                named=named,
+                query=query,
+                body=body,
+                scope=scope,
+                receive=receive,
+                more=takes_more(scope),
+                headers={each.name: header(scope, each.name.encode()) for each in row.headers},
+            )
+            if checked is not None:  # and only now it is known what exactly it is that is asked for
+                operation = row.needs.operation
+                self._desk.access.record(principal, operation, checked, origin, call.deed(operation))
+            return encoded(await row.handler(call), media, row.status)
+
+    def _check(
+        self, row: Row, named: dict[str, Any], scope: Scope, principal: Principal, origin: Origin
+    ) -> Resource | None:
+        """Before a body is read. Whoever is not known hears that, and nothing of what else may be wrong.
+
+        What it is about; None where the handler checks that.
+        """
+        access, needs = self._desk.access, row.needs
+        if needs.operation is not Operation.PUBLIC:
+            access.check(principal, Operation.CONNECT, SERVER, origin)
+        if not needs.checked:
+            return None
+        resource = needs.resource(_query(row, scope) if needs.query else named)
+        access.require(principal, needs.operation, resource, origin, Deed(action_of(scope)))
+        return resource
+
+    @asynccontextmanager
+    async def _body(self, row: Row, scope: Scope, receive: Receive) -> AsyncIterator[Any]:
+        """What was sent, as the row wants it. Counted among all bodies for as long as it is worked on."""
+        if row.body is None:
+            yield None
+            return
+        _check_written(row.body, row.dialect, scope)
+        async with self._bodies.read(receive, row.body_bytes_max) as raw:
+            yield bytes(raw) if row.body is RAW else decode_body(raw, row.body)
+
+
+def _query(row: Row, scope: Scope) -> dict[str, Any]:
+    return read_query(str(scope["query_string"], "latin-1"), row.query, only=is_own(row.path))
+
+
+def _check_written(kind: Any, dialect: Dialect, scope: Scope) -> None:
+    encoding = header(scope, b"content-encoding")
+    if kind is RAW:
+        check_encoding(encoding)
+    else:
+        check_content(header(scope, b"content-type"), encoding, dialect)
+
+
+def takes_more(scope: Scope) -> bool:
+    """Whether fields may be added to what the registry's dialect has: some clients of it fail on any they do not know.
+
+    Newer ones say that they do not; and whoever asks for plain JSON is none of them.
+    """
+    if (header(scope, b"confluent-accept-unknown-properties") or "").lower() == "true":
+        return True
+    accept = header(scope, b"accept") or ""
+    return JSON in accept and "schemaregistry" not in accept
+
+
+def encoded(answer: object, media: str, status: int) -> Response:
+    match answer:
+        case Response():
+            return answer
+        case Encoded(body, fixed, headers):
+            return Response(body, status, headers, media_type=fixed or media)
+        case Pieces():
+            return Streamed(answer, media)
+        case _:
+            return Response(msgspec.json.encode(answer), status, media_type=media)
+
+
+class Streamed(Response):
+    """Written as fast as it is read."""
+
+    def __init__(self, pieces: Iterable[bytes], media: str) -> None:
+        super().__init__(None, media_type=media)
+        del self.headers["content-length"]
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)  # others come in between
+        await send({"type": "http.response.body", "body": b""})

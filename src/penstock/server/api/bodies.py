@@ -1,0 +1,155 @@
+"""What is sent with a request: how it may be written, how much of it there may be, and how it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from penstock.core.errors import PayloadTooLarge, PenstockError, ServiceUnavailable
+from penstock.core.limits import MIB
+from penstock.server.api.mismatches import mismatch
+from penstock.server.api.problems import JSON, Dialect, HttpError, dialect_at
+from penstock.server.api.routing import quoted
+from penstock.server.api.scopes import header, raw_path
+
+_BODIES_BYTES_MAX: Final = 64 * MIB
+"""Of all bodies that are being read or worked on: what one import and some dozens of the largest schemas take."""
+_BODY_SECONDS: Final = 30.0
+_CHARSETS: Final = ("utf-8", "utf8", "us-ascii")
+
+
+# what it is written in
+
+
+def negotiated(scope: Scope, dialect: Dialect) -> str:
+    """Which of a dialect's is accepted most; of equals the preferred one. Raises `HttpError` where none is."""
+    accept = _accept(scope)
+    media, weight = best_of(accept, dialect)
+    if not weight and dialect.strict:
+        raise HttpError(HTTPStatus.NOT_ACCEPTABLE, f"Accept: {quoted(accept)} takes none of {', '.join(dialect.media)}")
+    return media
+
+
+def refusal(error: PenstockError, scope: Scope, dialect: Dialect | None = None, *, more: bool = False) -> Response:
+    """An error as an answer: in a row's dialect, or in that of the path, and written as the client likes it best.
+
+    A client that accepts none of what there is has to take the preferred one.
+    """
+    spoken = dialect or dialect_at(raw_path(scope))
+    media, _ = best_of(_accept(scope), spoken)
+    return spoken.refuse(error, media, more=more)
+
+
+def _accept(scope: Scope) -> str:
+    return header(scope, b"accept") or "*/*"
+
+
+@lru_cache(maxsize=256)
+def best_of(accept: str, dialect: Dialect) -> tuple[str, float]:
+    """Which of a dialect's is accepted most, and how much: nothing where it is not accepted at all."""
+    known = dialect.media
+    ranges = dict(_range(each) for each in accept.lower().split(",") if each.strip())
+    weights = {media: _weight(media, ranges) for media in known} if ranges else dict.fromkeys(known, 1.0)
+    best = max(known, key=lambda media: weights[media])
+    return best, weights[best]
+
+
+def _range(written: str) -> tuple[str, float]:
+    kind, *parameters = (part.strip() for part in written.split(";"))
+    weights = [part.removeprefix("q=") for part in parameters if part.startswith("q=")]
+    return kind, _q(weights[0]) if weights else 1.0
+
+
+def _q(written: str) -> float:
+    try:
+        return min(max(float(written), 0.0), 1.0)
+    except ValueError:
+        return 1.0
+
+
+def _weight(media: str, ranges: dict[str, float]) -> float:
+    """Of the narrowest range it falls in. Java's `*` is meant as `*/*`."""
+    return next((ranges[each] for each in (media, "application/*", "*/*", "*") if each in ranges), 0.0)
+
+
+def check_content(written: str | None, encoding: str | None, dialect: Dialect) -> None:
+    """A body that does not say what it is, is taken for JSON. Raises `HttpError` 415 for any other."""
+    kind, *parameters = (part.strip() for part in (written or JSON).lower().split(";"))
+    charsets = [part.removeprefix("charset=").strip('"') for part in parameters if part.startswith("charset=")]
+    if kind not in dialect.media or any(charset not in _CHARSETS for charset in charsets):
+        raise HttpError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type: {quoted(written or '')}: send {dialect.media[0]} in UTF-8",
+        )
+    check_encoding(encoding)
+
+
+def check_encoding(encoding: str | None) -> None:
+    if encoding is not None and encoding.lower() != "identity":
+        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding: {quoted(encoding)} is not understood")
+
+
+# what was sent
+
+
+def decode_body(raw: bytes | bytearray, kind: Any) -> Any:
+    """Raises `HttpError` 400 for what is no JSON, and 422 with the field for what is other JSON than was wanted."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        sentence, field = mismatch(error, kind)
+        said = f"the body is not what is wanted here: {sentence}"
+        raise HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, said, field=field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from None
+
+
+class Bodies:
+    """All that are held at the moment, and how much that is."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    @asynccontextmanager
+    async def read(self, receive: Receive, most: int) -> AsyncIterator[bytearray]:
+        """One of them. It counts until its caller is done with it."""
+        held = bytearray()
+        try:
+            await self._fill(held, receive, most)
+            yield held
+        finally:
+            self.size -= len(held)
+
+    async def _fill(self, held: bytearray, receive: Receive, most: int) -> None:
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                async for piece in _pieces(receive):
+                    held += piece
+                    self.size += len(piece)
+                    self._check(len(held), most)
+        except TimeoutError:
+            raise HttpError(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {_BODY_SECONDS:.0f} s") from None
+
+    def _check(self, taken: int, most: int) -> None:
+        if taken > most:
+            raise PayloadTooLarge(f"the body has more than {most} bytes", limit=most)
+        if self.size > _BODIES_BYTES_MAX:
+            raise ServiceUnavailable("too much is being sent at once: try again later")
+
+
+async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise HttpError(HTTPStatus.BAD_REQUEST, "the connection ended within the body")
+        yield message.get("body", b"")
+        if not message.get("more_body"):
+            return

@@ -1,0 +1,131 @@
+"""The API described as OpenAPI 3.1, made of the very rows that answer it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+from http import HTTPStatus
+from types import UnionType
+from typing import Any, Final, get_args
+
+import msgspec
+
+from penstock import __version__
+from penstock.broker.access import Operation
+from penstock.server.api.problems import FLAT, PLAIN, Dialect
+from penstock.server.api.routing import RAW, Parameter, Row, Table
+
+_NAMES: Final = "#/components/schemas/{name}"
+_VARIABLE: Final = re.compile(r"\{(\w+)\}")
+_ABOUT: Final = (
+    "Events under /api, administration and the files of logs under /v1; schemas, their versions and what may change"
+    " between them in the dialect that clients of schema registries speak. Errors of the registry are flat: a number"
+    " whose first three digits are the status, and a sentence; all others are as on the wire, with a code. Anything may"
+    " be answered 400, 401, 403, 405, 406, 413, 415, 422, 429, 500 or 503."
+)
+_SECURITY: Final = {
+    "key": {"type": "http", "scheme": "bearer", "description": "an API key or a JWT"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+@lru_cache(maxsize=8)
+def encoded(table: Table) -> bytes:
+    return msgspec.json.encode(described(table))
+
+
+def described(table: Table) -> dict[str, Any]:
+    """The whole document."""
+    writer = _Writer(table)
+    paths: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in table.rows:
+        paths[row.path][row.method.lower()] = writer.operation(row)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Penstock", "version": __version__, "description": _ABOUT},
+        "paths": dict(paths),
+        "components": {"schemas": writer.components, "securitySchemes": _SECURITY},
+    }
+
+
+class _Writer:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        kinds = [kind for row in table.rows for each in (row.body, row.answer) for kind in _choices(each)]
+        problems = [each.problem for each in (FLAT, PLAIN)]
+        schemas, self.components = msgspec.json.schema_components([*kinds, *problems], ref_template=_NAMES)
+        self._schemas = dict(zip(map(str, kinds), schemas, strict=False))
+
+    def operation(self, row: Row) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "operationId": re.sub(r"\W+", "_", f"{row.method.lower()}{row.path}").strip("_"),
+            "summary": row.about,
+            "parameters": [*self._in_path(row), *self._in_query(row), *_in_headers(row)],
+            "responses": self._responses(row),
+        }
+        if row.needs.operation is not Operation.PUBLIC:
+            made["security"] = [{}, *({name: []} for name in _SECURITY)]  # none where authentication is off
+        if row.body is RAW:
+            made["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
+        elif row.body is not None:
+            made["requestBody"] = {"required": True, "content": _content(row.dialect, self._schema(row.body))}
+        return made
+
+    def _schema(self, kind: Any) -> dict[str, Any]:
+        found = [self._schemas[str(each)] for each in _choices(kind)]
+        return found[0] if len(found) == 1 else {"anyOf": found}
+
+    def _in_path(self, row: Row) -> Iterable[dict[str, Any]]:
+        for name in _VARIABLE.findall(row.path):
+            yield {"in": "path", "required": True, **_parameter(self._table.variables[name])}
+
+    def _in_query(self, row: Row) -> Iterable[dict[str, Any]]:
+        for parameter in row.query:
+            yield {"in": "query", "required": False, **_parameter(parameter)}
+
+    def _responses(self, row: Row) -> dict[str, Any]:
+        made = self._good(row)
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for number in row.errors:
+            numbers[str(number)[:3]].append(number)
+        for status, found in sorted(numbers.items()):
+            said = f"{HTTPStatus(int(status)).phrase}: {', '.join(map(str, found))}"
+            made[status] = {"description": said, "content": _problem(row.dialect)}
+        made["default"] = {"description": "refused or failed", "content": _problem(row.dialect)}
+        return made
+
+    def _good(self, row: Row) -> dict[str, Any]:
+        if row.media is not None:
+            bytes_: dict[str, Any] = {media: {"schema": {}} for media in (row.media, *row.media_too)}
+            return {
+                "200": {"description": "the whole", "content": bytes_},
+                "206": {"description": "the range that was asked for", "content": bytes_},
+            }
+        answer = self._schema(row.answer) if row.answer is not None else {}
+        return {str(int(row.status)): {"description": "done", "content": _content(row.dialect, answer)}}
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """One, or each of several: a decoder could not tell structures apart, a reader can."""
+    if kind is None:
+        return ()
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _content(dialect: Dialect, schema: dict[str, Any]) -> dict[str, Any]:
+    return {media: {"schema": schema} for media in dialect.media}
+
+
+def _problem(dialect: Dialect) -> dict[str, Any]:
+    return _content(dialect, {"$ref": _NAMES.format(name=dialect.problem.__name__)})
+
+
+def _in_headers(row: Row) -> Iterable[dict[str, Any]]:
+    for parameter in row.headers:
+        yield {"in": "header", "required": False, **_parameter(parameter)}
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {"name": parameter.name, "description": parameter.about, "schema": dict(parameter.schema)}

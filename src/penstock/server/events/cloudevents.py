@@ -1,0 +1,179 @@
+"""CloudEvents 1.0, as messages: in headers (binary mode), in a JSON object, or in an array of such (structured modes).
+
+The type of an event is the message's, its partition key or else its subject the key, its data the payload. Everything
+else that it says is kept among the attributes, as `ce-id`, `ce-source` and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, PenstockError
+from penstock.core.limits import ATTRIBUTES_MAX, KIB, QUOTED_CHARS_MAX
+from penstock.record.message import Message
+from penstock.server.events.writing import CONTENT_TYPE, said_media
+
+PREFIX: Final = "ce-"
+STRUCTURED: Final = "application/cloudevents+json"
+BATCH: Final = "application/cloudevents-batch+json"
+_VERSION: Final = "1.0"
+_REQUIRED: Final = ("id", "source", "type")
+_NAME: Final = re.compile("[a-z0-9]{1,64}", re.ASCII)
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_JSON: Final = re.compile(r"(?:application|text)/json|[^/]+/[^/;]+\+json", re.ASCII)
+_TRACE: Final = ("traceparent", "tracestate")
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_VALUE: Final = msgspec.json.Decoder(str | bool | int | None)
+_TEXT: Final = msgspec.json.Decoder(str)
+
+
+class _Glance(msgspec.Struct, frozen=True, gc=False):
+    """What everything in an array must at least be."""
+
+    specversion: msgspec.Raw
+
+
+_GLANCE: Final = msgspec.json.Decoder(list[_Glance])
+_UNSEEN_BYTES_MAX: Final = 64 * KIB
+"""Of an array that is taken apart before anything else is known of it: some ten thousand values."""
+
+
+def is_binary(headers: Mapping[str, str]) -> bool:
+    """Whether headers are those of an event in binary mode."""
+    return any(PREFIX + name in headers for name in ("specversion", *_REQUIRED))
+
+
+def from_headers(headers: Mapping[str, str], payload: bytes) -> Message:
+    """Binary mode. Content-Type is the type of the data, where it says something."""
+    said = {
+        name.removeprefix(PREFIX): _header_value(name, value)
+        for name, value in headers.items()
+        if name.startswith(PREFIX)
+    }
+    return _message(said, payload, said_media(headers.get("content-type")))
+
+
+def _header_value(name: str, value: str) -> str:
+    """Without quotes, and with what was escaped with %."""
+    found = _QUOTED.fullmatch(value)
+    text = re.sub(r"\\(.)", r"\1", found[1]) if found else value
+    try:
+        return unquote_to_bytes(text).decode() if "%" in text else text
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{name} is not UTF-8 escaped with %", field=name) from None
+
+
+def from_object(raw: bytes | msgspec.Raw) -> Message:
+    """Structured mode."""
+    try:
+        bytes(raw).decode()  # what is kept as it was written is not looked at otherwise
+        fields = _OBJECT.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedMessage(f"the event is no JSON object: {error}", field="body") from None
+    data, encoded = fields.pop("data", None), fields.pop("data_base64", None)
+    if len(fields) > ATTRIBUTES_MAX:
+        raise InvalidRequest(f"an event has at most {ATTRIBUTES_MAX} attributes, not {len(fields)}", field="body")
+    said = {name: text for name, value in fields.items() if (text := _attribute(name, value)) is not None}
+    if data is not None and encoded is not None:
+        raise InvalidRequest("an event has data or data_base64, not both", field="data_base64")
+    media = said.pop("datacontenttype", None)
+    if encoded is not None:
+        return _message(said, _unpacked(encoded), media)
+    payload, media = _written(data, media)
+    return _message(said, payload, media)
+
+
+def from_array(raw: bytes, most: int) -> Iterable[Message]:
+    """Batched mode. Raises with the number of the event that is wrong, from 1."""
+    try:
+        events = _elements(raw, most)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedMessage(f"the body is no JSON array of events: {error}", field="body") from None
+    for number, event in enumerate(events, 1):
+        try:
+            yield from_object(event)
+        except PenstockError as error:
+            raise type(error)(f"event {number}: {error.message}", **error.details, event=number) from None
+
+
+def _elements(raw: bytes, most: int) -> list[msgspec.Raw]:
+    """Of a large array only once it is known to be one of so many events: millions of values fit into few bytes."""
+    if len(raw) > _UNSEEN_BYTES_MAX and len(_GLANCE.decode(raw)) > most:
+        raise PayloadTooLarge(f"a POST has at most {most} messages", limit=most)
+    return _ARRAY.decode(raw)
+
+
+def _attribute(name: str, raw: msgspec.Raw) -> str | None:
+    """Values that are neither texts nor numbers are not even built."""
+    try:
+        value = _VALUE.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        shown = name[:QUOTED_CHARS_MAX]
+        raise InvalidRequest(
+            f"{shown!r} of an event is a text, a whole number or true or false: {error}", field=shown
+        ) from None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
+def _unpacked(raw: msgspec.Raw) -> bytes:
+    try:
+        return b64decode(_TEXT.decode(raw), validate=True)
+    except (msgspec.DecodeError, Base64Error, ValueError):
+        raise InvalidRequest("data_base64 is not base64", field="data_base64") from None
+
+
+def _written(data: msgspec.Raw | None, media: str | None) -> tuple[bytes, str | None]:
+    """Data as it is stored: JSON as it was written, and text that is said to be something else as that text."""
+    if data is None:
+        return b"", media
+    raw = bytes(data)
+    if media is None or _JSON.match(media.lower()):
+        return raw, media or "application/json"
+    return (text_bytes("data", raw) if raw.startswith(b'"') else raw), media
+
+
+def text_bytes(name: str, raw: bytes) -> bytes:
+    """A text of JSON as UTF-8. What was kept as it was written may still be none: `"\\ud800"`."""
+    try:
+        return _TEXT.decode(raw).encode()
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise MalformedMessage(f"{name} is no text of JSON: {error}", field=name) from None
+
+
+def _message(said: dict[str, str], payload: bytes, media: str | None) -> Message:
+    _check(said)
+    attributes = {PREFIX + name: value for name, value in said.items() if name != "type"}
+    for name in _TRACE:
+        if name in said:
+            attributes[name] = attributes.pop(PREFIX + name)
+    if media:
+        attributes[CONTENT_TYPE] = media
+    key = said.get("partitionkey") or said.get("subject")
+    return Message(payload=payload, type=said["type"], key=None if not key else key.encode(), attributes=attributes)
+
+
+def _check(said: Mapping[str, Any]) -> None:
+    if said.get("specversion") != _VERSION:
+        given = said.get("specversion")
+        raise InvalidRequest(
+            f"an event says specversion {_VERSION!r}, and no other is known", field="specversion", given=given
+        )
+    for name in _REQUIRED:
+        if not said.get(name):
+            raise InvalidRequest(f"an event has {', '.join(_REQUIRED)}, and this one has no {name}", field=name)
+    for name in said:
+        if not _NAME.fullmatch(name):
+            shown = name[:QUOTED_CHARS_MAX]
+            raise InvalidRequest(
+                f"{shown!r} is no name of an event's attribute: letters a to z and digits alone", field=shown
+            )

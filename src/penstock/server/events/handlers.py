@@ -1,0 +1,214 @@
+"""What answers requests about events: reads what is asked, sees whether it may be, and has it done."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from penstock.broker.access import ANONYMOUS, Operation, Resource
+from penstock.broker.feeds import Wanted
+from penstock.broker.posting import Placed
+from penstock.core.errors import InvalidRequest, PayloadTooLarge
+from penstock.core.limits import KIB, QUOTED_CHARS_MAX
+from penstock.core.names import TopicName, TopicPattern
+from penstock.core.places import AtId, Place, parse_place
+from penstock.server.api.calls import Call
+from penstock.server.api.problems import HttpError
+from penstock.server.api.routing import quoted
+from penstock.server.events import reading
+from penstock.server.events.desk import Events
+from penstock.server.events.following import HEARTBEAT_SECONDS, EventStream, Following
+from penstock.server.events.reading import Given, Posted, Words
+from penstock.server.events.writing import NDJSON, SSE, Form, spelled_id
+
+DEFAULT_TOPIC: Final = "events"
+"""Where messages go that name no topic."""
+_AT_ONCE_BYTES_MAX: Final = 64 * KIB
+"""Of a body that is taken apart on the spot: a few milliseconds. Larger ones are in another thread, beside others."""
+_FORMS: Final = {
+    SSE: Form.EVENTS,
+    "text/*": Form.EVENTS,
+    "*/*": Form.EVENTS,
+    "*": Form.EVENTS,
+    NDJSON: Form.LINES,
+    "application/ndjson": Form.LINES,
+    "application/jsonl": Form.LINES,
+    "application/json": Form.LINES,
+    "application/*": Form.LINES,
+}
+Id = Annotated[str, Meta(description="UUIDv6: the place of the message in everything that is stored here")]
+
+
+class Stored(Struct, frozen=True, omit_defaults=True):
+    """Where a message lies, durably."""
+
+    id: Id | None
+    offset: int
+    topic: str
+    partition: int
+    duplicate: Annotated[bool, Meta(description="it was stored before, and this is where")] = False
+
+
+class StoredPlace(Struct, frozen=True, omit_defaults=True):
+    id: Id | None
+    offset: int
+    partition: int
+    duplicate: bool = False
+
+
+class StoredBatch(Struct, frozen=True):
+    """Where each message lies, in the order in which they were sent."""
+
+    topic: str
+    count: int
+    events: list[StoredPlace]
+
+
+# POST
+
+
+async def post_events(call: Call) -> Stored | StoredBatch:
+    events = call.part(Events)
+    topic = TopicName.parse(call.query["topic"])
+    _check_create(call, events, topic)
+    said = reading.words(call.scope["headers"])
+    key = call.query["key"]
+    given = Given(
+        type=call.query["type"],
+        key=None if key is None else key.encode(),
+        payload_lines=call.query["lines"] == "payload",
+    )
+    _check_size(events, said, len(call.body))
+    posted = await read_beside(said, call.body, given)
+    numbered = reading.numbered(said, len(posted.messages), call.principal.name)
+    places = await events.post(topic, posted, numbered)
+    return _single(topic, places[0]) if posted.single else _several(topic, places)
+
+
+def _check_create(call: Call, events: Events, topic: TopicName) -> None:
+    """As everywhere: a topic that comes to be because somebody writes to it is created by whoever writes."""
+    if events.durable.creates(topic):
+        call.check(Operation.CREATE, Resource.topic(topic))
+
+
+async def read_beside(said: Words, body: bytes, given: Given) -> Posted:
+    """What was posted. Others are answered meanwhile, however long it takes to take it apart."""
+    if len(body) > _AT_ONCE_BYTES_MAX and reading.is_parsed(said):
+        return await asyncio.to_thread(reading.read, said, body, given)
+    return reading.read(said, body, given)
+
+
+def _check_size(events: Events, said: Words, size: int) -> None:
+    """Before anything is looked at: what is too large is not taken apart first."""
+    limits, several = events.hub.limits, reading.is_several(said)
+    most = limits.block_bytes_max if several else limits.payload_bytes_max
+    if size > most:
+        what = "a POST of several messages" if several else "a message"
+        raise PayloadTooLarge(f"{what} has at most {most} bytes, not {size}", limit=most)
+
+
+def _single(topic: TopicName, place: Placed) -> Stored:
+    return Stored(_id(place), place.offset, str(topic), place.partition, place.duplicate)
+
+
+def _several(topic: TopicName, places: list[Placed]) -> StoredBatch:
+    found = [StoredPlace(_id(each), each.offset, each.partition, each.duplicate) for each in places]
+    return StoredBatch(str(topic), len(found), found)
+
+
+def _id(place: Placed) -> str | None:
+    return None if place.id is None else spelled_id(place.id)
+
+
+# GET
+
+
+async def get_events(call: Call) -> EventStream:
+    events, query = call.part(Events), call.query
+    wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
+    form = _form(call)
+    who = _who(call)
+    events.check_room(who)
+    events.feeds.select(wanted)  # refuses what cannot be read
+    resume = call.headers["last-event-id"] or query["lastEventId"]
+    start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
+    following = Following(
+        wanted=wanted,
+        form=form,
+        start=start,
+        until=None if query["follow"] else events.feeds.frontier,
+        limit=query["limit"],
+        heartbeat=_heartbeat(query["heartbeat"], form),
+        principal=call.principal,
+        who=who,
+    )
+    return EventStream(events, following)
+
+
+def _who(call: Call) -> str:
+    """Among whom streams are shared out."""
+    if call.principal is not ANONYMOUS:
+        return call.principal.name
+    address, _, _ = call.origin.address.rpartition(":")
+    return address
+
+
+def _topics(text: str) -> TopicPattern:
+    found = TopicPattern.parse(text)
+    if found.is_system:
+        raise InvalidRequest(f"{found} is the broker's own, and nothing in it is kept", field="topic")
+    return found
+
+
+def _form(call: Call) -> Form:
+    accept = _accept(call)
+    best = _best(accept)
+    if best is None:
+        raise HttpError(HTTPStatus.NOT_ACCEPTABLE, f"Accept: {quoted(accept)} takes neither {SSE} nor {NDJSON}")
+    return Form.ENVELOPES if best is Form.EVENTS and call.query["envelope"] else best
+
+
+def _accept(call: Call) -> str:
+    return call.headers["accept"] or "*/*"
+
+
+def _best(accept: str) -> Form | None:
+    """The first of those that are accepted most."""
+    found: tuple[float, Form | None] = (0.0, None)
+    for each in accept.lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        weight = next((_weight(part) for part in parameters if part.startswith("q=")), 1.0)
+        if kind in _FORMS and weight > found[0]:
+            found = weight, _FORMS[kind]
+    return found[1]
+
+
+def _weight(parameter: str) -> float:
+    try:
+        return min(max(float(parameter.removeprefix("q=")), 0.0), 1.0)
+    except ValueError:
+        return 1.0
+
+
+def _place(resume: str | None, start: str) -> Place:
+    """The last id that was read goes before everything else."""
+    name = "Last-Event-ID" if resume else "from"
+    text = resume or start
+    try:
+        if len(text) > QUOTED_CHARS_MAX:
+            raise InvalidRequest("it is too long")
+        found = parse_place(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name}: {error.message}", field=name) from None
+    if resume and not isinstance(found, AtId):
+        raise InvalidRequest(f"Last-Event-ID is the id of an event, not {text!r}", field=name)
+    return found
+
+
+def _heartbeat(asked: int | None, form: Form) -> float | None:
+    """An empty line is no JSON: only who asks for it gets one."""
+    default: Any = None if form is Form.LINES else HEARTBEAT_SECONDS
+    return default if asked is None else float(asked)

@@ -1,0 +1,267 @@
+"""Files of the logs over HTTP, read only: what Spark on other machines reads instead of the data directory.
+
+Segments, their indexes, and the marker where a log begins; nothing else of a data directory can be named here. A name
+becomes a path only after it has been parsed. Files are read in threads, a piece at a time, as fast as they are sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.broker.access import Operation, Resource
+from penstock.core.limits import MIB
+from penstock.server.api.problems import HttpError
+from penstock.server.api.routing import Parameter, quoted
+from penstock.storage.directory import FORMAT, TOPICS
+from penstock.storage.marker import MARKER
+from penstock.storage.readers import parse_log
+from penstock.storage.segment import is_segment_or_index
+
+if TYPE_CHECKING:
+    from penstock.server.api.calls import Call
+
+BYTES: Final = "application/octet-stream"
+PIECE_BYTES: Final = 1 * MIB
+"""Read at once: what one connection holds of a file, however slowly it reads."""
+_READS_MAX: Final = 4
+"""At a time: threads that wait for the disk; more would only take turns."""
+_RANGE: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{0,19})")
+_SUFFIX: Final = re.compile(r"bytes=-([0-9]{1,19})")
+
+RANGE: Final = Parameter(
+    name="range",
+    about="which bytes: bytes=FIRST-LAST, bytes=FIRST- or bytes=-COUNT; anything else is all of them",
+    parse=str,
+    schema={"type": "string", "examples": ["bytes=0-1048575"]},
+)
+
+_Result = TypeVar("_Result")
+
+
+class RootAnswer(msgspec.Struct, frozen=True):
+    """The format of the data directory, and whose logs are in it."""
+
+    format: int
+    namespaces: list[str]
+
+
+class NamespaceAnswer(msgspec.Struct, frozen=True):
+    logs: list[str]
+
+
+class FileAnswer(msgspec.Struct, frozen=True):
+    """`tag` is another after it was written to."""
+
+    name: str
+    bytes: int
+    tag: str
+
+
+class LogAnswer(msgspec.Struct, frozen=True):
+    files: list[FileAnswer]
+
+
+class LogFiles:
+    """Of one data directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._topics = root / TOPICS
+        self._turns = asyncio.Semaphore(_READS_MAX)
+
+    async def off_loop(self, work: Callable[..., _Result], *given: Any) -> _Result:
+        async with self._turns:
+            return await asyncio.to_thread(work, *given)
+
+    def namespaces(self) -> list[str]:
+        return [name for name in _folders(self._topics) if parse_log(name, "any")[0] is not None]
+
+    def logs(self, namespace: str) -> list[str]:
+        if namespace not in self.namespaces():
+            raise _missing(f"namespace {quoted(namespace)}")
+        return [name for name in _folders(self._topics / namespace) if _is_log(namespace, name)]
+
+    def files(self, namespace: str, log: str) -> list[FileAnswer]:
+        with _existing(f"log {quoted(f'/{namespace}/{log}')}"), os.scandir(self._log(namespace, log)) as entries:
+            facts = {entry.name: _facts(entry) for entry in entries if is_log_file(entry.name)}
+        return [FileAnswer(name, each.st_size, _tag(each)) for name, each in sorted(facts.items()) if each is not None]
+
+    def open(self, namespace: str, log: str, file: str) -> int:
+        """A descriptor. Raises `HttpError` 404 for what is not there, or not to be read."""
+        if not is_log_file(file):
+            raise _missing(f"file {quoted(file)}")
+        path = self._log(namespace, log) / file
+        with _existing(f"file {quoted(file)}"):
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _log(self, namespace: str, log: str) -> Path:
+        if not _is_log(namespace, log):
+            raise _missing(f"log {quoted(f'/{namespace}/{log}')}")
+        return self._topics / namespace / log
+
+
+def is_log_file(name: str) -> bool:
+    return name == MARKER or is_segment_or_index(name)
+
+
+def _is_log(namespace: str, entry: str) -> bool:
+    """Whether it is written as a log's directory is: what else means the same topic has no directory."""
+    name, partition = parse_log(namespace, entry)
+    return name is not None and name.namespace == namespace and entry in (name.topic, f"{name.topic}-part-{partition}")
+
+
+def _folders(path: Path) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _facts(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        return None  # retention was quicker
+
+
+def _tag(facts: os.stat_result) -> str:
+    return f"{facts.st_ino:x}-{facts.st_mtime_ns:x}-{facts.st_size:x}"
+
+
+class _existing:  # noqa: N801 - read as a word in a `with`
+    """What is not there is answered 404."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise _missing(self._what) from None
+
+
+def _missing(what: str) -> HttpError:
+    return HttpError(HTTPStatus.NOT_FOUND, f"there is no {what} here")
+
+
+# what is asked
+
+
+async def list_namespaces(call: Call) -> object:
+    """Those alone of which whoever asks may read something."""
+    logs = _logs(call)
+    found = await logs.off_loop(logs.namespaces)
+    if not call.desk.access.enabled:
+        return RootAnswer(FORMAT, found)
+    readable = {each: await logs.off_loop(logs.logs, each) for each in found}
+    return RootAnswer(FORMAT, [each for each in found if any(_may_read(call, each, log) for log in readable[each])])
+
+
+async def list_logs(call: Call) -> object:
+    logs, namespace = _logs(call), call.named["namespace"]
+    found = await logs.off_loop(logs.logs, namespace)
+    readable = [each for each in found if _may_read(call, namespace, each)]
+    if found and not readable:
+        raise _missing(f"namespace {quoted(namespace)}")  # as if it were not there: names are not for everybody
+    return NamespaceAnswer(readable)
+
+
+def _may_read(call: Call, namespace: str, log: str) -> bool:
+    name, _ = parse_log(namespace, log)
+    return name is not None and call.desk.access.allows(call.principal, Operation.CONSUME, Resource.topic(name))
+
+
+async def list_files(call: Call) -> object:
+    logs = _logs(call)
+    return LogAnswer(await logs.off_loop(logs.files, call.named["namespace"], call.named["log"]))
+
+
+async def get_file(call: Call) -> object:
+    logs, named = _logs(call), call.named
+    descriptor = await logs.off_loop(logs.open, named["namespace"], named["log"], named["file"])
+    try:
+        may = partial(_may_read, call, named["namespace"], named["log"])
+        return FilePart(logs, descriptor, call.headers["range"], may)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _logs(call: Call) -> LogFiles:
+    logs = call.parts.get(LogFiles)
+    if logs is None:
+        raise HttpError(HTTPStatus.NOT_FOUND, "logs are not read over HTTP here: server.http_logs is off")
+    return logs
+
+
+# what is sent
+
+
+def part_of(asked: str | None, size: int) -> tuple[int, int] | None:
+    """The half-open range of bytes that is meant; None for all. Raises `HttpError` 416 if there are no such bytes."""
+    suffix = _SUFFIX.fullmatch(asked or "")
+    if suffix:
+        start, stop = max(0, size - int(suffix[1])), size
+    else:
+        found = _RANGE.fullmatch(asked or "")
+        if found is None or (found[2] and int(found[2]) < int(found[1])):
+            return None
+        start, stop = int(found[1]), min(size, int(found[2]) + 1 if found[2] else size)
+    if start >= stop:
+        raise HttpError(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"{asked} is not in a file of {size} bytes")
+    return start, stop
+
+
+class FilePart(Response):
+    """Bytes of an open file, which it closes."""
+
+    def __init__(self, logs: LogFiles, descriptor: int, asked: str | None, may: Callable[[], bool]) -> None:
+        """`may`: whether whoever asked may still read it; asked again before each piece."""
+        facts = os.fstat(descriptor)
+        part = part_of(asked, facts.st_size)
+        self._start, self._stop = part or (0, facts.st_size)
+        headers = {
+            "accept-ranges": "bytes",
+            "etag": f'"{_tag(facts)}"',
+            "content-length": str(self._stop - self._start),
+        }
+        if part is not None:
+            headers["content-range"] = f"bytes {self._start}-{self._stop - 1}/{facts.st_size}"
+        status = HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT
+        super().__init__(None, status, headers, media_type=BYTES)
+        self.raw_headers = [pair for pair in self.raw_headers if pair != (b"content-length", b"0")]
+        self._logs = logs
+        self._descriptor = descriptor
+        self._may = may
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] != "HEAD":
+                await self._send_pieces(send)
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            os.close(self._descriptor)
+
+    async def _send_pieces(self, send: Send) -> None:
+        position = self._start
+        while position < self._stop:
+            size = min(PIECE_BYTES, self._stop - position)
+            piece = await self._logs.off_loop(os.pread, self._descriptor, size, position)
+            if not piece or not self._may():
+                # The client sees that the answer is not whole.
+                raise ConnectionError("the file has become shorter, or may no longer be read")
+            position += len(piece)
+            await send({"type": "http.response.body", "body": piece, "more_body": True})

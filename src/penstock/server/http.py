@@ -1,0 +1,319 @@
+"""HTTP on uvicorn, in the broker's own event loop: connections, and nothing of what is asked over them.
+
+uvicorn leaves to us: how many connections there are, those that say nothing or read nothing, TLS handshakes that never
+end, signals (which are the broker's), and pages of other sites.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+import uvicorn
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from penstock.broker.access import Origin
+from penstock.core.errors import Forbidden
+from penstock.core.limits import KIB
+from penstock.server.api.bodies import refusal
+from penstock.server.api.problems import HttpError, flat_error
+from penstock.server.api.scopes import header
+from penstock.server.security.credentials import CERTIFICATE, OTHER_NAME, OTHER_SITE, certificate_name
+from penstock.server.security.credentials import origin as origin_of
+from penstock.server.security.headers import Headers, preflight, readable
+from penstock.server.settings import is_loopback
+from penstock.server.websocket import origin_allowed
+
+IMPLEMENTATION: Final = "h11"
+"""Of HTTP/1.1 in uvicorn."""
+
+ABORT: Final = "abort"
+"""Under this name the `state` of a request has what ends its connection at once, whatever waits to be sent."""
+
+CONNECTIONS_MAX: Final = 1024
+"""Half of them for those who read on and on, half for those who ask. Each connection has one request at a time."""
+
+HEAD_BYTES_MAX: Final = 32 * KIB
+"""Of a request line with its headers: the longest subject, every byte of it escaped, and some credentials."""
+
+SILENCE_SECONDS: Final = 15.0
+"""Within twice that a request's head has come, and some of an answer is read: a connection is not held for nothing."""
+
+ALIVE_SECONDS: Final = 30
+"""Of silence, after which a machine is asked whether it is still there: it may have gone without a word."""
+
+_KEEP_ALIVE_SECONDS: Final = 60
+"""Longer than the pools of clients keep a connection: they rarely meet one that was just closed."""
+_HANDSHAKE_SECONDS: Final = 10.0
+_GRACE_SECONDS: Final = 5.0
+"""For answers under way when the broker stops: longer than any schema is examined."""
+_FINISHED_SECONDS: Final = 0.005
+_BACKLOG: Final = 256
+
+
+class Http:
+    """A listener. Whoever opened it closes it."""
+
+    def __init__(self, server: _Server, listener: asyncio.Server, closing: Callable[[], None] | None = None) -> None:
+        self._server = server
+        self._closing = closing
+        self._serving = asyncio.create_task(server.serve())
+        self.port = int(listener.sockets[0].getsockname()[1])
+
+    @classmethod
+    async def open(
+        cls,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        origins: tuple[str, ...] = (),
+        denied: Callable[[Origin, str], None] | None = None,
+        closing: Callable[[], None] | None = None,
+    ) -> Http:
+        """Accepts connections on return; port 0 is any free one. Raises `OSError` where it cannot listen.
+
+        `denied` is told of pages that may not ask, and `closing` when it closes: answers that go on and on end then.
+        """
+        server = _Server(_config(Headers(Guard(app, origins, here=is_loopback(host), denied=denied))))
+        listener = await asyncio.get_running_loop().create_server(
+            partial(_Connection, server),
+            host,
+            port,
+            backlog=_BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=_HANDSHAKE_SECONDS if tls else None,
+            ssl_shutdown_timeout=1.0 if tls else None,
+        )
+        server.servers = [listener]
+        return cls(server, listener, closing)
+
+    async def close(self) -> None:
+        """No new connections; requests under way are answered, or cut off after a few seconds."""
+        self._server.stop.set()
+        if self._closing is not None:
+            self._closing()
+        await self._serving
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
+        http=IMPLEMENTATION,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # what a client does wrong is the client's to hear
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+    )
+    config.load()
+    return config
+
+
+class _Server(uvicorn.Server):
+    """Listens already when it is started, stops when it is told and not at the next tick, and leaves signals alone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stop = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: Any = None) -> None:  # noqa: ARG002
+        self.started = True
+
+    async def main_loop(self) -> None:
+        """Once a second it has another date to tell."""
+        while not self.stop.is_set():
+            await self.on_tick(0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.stop.wait()
+
+    async def shutdown(self, sockets: Any = None) -> None:  # noqa: ARG002
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await self._finished()
+        except TimeoutError:
+            await self._cut_off()
+
+    async def _cut_off(self) -> None:
+        """Whoever is still at it may say so."""
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_GRACE_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.close()
+
+    async def _finished(self) -> None:
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(_FINISHED_SECONDS)
+
+
+class _Connection(H11Protocol):
+    """One of a bounded number, ended when it is only held."""
+
+    def __init__(self, server: _Server) -> None:
+        super().__init__(server.config, server.server_state, app_state={})
+        self._stop = server.stop
+        self._watch: asyncio.TimerHandle | None = None
+        self._seen: object = None
+        self._over = False
+        self._moved = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        name = certificate_name(transport)
+        if name is not None:
+            self.app_state[CERTIFICATE] = name
+        self.app_state[ABORT] = transport.abort
+        if self._stop.is_set():
+            self.transport.abort()
+        elif len(self.connections) > CONNECTIONS_MAX:
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {CONNECTIONS_MAX} connections: try again later")
+            self.transport.close()
+        else:
+            _keep_alive(transport)
+            self._watch_later()
+
+    def resume_writing(self) -> None:
+        """What was waiting for the other side has been taken, but for a little."""
+        self._moved = True
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._over:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        super().connection_lost(exc)
+
+    def _watch_later(self) -> None:
+        self._seen, self._moved = self.cycle, False
+        self._watch = self.loop.call_later(SILENCE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Nothing new since the last look, and nothing of ours that it waits for: it is only held."""
+        if self.cycle is self._seen and (self._is_idle() or (self.flow.write_paused and not self._moved)):
+            self.transport.abort()
+        else:
+            self._watch_later()
+
+    def _is_idle(self) -> bool:
+        """It is answered, if it has asked, and has not gone quiet since: the timer of quiet ones is uvicorn's."""
+        cycle: Any = self.cycle
+        return (cycle is None or cycle.response_complete) and self.timeout_keep_alive_task is None
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it says no more than this
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.abort()
+        else:
+            self._say(HTTPStatus.BAD_REQUEST, f"not HTTP/1.1, or a head of more than {HEAD_BYTES_MAX} bytes")
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
+        self._over = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _say(self, status: HTTPStatus, message: str) -> None:
+        """Without a request there is nobody to ask what to say."""
+        answer = flat_error(status, status, message)
+        head = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
+        head += [name + b": " + value for name, value in (*answer.raw_headers, (b"connection", b"close"))]
+        self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
+
+
+def _keep_alive(transport: asyncio.Transport) -> None:
+    """Have the system find out about machines that are gone: a stream with nothing to say would never know."""
+    connection: socket.socket = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", ALIVE_SECONDS), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Guard:
+    """Keeps out pages of other sites, which would ask in the name of whoever looks at them. Programs may ask."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        origins: tuple[str, ...],
+        *,
+        here: bool,
+        denied: Callable[[Origin, str], None] | None = None,
+    ) -> None:
+        self._app = app
+        self._origins = origins
+        self._here = here
+        self._denied = denied
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin, host = header(scope, b"origin"), header(scope, b"host")
+        if _head_bytes(scope) > HEAD_BYTES_MAX:
+            # What comes in one piece is never incomplete, and so is not refused by the parser.
+            too_large = HttpError(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEAD_BYTES_MAX} bytes"
+            )
+            await refusal(too_large, scope)(scope, receive, send)
+        elif self._here and host is not None and not is_loopback(_name(host)):
+            # A page whose own name was made to mean this machine: to the browser it is the same site.
+            await self._forbidden(scope, OTHER_NAME, f"{host!r} is not a name of this machine")(scope, receive, send)
+        elif origin is None:
+            await self._app(scope, receive, send)
+        elif origin_allowed(origin, host, self._origins, here=self._here):
+            await self._ask_for_a_page(origin, scope, receive, send)
+        else:
+            await self._forbidden(scope, OTHER_SITE, f"pages of {origin!r} may not ask here")(scope, receive, send)
+
+    def _forbidden(self, scope: Scope, reason: str, message: str) -> Response:
+        if self._denied is not None:
+            self._denied(origin_of(scope), reason)
+        return refusal(Forbidden(message), scope)
+
+    async def _ask_for_a_page(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Of an origin that may: its browser asks first whether it may, and then lets it read the answer."""
+        if scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None:
+            asked = header(scope, b"access-control-request-headers")
+            await preflight(origin, asked)(scope, receive, send)
+        else:
+            await self._app(scope, receive, readable(origin, send))
+
+
+def _head_bytes(scope: Scope) -> int:
+    return len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(k) + len(v) + 4 for k, v in scope["headers"])
+
+
+def _name(host: str) -> str:
+    """Without the port, and without the brackets of an IPv6 address."""
+    name, _, port = host.rpartition(":")
+    return (name if name and port.isdecimal() else host).strip("[]").lower()

@@ -1,0 +1,222 @@
+"""Facts of a running broker, gathered on its event loop a little at a time: nobody waits for somebody who only looks.
+
+Only numbers that are at hand are read here. What takes the disk, or time, is done with the facts in another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeVar
+
+from penstock.broker.broker import Broker
+from penstock.broker.delivery import Delivery
+from penstock.broker.streams import Stream
+from penstock.server.operations.choosing import OTHERS, SUBSCRIPTIONS_MAX, TOPICS_MAX, Chosen
+from penstock.server.operations.facts import BrokerFacts, OutputFacts, StorageFacts, SubscriptionFacts, TopicFacts
+from penstock.server.operations.tallying import Tally
+from penstock.storage.log import Log
+from penstock.storage.store import Store
+
+_SLICE_SECONDS: Final = 0.002
+"""At a time: less than a group commit takes on most disks."""
+_AT_ONCE: Final = 32
+"""Topics, subscriptions or connections between two looks at the clock."""
+_LINES_REMEMBERED: Final = 5
+"""Times as many lines as are shown: whoever is deleted and created again within some time goes on counting."""
+_DAMAGED: Final = "damaged"
+_TOPIC_COUNTERS: Final = ("published", "published_bytes")
+_SUBSCRIPTION_COUNTERS: Final = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "lost")
+_SUBSCRIPTION_SUMS: Final = ("lag", "unacked", "consumers")
+_Facts = TypeVar("_Facts", TopicFacts, SubscriptionFacts)
+
+
+class Sessions(Protocol):
+    """What is asked of the hub."""
+
+    @property
+    def broker(self) -> Broker: ...
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """A clock that only goes forward."""
+        ...
+
+    def sessions(self) -> list[Any]:
+        """Those that are connected: each has a `stream` with `queued_bytes`, and is `behind` or not."""
+        ...
+
+
+class Gathering:
+    """Remembers which topics and subscriptions have lines of their own, and what was counted in each."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        store: Store | None,
+        *,
+        topics_max: int = TOPICS_MAX,
+        subscriptions_max: int = SUBSCRIPTIONS_MAX,
+    ) -> None:
+        self._sessions = sessions
+        self._store = store
+        self._topics: Chosen[int] = Chosen(topics_max)
+        self._subscriptions: Chosen[int] = Chosen(subscriptions_max)
+        self._published: Tally[int] = Tally(_LINES_REMEMBERED * topics_max + 1)
+        self._delivered: Tally[int] = Tally(_LINES_REMEMBERED * subscriptions_max + 1)
+        self._damages: Tally[tuple[int, int]] = Tally(1)
+
+    async def gather(self) -> BrokerFacts:
+        broker = self._sessions.broker
+        streams = [] if broker.durable is None else list(broker.durable.streams)
+        topics = await self._topic_facts(streams)
+        found, subscriptions = await self._subscription_facts(streams, self._sessions.now_ms())
+        return BrokerFacts(
+            unix_ms=broker.desk.unix_ms(),
+            counts=broker.metrics.counts(),
+            message_bytes=broker.metrics.bytes,
+            connections=len(broker.clients),
+            requests_open=broker.requests_open,
+            topics=len(streams),
+            subscriptions=found,
+            shown_topics=topics,
+            shown_subscriptions=subscriptions,
+            output=await self._output_facts(),
+            storage=None if self._store is None else await self._storage_facts(self._store, streams),
+        )
+
+    async def _topic_facts(self, streams: list[Stream]) -> tuple[TopicFacts, ...]:
+        by_uid = {stream.topic.topic_uid: stream for stream in streams}
+        self._topics.look(by_uid.keys(), lambda uid: by_uid[uid].messages)
+        shown: list[TopicFacts] = []
+        others: list[TopicFacts] = []
+        async for uid, stream in _in_slices(by_uid.items()):
+            one, facts = uid in self._topics, _topic(stream)
+            self._published.add(uid, facts.name if one else OTHERS, _values(facts, _TOPIC_COUNTERS))
+            (shown if one else others).append(facts)
+        found = [_counted(each, self._published.of(each.name)) for each in shown]
+        rest = self._published.of(OTHERS)
+        self._published.looked()
+        return (*found, _counted(_topics_together(others), rest)) if others or any(rest.values()) else tuple(found)
+
+    async def _subscription_facts(
+        self, streams: list[Stream], now_ms: int
+    ) -> tuple[int, tuple[SubscriptionFacts, ...]]:
+        by_uid = {each.uid: each for stream in streams for each in stream.deliveries.values() if not each.is_reader}
+        self._subscriptions.look(by_uid.keys(), lambda uid: _busy(by_uid[uid]))
+        shown: list[SubscriptionFacts] = []
+        others: list[SubscriptionFacts] = []
+        async for uid, delivery in _in_slices(by_uid.items()):
+            one = uid in self._subscriptions
+            facts = _subscription(delivery, now_ms, floors=one)
+            self._delivered.add(uid, _line(facts) if one else OTHERS, _values(facts, _SUBSCRIPTION_COUNTERS))
+            (shown if one else others).append(facts)
+        found = [_counted(each, self._delivered.of(_line(each))) for each in shown]
+        rest = self._delivered.of(OTHERS)
+        self._delivered.looked()
+        if others or any(rest.values()):
+            found.append(_counted(_subscriptions_together(others), rest))
+        return len(by_uid), tuple(found)
+
+    async def _output_facts(self) -> OutputFacts:
+        queued = largest = behind = 0
+        async for session in _in_slices(self._sessions.sessions()):
+            size = session.stream.queued_bytes()
+            queued, largest, behind = queued + size, max(largest, size), behind + session.behind
+        return OutputFacts(queued=queued, largest=largest, behind=behind)
+
+    async def _storage_facts(self, store: Store, streams: list[Stream]) -> StorageFacts:
+        logs, failed = 0, []
+        async for place, log in _in_slices(_logs(streams)):
+            logs += 1
+            self._damages.add(place, _DAMAGED, {_DAMAGED: sum(len(damage.offsets) for damage in log.damages)})
+            failed += [log.failure.message] if log.failure is not None else []
+        self._damages.looked()
+        return StorageFacts(
+            syncs=store.meter.syncs.seen(),
+            sync_failures=store.meter.sync_failures,
+            groups=store.meter.groups.seen(),
+            group_bytes=store.meter.group_bytes,
+            queued=store.writer.queued_bytes,
+            logs=logs,
+            failed=tuple(failed),
+            damaged=self._damages.of(_DAMAGED)[_DAMAGED],
+            reserve=store.reserve_bytes,
+        )
+
+
+async def _in_slices(items: Iterable[Any]) -> Any:
+    """Each of them; now and then it is somebody else's turn."""
+    until = time.monotonic() + _SLICE_SECONDS
+    for place, item in enumerate(items):
+        yield item
+        if place % _AT_ONCE == _AT_ONCE - 1 and time.monotonic() > until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + _SLICE_SECONDS
+
+
+def _logs(streams: list[Stream]) -> Iterator[tuple[tuple[int, int], Log]]:
+    """Each with its topic and its partition."""
+    for stream in streams:
+        for partition, log in enumerate(stream.logs):
+            yield (stream.topic.topic_uid, partition), log
+
+
+def _values(facts: TopicFacts | SubscriptionFacts, names: tuple[str, ...]) -> dict[str, int]:
+    return {name: getattr(facts, name) for name in names}
+
+
+def _counted(facts: _Facts, counts: Mapping[str, Any]) -> _Facts:
+    return replace(facts, **counts)
+
+
+def _line(facts: SubscriptionFacts) -> tuple[str, str]:
+    return facts.topic, facts.name
+
+
+def _busy(delivery: Delivery) -> int:
+    """Whoever has much to do counts as well as whoever does much."""
+    return delivery.group.delivered + sum(lane.backlog for lane in delivery.group.lanes.values())
+
+
+def _topic(stream: Stream) -> TopicFacts:
+    views = tuple(log.view for log in stream.logs)
+    return TopicFacts(name=str(stream.name), published=stream.messages, published_bytes=stream.bytes, views=views)
+
+
+def _topics_together(topics: list[TopicFacts]) -> TopicFacts:
+    """What there is of them now; what was counted is the tally's."""
+    counted: dict[str, Any] = dict.fromkeys(_TOPIC_COUNTERS, 0)
+    return TopicFacts(name=OTHERS, views=tuple(view for each in topics for view in each.views), **counted)
+
+
+def _subscription(delivery: Delivery, now_ms: int, *, floors: bool) -> SubscriptionFacts:
+    group, logs = delivery.group, delivery.stream.logs
+    lags = {partition: lane.backlog for partition, lane in group.lanes.items()}
+    since_ms = group.unacked_since_ms()
+    return SubscriptionFacts(
+        topic=str(delivery.stream.name),
+        name=delivery.name,
+        delivered=group.delivered,
+        acked=group.acked,
+        failed=group.failed,
+        redelivered=group.redelivered,
+        buried=group.buried,
+        dropped=group.dropped,
+        lost=group.lost,
+        lag=sum(lags.values()),
+        unacked=sum(each.in_flight for each in group.consumers.values()),
+        unacked_ms=0 if since_ms is None else max(0, now_ms - since_ms),
+        consumers=len(group.consumers),
+        floors=tuple((logs[each], group.lanes[each].floor) for each, lag in lags.items() if lag and floors),
+    )
+
+
+def _subscriptions_together(found: list[SubscriptionFacts]) -> SubscriptionFacts:
+    """The same of subscriptions."""
+    counted: dict[str, Any] = dict.fromkeys(_SUBSCRIPTION_COUNTERS, 0)
+    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in found) for name in _SUBSCRIPTION_SUMS}
+    oldest_ms = max((each.unacked_ms for each in found), default=0)
+    return SubscriptionFacts(topic=OTHERS, name=OTHERS, unacked_ms=oldest_ms, **counted, **sums)

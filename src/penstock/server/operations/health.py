@@ -1,0 +1,121 @@
+"""Is it alive, is it ready: conditions by name, and why one is not met."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.core.errors import Facts, ServiceUnavailable
+from penstock.storage.store import Store
+
+_LOG: Final = logging.getLogger(__name__)
+_LOOK_SECONDS: Final = 5.0
+"""Between two looks: well within the time in which somebody is to be told."""
+_NAMED_MAX: Final = 3
+"""Logs that are named in a reason: the others have failed for the same one, most likely."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One condition."""
+
+    name: str
+    ok: bool
+    reason: str | None = None
+    """Why it is not met."""
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """All conditions of being alive, or ready."""
+
+    status: str
+    checks: tuple[Check, ...]
+
+    def check(self) -> Health:
+        """Itself, or `ServiceUnavailable` with the conditions that are not met."""
+        failed = [check for check in self.checks if not check.ok]
+        if failed:
+            why = "; ".join(f"{check.name}: {check.reason}" for check in failed)
+            raise ServiceUnavailable(f"{self.status}: {why}", checks=Facts(map(msgspec.to_builtins, self.checks)))
+        return self
+
+
+class Listener(Protocol):
+    def is_serving(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the conditions are about."""
+
+    store: Store
+    listeners: Mapping[str, Listener]
+    """Those that should be there, by name."""
+    is_stopping: Callable[[], bool]
+
+    def alive(self) -> Health:
+        """Whoever answers has an event loop that turns; without the writer it would take no message ever again."""
+        return _health("alive", "not alive", self._writer())
+
+    def ready(self, failed: Sequence[str]) -> Health:
+        """May wait for the disk: for a thread that may. `failed`: why each log that takes no appends does not."""
+        return _health("ready", "not ready", _log(failed), self._writer(), self._listeners(), self._disk())
+
+    def _writer(self) -> Check:
+        ok = self.store.writer.is_alive or self.is_stopping()
+        return Check(name="writer", ok=ok, reason=None if ok else "the thread that writes the log has ended: restart")
+
+    def _listeners(self) -> Check:
+        if self.is_stopping():
+            return Check(name="listeners", ok=False, reason="the broker is stopping")
+        closed = sorted(name for name, each in self.listeners.items() if not each.is_serving())
+        reason = f"not listening: {', '.join(closed)}" if closed else None
+        return Check(name="listeners", ok=not closed, reason=reason)
+
+    def _disk(self) -> Check:
+        reserve = self.store.reserve_bytes
+        try:
+            free = self.store.free_bytes()
+        except OSError as error:
+            return Check(name="disk", ok=False, reason=f"{self.store.root} cannot be asked: {error.strerror}")
+        if free >= reserve:
+            return Check(name="disk", ok=True)
+        return Check(name="disk", ok=False, reason=f"{free} bytes are free, and the reserve is {reserve}: make room")
+
+
+def failures(broker: Broker) -> list[str]:
+    """Why each log that takes no appends any more does not."""
+    streams = () if broker.durable is None else broker.durable.streams
+    return [log.failure.message for stream in streams for log in stream.logs if log.failure is not None]
+
+
+async def watch_health(standing: Standing, broker: Broker) -> None:
+    """Say in the log when a condition is no longer met, and when it is again. Until it is cancelled."""
+    unmet: dict[str, str | None] = {}
+    while True:
+        health = await asyncio.to_thread(standing.ready, failures(broker))
+        now = {check.name: check.reason for check in health.checks if not check.ok}
+        for name in now.keys() - unmet.keys():
+            _LOG.error("not ready", extra={"check": name, "reason": now[name]})
+        for name in unmet.keys() - now.keys():
+            _LOG.info("ready again", extra={"check": name})
+        unmet = now
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _log(failed: Sequence[str]) -> Check:
+    """Recovery comes before anything listens, so whoever answers has recovered; a log may have failed since."""
+    if not failed:
+        return Check(name="log", ok=True)
+    named = "; ".join(failed[:_NAMED_MAX])
+    more = f"; and {len(failed) - _NAMED_MAX} more" if len(failed) > _NAMED_MAX else ""
+    return Check(name="log", ok=False, reason=f"{named}{more}")
+
+
+def _health(good: str, bad: str, *checks: Check) -> Health:
+    return Health(status=good if all(check.ok for check in checks) else bad, checks=checks)

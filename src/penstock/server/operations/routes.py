@@ -1,0 +1,56 @@
+"""What operators and their programs ask: is it alive, is it ready, how is it doing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.broker.access import Operation
+from penstock.server.api.calls import Call, Encoded
+from penstock.server.api.routing import PUBLIC, Method, Need, Parameter, Row
+from penstock.server.operations.desk import Operations
+from penstock.server.operations.exposition import MEDIA
+from penstock.server.operations.health import Health
+
+VARIABLES: Final[dict[str, Parameter]] = {}
+
+
+async def livez(call: Call) -> object:
+    return call.part(Operations).alive().check()
+
+
+async def readyz(call: Call) -> object:
+    return (await call.part(Operations).ready()).check()
+
+
+async def metrics(call: Call) -> object:
+    return Encoded(await call.part(Operations).metrics(), MEDIA)
+
+
+ROWS: Final = (
+    Row(
+        method=Method.GET,
+        path="/livez",
+        handler=livez,
+        about="whether the broker is alive; if it is not, restart it",
+        needs=PUBLIC,
+        answer=Health,
+        errors=(503,),
+    ),
+    Row(
+        method=Method.GET,
+        path="/readyz",
+        handler=readyz,
+        about="whether the broker takes messages, each condition by its name, and why one is not met",
+        needs=PUBLIC,
+        answer=Health,
+        errors=(503,),
+    ),
+    Row(
+        method=Method.GET,
+        path="/metrics",
+        handler=metrics,
+        about="measurements in Prometheus' text format",
+        needs=Need(Operation.SERVER_VIEW),
+        media=MEDIA,
+    ),
+)

@@ -1,0 +1,300 @@
+"""Everything that can be asked of the registry over HTTP, one row each. The description of the API is made of these."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.broker.access import Operation
+from penstock.core.limits import KIB, MIB
+from penstock.core.schemas import SCHEMA_BYTES_MAX, SUBJECT_CHARS_MAX
+from penstock.schema.errors import SchemaNotFound
+from penstock.schema.registered import version_number
+from penstock.server.api import openapi
+from penstock.server.api.calls import Call, Encoded
+from penstock.server.api.problems import FLAT, JSON, PLAIN
+from penstock.server.api.routing import (
+    PUBLIC,
+    Method,
+    Need,
+    Parameter,
+    Row,
+    Table,
+    flag,
+    number,
+    quoted,
+    text,
+    whole,
+)
+from penstock.server.registry import bodies, own, rules
+from penstock.server.registry import handlers as dialect
+
+_BODY_BYTES_MAX: Final[dict[Any, int]] = {
+    bodies.SchemaBody: 2 * SCHEMA_BYTES_MAX + 256 * KIB,
+    bodies.ImportBody: 16 * MIB,
+}
+"""A schema within JSON, with every other character of it escaped, and its references. Thousands of ordinary schemas;
+more of them go in several parts."""
+_SMALL_BODY_BYTES_MAX: Final = 64 * KIB
+
+_GET, _POST, _PUT, _DELETE = Method.GET, Method.POST, Method.PUT, Method.DELETE
+
+
+# what the path names
+
+
+def _version(text: str) -> str:
+    """Raises `InvalidVersion`."""
+    version_number(text)
+    return text
+
+
+def _schema_id(text: str) -> int:
+    try:
+        return whole(text, 1)
+    except ValueError:
+        raise SchemaNotFound(f"Schema {quoted(text)} not found") from None
+
+
+VARIABLES: Final = {
+    "subject": Parameter(
+        name="subject",
+        about=f"a name of 1 to {SUBJECT_CHARS_MAX} characters; slashes are written %2F",
+        parse=str,
+        schema={"type": "string", "minLength": 1, "maxLength": SUBJECT_CHARS_MAX},
+    ),
+    "version": Parameter(
+        name="version",
+        about='a number from 1, or "latest", which may be written -1',
+        parse=_version,
+        schema={"type": "string", "pattern": "^([1-9][0-9]{0,8}|latest|-1)$"},
+    ),
+    "id": Parameter(
+        name="id",
+        about="of a schema, whatever its subject",
+        parse=_schema_id,
+        schema={"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+    ),
+    "topic": Parameter(
+        name="topic",
+        about="a topic's name; that of another namespace with it, as %2Fnamespace%2Ftopic",
+        parse=str,
+        schema={"type": "string", "minLength": 1},
+    ),
+}
+
+# what stands behind the question mark
+
+_DELETED: Final = flag("deleted", "true: those too that are deleted softly")
+_ONLY: Final = flag("deletedOnly", "true: those alone that are deleted softly", alias="deleted_only")
+_PAGE: Final = (
+    number("offset", "how many to leave out at the beginning", 0),
+    number("limit", "how many at most; -1 for all that fit one answer", -1, at_least=-1),
+)
+_PREFIX: Final = text("subjectPrefix", "what the names of subjects begin with")
+_SUBJECT: Final = text("subject", "the only subject to look in")
+_PERMANENT: Final = flag("permanent", "true: for good, which takes that it is deleted softly before")
+_NORMALIZE: Final = flag("normalize", "schemas that mean the same are the same here, normalised or not")
+_FORMAT: Final = text("format", "serialized: schemas of Protobuf as the base64 of a descriptor")
+_VERBOSE: Final = flag("verbose", "true: with the reasons")
+_GLOBAL: Final = flag("defaultToGlobal", "true: what holds for all, where the subject has nothing of its own")
+_FORCE: Final = flag("force", "true: also where there are schemas already")
+
+
+# the description itself
+
+
+async def get_description(call: Call) -> object:
+    return Encoded(openapi.encoded(call.part(Table)), JSON)
+
+
+# the rows
+
+
+_READ: Final = Need(Operation.SCHEMA_READ, "subject")
+_WRITE: Final = Need(Operation.SCHEMA_WRITE, "subject")
+_REMOVE: Final = Need(Operation.SCHEMA_DELETE, "subject")
+_ANY: Final = Need(Operation.SCHEMA_READ, checked=False)
+"""What is shown is of the subjects alone that whoever asks may read."""
+
+
+def _row(method: Method, path: str, handler: Any, about: str, needs: Need, **more: Any) -> Row:
+    most = _BODY_BYTES_MAX.get(more.get("body"), _SMALL_BODY_BYTES_MAX)
+    given: dict[str, Any] = {"body_bytes_max": most, "dialect": FLAT} | more
+    return Row(method=method, path=path, handler=handler, about=about, needs=needs, **given)
+
+
+_SERVER: Final = (
+    _row(_GET, "/", dialect.get_root, "whether anybody is there", PUBLIC, answer=dict[str, str]),
+    _row(_GET, "/openapi.json", get_description, "this description", PUBLIC, answer=dict[str, Any]),
+    _row(_GET, "/contexts", dialect.list_contexts, "the one context", PUBLIC, query=_PAGE, answer=list[str]),
+    _row(_GET, "/v1/metadata/id", dialect.get_server_id, "who serves", PUBLIC, answer=bodies.ServerIdAnswer),
+    _row(
+        _GET,
+        "/v1/metadata/version",
+        dialect.get_server_version,
+        "which release",
+        PUBLIC,
+        answer=bodies.ServerVersionAnswer,
+    ),
+)
+
+_SUBJECTS: Final = (
+    _row(
+        _GET, "/subjects", dialect.list_subjects, "names of subjects", _ANY,
+        query=(_PREFIX, _DELETED, _ONLY, *_PAGE), answer=list[str],
+    ),
+    _row(
+        _POST, "/subjects/{subject}", dialect.look_up, "the version that is this schema", _READ,
+        query=(_NORMALIZE, _DELETED, _FORMAT), body=bodies.SchemaBody, answer=bodies.VersionAnswer,
+        errors=(40401, 40403, 42201),
+    ),
+    _row(
+        _DELETE, "/subjects/{subject}", dialect.delete_subject, "delete all its versions", _REMOVE,
+        query=(_PERMANENT,), answer=list[bodies.Version], errors=(40401, 40404, 40405, 42205, 42206),
+    ),
+    _row(
+        _GET, "/subjects/{subject}/versions", dialect.list_versions, "numbers of versions", _READ,
+        query=(_DELETED, _ONLY, *_PAGE), answer=list[bodies.Version], errors=(40401,),
+    ),
+    _row(
+        _POST, "/subjects/{subject}/versions", dialect.register, "register a schema as the next version", _WRITE,
+        query=(_NORMALIZE,), body=bodies.SchemaBody, answer=bodies.RegisteredAnswer,
+        errors=(409, 42201, 42205),
+    ),
+    _row(
+        _GET, "/subjects/{subject}/versions/{version}", dialect.get_version, "one version", _READ,
+        query=(_DELETED, _FORMAT), answer=bodies.VersionAnswer, errors=(40401, 40402, 42202),
+    ),
+    _row(
+        _DELETE, "/subjects/{subject}/versions/{version}", dialect.delete_version, "delete one version", _REMOVE,
+        query=(_PERMANENT,), answer=bodies.Version, errors=(40401, 40402, 40406, 40407, 42202, 42205, 42206),
+    ),
+    _row(
+        _GET, "/subjects/{subject}/versions/{version}/schema", dialect.get_version_text,
+        "its text, as it was written", _READ,
+        query=(_DELETED, _FORMAT), answer=Any, errors=(40401, 40402, 42202),
+    ),
+    _row(
+        _GET, "/subjects/{subject}/versions/{version}/referencedby", dialect.list_referrers,
+        "ids of schemas that refer to it", _READ,
+        query=(_DELETED, *_PAGE), answer=list[bodies.SchemaId], errors=(40401, 40402, 42202),
+    ),
+)  # fmt: skip
+
+_SCHEMAS: Final = (
+    _row(
+        _GET, "/schemas", dialect.list_schemas, "versions of all subjects", _ANY,
+        query=(_PREFIX, _DELETED, flag("latestOnly", "true: the last version of each"), *_PAGE),
+        answer=list[bodies.VersionAnswer],
+    ),
+    _row(_GET, "/schemas/types", dialect.list_schema_types, "what schemas are written in", PUBLIC, answer=list[str]),
+    _row(
+        _GET, "/schemas/ids/{id}", dialect.get_schema, "a schema", _ANY,
+        query=(_SUBJECT, _FORMAT, flag("fetchMaxId", "true: with the highest id there is")),
+        answer=bodies.SchemaAnswer, errors=(40403,),
+    ),
+    _row(
+        _GET, "/schemas/ids/{id}/schema", dialect.get_schema_text, "its text, as it was written", _ANY,
+        query=(_SUBJECT, _FORMAT), answer=Any, errors=(40403,),
+    ),
+    _row(
+        _GET, "/schemas/ids/{id}/subjects", dialect.list_schema_subjects, "subjects that have it", _ANY,
+        query=(_SUBJECT, _DELETED, *_PAGE), answer=list[str], errors=(40403,),
+    ),
+    _row(
+        _GET, "/schemas/ids/{id}/versions", dialect.list_schema_versions, "versions that have it", _ANY,
+        query=(_SUBJECT, _DELETED, *_PAGE), answer=list[bodies.SubjectVersion], errors=(40403,),
+    ),
+)  # fmt: skip
+
+_COMPATIBILITY: Final = (
+    _row(
+        _POST, "/compatibility/subjects/{subject}/versions", rules.check, "whether it could be registered", _READ,
+        query=(_VERBOSE, _NORMALIZE), body=bodies.SchemaBody, answer=bodies.CheckAnswer, errors=(42201,),
+    ),
+    _row(
+        _POST, "/compatibility/subjects/{subject}/versions/{version}", rules.check_version,
+        "whether it goes with one version", _READ,
+        query=(_VERBOSE, _NORMALIZE), body=bodies.SchemaBody, answer=bodies.CheckAnswer,
+        errors=(40401, 40402, 42201, 42202),
+    ),
+)  # fmt: skip
+
+
+def _settings(place: str, of: str) -> tuple[Row, ...]:
+    """What holds for all, and what for one subject: the same rows twice."""
+    subject = "subject" if place else None
+    read, write = Need(Operation.SCHEMA_READ, subject), Need(Operation.SCHEMA_WRITE, subject)
+    return (
+        _row(
+            _GET, f"/config{place}", rules.get_config, f"what new versions {of} are held to", read,
+            query=(_GLOBAL,), answer=bodies.ConfigAnswer, errors=(40408,) if place else (),
+        ),
+        _row(
+            _PUT, f"/config{place}", rules.put_config, f"hold new versions {of} to this", write,
+            body=bodies.CompatibilityBody, answer=bodies.ConfigSetAnswer, errors=(42203, 42205),
+        ),
+        _row(
+            _DELETE, f"/config{place}", rules.delete_config, f"what new versions {of} were held to; no longer", write,
+            answer=bodies.ConfigAnswer, errors=(40401, 42205) if place else (42205,),
+        ),
+        _row(
+            _GET, f"/mode{place}", rules.get_mode, f"what may be done with versions {of}", read,
+            query=(_GLOBAL,), answer=bodies.ModeAnswer, errors=(40409,) if place else (),
+        ),
+        _row(
+            _PUT, f"/mode{place}", rules.put_mode, f"let this be done with versions {of}", write,
+            query=(_FORCE,), body=bodies.ModeBody, answer=bodies.ModeAnswer, errors=(42204, 42205),
+        ),
+        _row(
+            _DELETE, f"/mode{place}", rules.delete_mode, f"what might be done with versions {of}; no longer", write,
+            answer=bodies.ModeAnswer, errors=(40401,) if place else (),
+        ),
+    )  # fmt: skip
+
+
+def _own(method: Method, path: str, handler: Any, about: str, needs: Need, **more: Any) -> Row:
+    return _row(method, path, handler, about, needs, dialect=PLAIN, **more)
+
+
+_OWN: Final = (
+    _own(
+        _GET, "/v1/topics/{topic}/schema", own.get_topic_schema,
+        "what a topic wants of its messages' schemas", Need(Operation.DESCRIBE, "topic"),
+        answer=bodies.TopicSchemaAnswer, errors=(404,),
+    ),
+    _own(
+        _PUT, "/v1/topics/{topic}/schema", own.put_topic_schema,
+        "let a topic want this", Need(Operation.ALTER, "topic"),
+        body=bodies.TopicSchemaBody, answer=bodies.TopicSchemaAnswer, errors=(404, 422),
+    ),
+    _own(
+        _POST, "/v1/subjects/{subject}/undelete", own.undelete, "bring back what was deleted softly", _WRITE,
+        query=(number("version", "one version alone", at_least=1),),
+        answer=bodies.VersionsAnswer, errors=(40401, 40402, 42205),
+    ),
+    _own(
+        _PUT, "/v1/subjects/{subject}/versions/{version}/deprecation", own.put_deprecation,
+        "say why a version should no longer be used", _WRITE,
+        body=bodies.DeprecationBody, answer=bodies.VersionAnswer, errors=(40401, 40402, 42202, 42205),
+    ),
+    _own(
+        _DELETE, "/v1/subjects/{subject}/versions/{version}/deprecation", own.delete_deprecation,
+        "take that back", _WRITE,
+        answer=bodies.VersionAnswer, errors=(40401, 40402, 42202, 42205),
+    ),
+    _own(
+        _GET, "/v1/export", own.export_schemas,
+        "all versions and settings, to be taken in elsewhere", Need(Operation.SCHEMA_READ),
+        query=(_PREFIX,), answer=bodies.ExportAnswer,
+    ),
+    _own(
+        _POST, "/v1/import", own.import_schemas,
+        "take in what was exported, with its ids and versions", Need(Operation.SCHEMA_WRITE),
+        body=bodies.ImportBody, answer=bodies.ImportedAnswer,
+    ),
+)  # fmt: skip
+
+_ALL: Final = _settings("", "of all subjects that have nothing of their own")
+_EACH: Final = _settings("/{subject}", "of a subject")
+ROWS: Final = (*_SERVER, *_SUBJECTS, *_SCHEMAS, *_COMPATIBILITY, *_ALL, *_EACH, *_OWN)

@@ -1,0 +1,108 @@
+"""Who asks over HTTP or opens a WebSocket: a key or a token in the headers, or the name in a client's certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from starlette.types import Scope
+
+from penstock.broker.access import (
+    ANONYMOUS,
+    SERVER,
+    UNKNOWN,
+    Access,
+    Decision,
+    Operation,
+    Origin,
+    Outcome,
+    Principal,
+)
+from penstock.core.errors import Unauthorized
+from penstock.core.limits import QUOTED_CHARS_MAX
+from penstock.server.api.scopes import header
+
+HTTP: Final = "http"
+CERTIFICATE: Final = "certificate"
+"""Under this name a connection's certificate is known in the `state` of its requests."""
+OTHER_SITE: Final = "a page of another site"
+OTHER_NAME: Final = "a name that is none of this machine"
+_BEARER: Final = "bearer"
+
+
+class Guarded(Protocol):
+    """Whoever knows what everybody may."""
+
+    @property
+    def access(self) -> Access: ...
+
+
+async def identify(desk: Guarded, scope: Scope) -> Principal:
+    """Who sent a request; `ANONYMOUS` where nobody says. Raises `Unauthorized` for credentials that are no good."""
+    access = desk.access
+    if not access.enabled:
+        return ANONYMOUS
+    found = shown_token(access, header(scope, b"authorization"), header(scope, b"x-api-key"), origin(scope))
+    if found is not None:
+        return access.authenticate(found, origin(scope))
+    return certified((scope.get("state") or {}).get(CERTIFICATE))
+
+
+def origin(scope: Scope) -> Origin:
+    """Where a request came from, for the audit log."""
+    client = scope.get("client")
+    return Origin(HTTP, f"{client[0]}:{client[1]}" if client else "")
+
+
+def shown_token(access: Access, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
+    """What two headers say; None where there is neither.
+
+    Raises `Unauthorized` for a scheme that is not ours, which the audit log is told as of any credentials.
+    """
+    try:
+        return _token(authorization, api_key)
+    except Unauthorized as error:
+        access.audit(Decision(UNKNOWN, "authenticate", str(SERVER), Outcome.REFUSED, whence, error.message))
+        raise
+
+
+def note_page(access: Access, whence: Origin, reason: str) -> None:
+    """A page that may not ask is denied something, whoever looks at it: that is for the audit log.
+
+    The reason is one of a few sentences, and not what the page says of itself: nobody is to drown the log.
+    """
+    if access.enabled:
+        access.audit(Decision(ANONYMOUS.name, Operation.CONNECT, str(SERVER), Outcome.DENIED, whence, reason))
+
+
+def _token(authorization: str | None, api_key: str | None) -> str | None:
+    if authorization is None:
+        return api_key.strip() if api_key is not None else None
+    scheme, _, token = authorization.strip().partition(" ")
+    if scheme.lower() != _BEARER or not token.strip():
+        raise Unauthorized("the Authorization header is 'Bearer KEY-OR-TOKEN' here, and no other scheme is known")
+    return token.strip()
+
+
+def certified(name: str | None) -> Principal:
+    return ANONYMOUS if name is None else Principal(name=f"{CERTIFICATE}:{name}")
+
+
+def certificate_name(transport: asyncio.BaseTransport) -> str | None:
+    """The common name, else the first DNS name, of the certificate that a client has shown and TLS has verified."""
+    connection = transport.get_extra_info("ssl_object")
+    if not isinstance(connection, ssl.SSLObject | ssl.SSLSocket):
+        return None
+    shown = connection.getpeercert()
+    return None if not shown else _name_in(shown)
+
+
+def _name_in(certificate: Mapping[str, Any]) -> str | None:
+    common = [value for part in certificate.get("subject") or () for key, value in part if key == "commonName"]
+    others = [value for key, value in certificate.get("subjectAltName") or () if key == "DNS"]
+    for name in (*common, *others):
+        if isinstance(name, str) and 0 < len(name) <= QUOTED_CHARS_MAX and name.isprintable():
+            return name
+    return None

@@ -1,0 +1,255 @@
+"""Tokens of others: JWT, signed by whom the settings trust. A key decides its algorithm; the token only names it.
+
+So nothing in a token chooses how it is verified: `none`, a public key taken for a secret and a key that came with the
+token itself all end in the same place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from penstock.broker.access import Binding, Principal, check_principal
+from penstock.core.errors import InvalidRequest, Unauthorized
+from penstock.core.limits import KIB
+from penstock.server.security.trust import TrustFiles
+
+CLAIM: Final = "penstock"
+"""The claim with bindings: a list of texts such as `consumer@topic:orders.#`."""
+
+BINDINGS_MAX: Final = 100
+"""In one token: who needs more has them in the catalog, under the token's subject."""
+
+LEEWAY_SECONDS: Final = 5
+"""Between two machines' clocks; time that is told over a network is better than that."""
+
+SECRET_BYTES_MIN: Final = 32
+"""Of HS256: a shorter one can be guessed from any token that somebody sees."""
+
+RSA_BITS_MIN: Final = 2048
+KEYS_MAX: Final = 100
+"""In a JWKS file: issuers have a handful, and each is tried where a token names none."""
+
+FILE_BYTES_MAX: Final = 256 * KIB
+_REMEMBERED: Final = 1_000
+"""Tokens that were verified: each request of a client over HTTP bears the same one."""
+_REQUIRED: Final = ("exp", "iss", "aud", "sub")
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKey:
+    """What verifies a signature, and with which algorithm alone."""
+
+    key_id: str | None
+    """As tokens name it."""
+
+    algorithm: str
+    material: Any
+    mark: str
+    """By which it is known here: another key, another mark."""
+
+
+class Trust:
+    """Keys from files, read again when those change. Raises `InvalidRequest` where they cannot be used."""
+
+    def __init__(self, files: TrustFiles) -> None:
+        self._files = files
+        self._keys = _keys_in(files)
+        self._seen = self._stamps()
+        self._verified: OrderedDict[bytes, Principal] = OrderedDict()
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """Of all keys that are trusted now."""
+        return frozenset(each.mark for each in self._keys)
+
+    def reload_if_changed(self) -> bool:
+        """True if there were others. Where they cannot be used, the log says so and those before stay."""
+        now = self._stamps()
+        if now == self._seen:
+            return False
+        self._seen = now
+        try:
+            self._keys = _keys_in(self._files)
+        except InvalidRequest as error:
+            _LOG.warning("trusted keys not reloaded", extra={"error": error.message})
+            return False
+        self._verified.clear()
+        _LOG.info("trusted keys reloaded", extra={"keys": len(self._keys)})
+        return True
+
+    def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(_stamp(path) for path in (self._files.secret, self._files.jwks))
+
+    def verify(self, token: str) -> Principal:
+        """Whom a token speaks for. Raises `Unauthorized`, never with anything of the token in it."""
+        digest = hashlib.sha256(token.encode(errors="replace")).digest()
+        known = self._verified.get(digest)
+        if known is None:
+            known = self._verified[digest] = self._principal(token)
+            if len(self._verified) > _REMEMBERED:
+                self._verified.popitem(last=False)
+        return known
+
+    def _principal(self, token: str) -> Principal:
+        key = self._key_for(_head_of(token))
+        try:
+            claims = jwt.decode(
+                token,
+                key.material,
+                algorithms=[key.algorithm],
+                audience=self._files.audience,
+                issuer=self._files.issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": list(_REQUIRED)},
+            )
+        except jwt.InvalidTokenError as error:
+            raise Unauthorized(f"this token is not good here: {_said(error)}") from None
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            raise Unauthorized("this token is not good here: its claims cannot be read") from None
+        return _principal_in(claims, key.mark)
+
+    def _key_for(self, head: Mapping[str, Any]) -> TrustedKey:
+        """The one that the head names; without a name, the only one of its algorithm."""
+        named, algorithm = head.get("kid"), head.get("alg")
+        fitting = [each for each in self._keys if named in (None, each.key_id) and each.algorithm == algorithm]
+        if len(fitting) == 1 and "crit" not in head:
+            return fitting[0]
+        if not fitting:
+            raise Unauthorized("this token is not good here: no trusted key has its kid and its algorithm")
+        raise Unauthorized("this token is not good here: it must name its key (kid), and nothing critical")
+
+
+def _head_of(token: str) -> dict[str, Any]:
+    try:
+        return jwt.get_unverified_header(token)
+    except (jwt.InvalidTokenError, ValueError, RecursionError):
+        raise Unauthorized("this is neither a key (psk_...) nor a signed token (JWT)") from None
+
+
+_SAID: Final[tuple[tuple[type[jwt.InvalidTokenError], str], ...]] = (
+    (jwt.ExpiredSignatureError, "it has expired"),
+    (jwt.ImmatureSignatureError, "it does not hold yet"),
+    (jwt.InvalidAudienceError, "it is for another audience"),
+    (jwt.InvalidIssuerError, "it is from another issuer"),
+    (jwt.MissingRequiredClaimError, f"it needs the claims {', '.join(_REQUIRED)}"),
+    (jwt.InvalidSignatureError, "its signature is wrong"),
+)
+
+
+def _said(error: jwt.InvalidTokenError) -> str:
+    """Our own words: a library's may quote what was sent."""
+    return next((said for kind, said in _SAID if isinstance(error, kind)), "it cannot be verified")
+
+
+def _principal_in(claims: Mapping[str, Any], mark: str) -> Principal:
+    given = claims.get(CLAIM, [])
+    if not isinstance(given, list) or len(given) > BINDINGS_MAX or not all(isinstance(each, str) for each in given):
+        raise Unauthorized(f"the claim '{CLAIM}' of this token must be a list of at most {BINDINGS_MAX} bindings")
+    try:
+        name = check_principal(f"jwt:{claims['sub']}")
+        bindings = tuple(Binding.parse(each) for each in given)
+    except InvalidRequest as error:
+        raise Unauthorized(f"this token is not good here: {error.message}") from None
+    expires_ms = (int(claims["exp"]) + LEEWAY_SECONDS) * 1000
+    return Principal(name=name, bindings=bindings, key_id=mark, expires_ms=expires_ms)
+
+
+# the files
+
+
+def _keys_in(files: TrustFiles) -> tuple[TrustedKey, ...]:
+    found = [*_secret_in(files.secret), *_public_in(files.jwks)]
+    names = [each.key_id for each in found if each.key_id is not None]
+    if len(set(names)) < len(names):
+        raise InvalidRequest(f"{files.jwks}: two keys have the same kid")
+    return tuple(found)
+
+
+def _secret_in(path: Path | None) -> Iterator[TrustedKey]:
+    if path is None:
+        return
+    secret = _read(path).strip()
+    if len(secret) < SECRET_BYTES_MIN:
+        raise InvalidRequest(
+            f"{path}: the secret of HS256 has at least {SECRET_BYTES_MIN} bytes, not {len(secret)}:"
+            " `openssl rand -base64 48` makes one"
+        )
+    yield TrustedKey(None, "HS256", secret, _mark(secret))
+
+
+def _public_in(path: Path | None) -> Iterator[TrustedKey]:
+    if path is None:
+        return
+    try:
+        listed = msgspec.json.decode(_read(path))
+    except (msgspec.DecodeError, RecursionError):
+        raise InvalidRequest(f"{path} is not JSON: it must be a JWKS, an object with a list of keys") from None
+    keys = listed.get("keys") if isinstance(listed, dict) else None
+    if not isinstance(keys, list) or not 0 < len(keys) <= KEYS_MAX:
+        raise InvalidRequest(f"{path}: a JWKS has a list of 1 to {KEYS_MAX} keys")
+    for place, each in enumerate(keys):
+        if isinstance(each, dict) and each.get("use", "sig") == "sig":
+            yield _public(each, f"{path}: key {place}")
+
+
+def _public(described: dict[str, Any], where: str) -> TrustedKey:
+    """RSA is RS256, P-256 is ES256; others are refused, and so is whatever could sign."""
+    algorithm = {"RSA": "RS256", "EC": "ES256"}.get(str(described.get("kty")))
+    if algorithm is None or described.get("alg", algorithm) != algorithm:
+        raise InvalidRequest(f"{where}: only RSA keys (RS256) and P-256 keys (ES256) are taken")
+    if "d" in described:
+        raise InvalidRequest(f"{where} is a private key: put the public one into the file")
+    try:
+        material = jwt.PyJWK(described, algorithm).key
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise InvalidRequest(f"{where} cannot be read as a key") from None
+    _check_strength(material, where)
+    key_id = described.get("kid")
+    return TrustedKey(None if key_id is None else str(key_id), algorithm, material, _mark(_canonical(described)))
+
+
+def _check_strength(material: object, where: str) -> None:
+    if isinstance(material, RSAPublicKey):
+        if material.key_size < RSA_BITS_MIN:
+            raise InvalidRequest(f"{where}: an RSA key has at least {RSA_BITS_MIN} bits, not {material.key_size}")
+    elif not isinstance(material, EllipticCurvePublicKey) or not isinstance(material.curve, SECP256R1):
+        raise InvalidRequest(f"{where}: only RSA keys (RS256) and P-256 keys (ES256) are taken")
+
+
+def _canonical(described: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(described, order="sorted")
+
+
+def _mark(material: bytes) -> str:
+    return f"jwt:{hashlib.sha256(material).hexdigest()[:32]}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            found = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(found) > FILE_BYTES_MAX:
+        raise InvalidRequest(f"{path} has more than {FILE_BYTES_MAX} bytes: that is no file of keys")
+    return found
+
+
+def _stamp(path: Path | None) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size) if found is not None else None

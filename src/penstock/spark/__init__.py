@@ -1,0 +1,35 @@
+"""Spark: topics as DataFrames, the lakehouse, jobs and pipelines. Neither the broker nor the server comes in here.
+
+import penstock.spark
+
+spark = penstock.spark.session()
+orders = spark.read.format("penstock").option("path", "penstock-data").option("subscribe", "orders").load()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.runtime.daemon import end_quietly
+
+if TYPE_CHECKING:
+    from penstock.spark.decode import decode as decode
+    from penstock.spark.runtime.session import session as session
+
+__all__ = ["decode", "session"]
+
+
+end_quietly()  # this is imported in every worker that has to do with topics
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for is imported then: Python workers import this package often, and need little of it."""
+    if name == "session":
+        from penstock.spark.runtime.session import session
+
+        return session
+    if name == "decode":
+        from penstock.spark.decode import decode
+
+        return decode
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""`decode` for DataFrames. Spark comes in here, and in no other module of decode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.spark.decode.assembly import BAD
+from penstock.spark.decode.choices import LATEST, Mode, Unnamed
+from penstock.spark.decode.decoder import Decoder
+from penstock.spark.decode.layout import Layout, check_columns
+from penstock.spark.decode.quarantine import BadRecords
+from penstock.spark.decode.target import target_for
+from penstock.spark.files.location import BROKER_SCHEMES, Location
+from penstock.spark.files.registry import RegistryAt
+
+BadSink = str | Callable[[pa.RecordBatch], None]
+Batches = Iterable[pa.RecordBatch]
+_Word = TypeVar("_Word", Mode, Unnamed)
+
+
+class Split(NamedTuple):
+    """Both are of the same messages, and each reads and decodes them when it is used: persist what you use both of."""
+
+    good: DataFrame
+    bad: DataFrame
+
+
+def decode(
+    df: DataFrame,
+    *,
+    topic: str | Sequence[str],
+    registry: str | RegistryAt,
+    pick: str = LATEST,
+    subject: str | None = None,
+    message: str | None = None,
+    mode: str = Mode.FAIL,
+    framing: str | None = None,
+    unnamed: str = Unnamed.BAD,
+    bad_records: BadSink | None = None,
+) -> DataFrame | Split:
+    """The same messages with typed columns in the place of `value`; see `penstock.spark.decode.layout` for their names.
+
+    `df` has `value` and `schema_id` at least, as the source gives them. `registry` is where the schemas are: a data
+    directory, the URL of a broker or of a registry, or a file that `penstock schema export` wrote. `pick`, `subject`
+    and `message` say what the columns are, see `target_for`.
+
+    `mode`: `fail` raises for the first row that does not decode; `null` has nulls for it, and the reason in `_error`;
+    `quarantine` leaves it out. With `quarantine` two DataFrames are returned, the good rows and the bad ones (`topic,
+    partition, offset, id, schema_id, schema_version, reason, value`); or, if `bad_records` is a directory or a function
+    that takes Arrow batches, the good ones, and the bad ones go there from the workers, at least once.
+
+    `framing`: `confluent` if payloads begin with the id of their schema, `auto` if some do. `unnamed`: `latest` reads
+    messages that name no schema by the latest one, which are bad otherwise. Raises `InvalidRequest`.
+    """
+    check_columns(df.columns)
+    chosen = _word(Mode, "mode", mode)
+    if bad_records is not None and chosen is not Mode.QUARANTINE:
+        raise InvalidRequest(f"bad_records is for mode='quarantine', and mode is {chosen.value!r}")
+    at = registry_at(registry)
+    target = target_for(at.open(), _topics(topic), pick=pick, subject=subject, message=message)
+    kept = to_arrow_schema(df.schema, timezone="UTC")
+    layout = Layout.of(target, kept, chosen)
+    work = _Work(layout, at, chosen, framing, _word(Unnamed, "unnamed", unnamed), bad_records)
+    work.decoder()
+    good = df.mapInArrow(work.good, from_arrow_schema(layout.schema))
+    if chosen is not Mode.QUARANTINE or bad_records is not None:
+        return good
+    return Split(good, df.mapInArrow(work.bad, from_arrow_schema(BAD)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What workers do."""
+
+    layout: Layout
+    registry: RegistryAt
+    mode: Mode
+    framing: str | None
+    unnamed: Unnamed
+    bad_records: BadSink | None
+
+    def decoder(self) -> Decoder:
+        return Decoder(self.layout.target, self.registry, self.mode, framing=self.framing, unnamed=self.unnamed)
+
+    def good(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        if isinstance(self.bad_records, str):
+            with BadRecords(self.bad_records) as sink:
+                yield from self._rows(batches, sink.add)
+        else:
+            yield from self._rows(batches, self.bad_records)
+
+    def _rows(self, batches: Batches, sink: Callable[[pa.RecordBatch], None] | None) -> Iterator[pa.RecordBatch]:
+        decoder = self.decoder()
+        for batch in batches:
+            decoded = decoder.decode(batch)
+            if sink is not None and decoded.bad.num_rows:
+                sink(decoded.bad)
+            yield self.layout.rows(batch, decoded)
+
+    def bad(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        decoder = self.decoder()
+        for batch in batches:
+            yield decoder.decode(batch).bad
+
+
+def registry_at(given: str | RegistryAt) -> RegistryAt:
+    """Raises `InvalidRequest` for what is no such place."""
+    if isinstance(given, RegistryAt):
+        return given
+    if given.startswith(tuple(f"{scheme}://" for scheme in BROKER_SCHEMES)):
+        return RegistryAt(Location.parse(url=given))
+    if Path(given).expanduser().is_dir():
+        return RegistryAt(Location.parse(path=given))
+    return RegistryAt(Location(""), str(Path(given).expanduser().absolute()))
+
+
+def _topics(given: str | Sequence[str]) -> list[TopicName]:
+    names = [given] if isinstance(given, str) else list(given)
+    if not names:
+        raise InvalidRequest("topic is empty: name the topic whose schemas the columns are of")
+    return [TopicName.parse(name) for name in names]
+
+
+def _word(kind: type[_Word], name: str, given: str) -> _Word:
+    try:
+        return kind(given)
+    except ValueError:
+        raise InvalidRequest(f"{name}={given!r}: it is {', '.join(kind)}", given=given) from None

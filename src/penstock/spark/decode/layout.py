@@ -1,0 +1,105 @@
+"""The columns of decoded messages: those of the message but its `value`, and those of the payload in its place.
+
+A field of a payload that has the name of a message's column is called `value_` and its name: `value_id`, `value_type`.
+With mode `null` there is `_error` at the end, which says why a payload did not decode. No Spark comes in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.decode.choices import Mode
+from penstock.spark.decode.decoder import Decoded
+from penstock.spark.decode.target import Target
+from penstock.spark.scan.columns import NAMES
+
+VALUE = "value"
+ERROR = "_error"
+NEEDED = ("value", "schema_id")
+TOLD = ("topic", "partition", "offset", "id", "schema_version")
+"""What is said of a row that does not decode, where it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns there are, in what order, and where each comes from. It pickles."""
+
+    target: Target
+    schema: pa.Schema
+    sources: tuple[tuple[str, str], ...]
+    """For each column `message`, `payload` or `error`, and the name it has there."""
+
+    @classmethod
+    def of(cls, target: Target, kept: pa.Schema, mode: Mode) -> Layout:
+        """All columns: `kept` are those of the message."""
+        fields = [(each, ("message", each.name)) for each in kept if each.name != VALUE]
+        fields += _payload_fields(target, kept)
+        if mode is Mode.NULL:
+            fields.append((pa.field(ERROR, pa.string()), ("error", ERROR)))
+        return cls(target, pa.schema([each for each, _ in fields]), tuple(source for _, source in fields))
+
+    def only(self, asked: pa.Schema) -> Layout:
+        """These columns in this order. What is not asked for is not decoded, and makes no payload bad; one column
+        always is. Raises `InvalidRequest`."""
+        places = [self._place(each) for each in asked]
+        sources = tuple(self.sources[place] for place in places)
+        names = {name for origin, name in sources if origin == "payload"} or {self.target.fields.names[0]}
+        return Layout(self.target.only(names), asked, sources)
+
+    def _place(self, asked: pa.Field) -> int:
+        place: int = self.schema.get_field_index(asked.name)
+        if place < 0:
+            raise InvalidRequest(
+                f"decoded messages have no column {asked.name!r}: choose from {', '.join(self.schema.names)}",
+                column=asked.name,
+            )
+        if self.schema.field(place).type != asked.type:
+            raise InvalidRequest(
+                f"column {asked.name!r} is asked for as {asked.type}, and it is {self.schema.field(place).type}",
+                column=asked.name,
+            )
+        return place
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of messages that this takes, with those that say which row was bad."""
+        own = (name for origin, name in self.sources if origin == "message")
+        return tuple(dict.fromkeys((*own, *NEEDED, *TOLD)))
+
+    def rows(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
+        kept = None if len(decoded.kept) == batch.num_rows else decoded.kept
+        columns = {
+            "message": lambda name: batch.column(name) if kept is None else batch.column(name).take(kept),
+            "payload": decoded.rows.column,
+            "error": lambda _: decoded.reasons,
+        }
+        arrays = [columns[origin](name) for origin, name in self.sources]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _payload_fields(target: Target, kept: pa.Schema) -> Iterator[tuple[pa.Field, tuple[str, str]]]:
+    taken = {name.casefold() for name in (*NAMES, *kept.names, ERROR)} - {VALUE}
+    for field in target.fields:
+        name = _free(field.name, taken)
+        taken.add(name.casefold())
+        yield field.with_name(name), ("payload", field.name)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name.casefold() in taken:
+        name = f"{VALUE}_{name}"
+    return name
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raises `InvalidRequest` for messages that cannot be decoded."""
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        raise InvalidRequest(
+            f"to decode, {' and '.join(missing)} must be among the columns, which are {', '.join(names)}",
+            missing=missing,
+        )

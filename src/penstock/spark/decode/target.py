@@ -1,0 +1,117 @@
+"""What payloads are turned into: the columns of one schema, or of several at once. Made on the driver, and pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.client.serde import needs_schemas
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.core.schemas import SchemaKind
+from penstock.spark.decode.choices import LATEST, MERGED
+from penstock.spark.decode.merging import merged
+from penstock.spark.decode.shapes import Record, arrow_schema, bare, root
+from penstock.spark.decode.writers import Schemas, written
+
+_DIGITS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    topic: str
+    shape: Record
+    kinds: frozenset[SchemaKind]
+    """Of the schemas it is made of: what was written in another language is not read into it."""
+    schema_ids: tuple[int, ...]
+    """Those schemas, the latest last."""
+    keys: frozenset[str]
+    """What all its columns are known by in payloads. What has none of these is something else."""
+
+    @property
+    def fields(self) -> pa.Schema:
+        """The columns, in types that Spark takes. Each may be null."""
+        return arrow_schema(self.shape)
+
+    def only(self, names: Collection[str]) -> Target:
+        """With these columns alone: others are not decoded."""
+        fields = tuple(field for field in self.shape.fields if field.name in names)
+        return replace(self, shape=replace(self.shape, fields=fields))
+
+
+def target_for(
+    schemas: Schemas,
+    topic: TopicName | Sequence[TopicName],
+    *,
+    pick: str = LATEST,
+    subject: str | None = None,
+    message: str | None = None,
+    deleted: bool = False,
+) -> Target:
+    """The columns of a topic's messages; of several topics, those of all.
+
+    `pick`: `latest`, the number of a version, or `merged`, which has the columns of every version, in types that take
+    the values of all. Where there are several subjects, `latest` and `merged` are over all of them, unless `subject`
+    names one. `message`: which one of a Protobuf schema. `deleted`: versions that were deleted, which messages may
+    name all the same, count as others do. Raises `InvalidRequest`, also if there is no schema.
+    """
+    topics = [topic] if isinstance(topic, TopicName) else topic
+    name = ", ".join(map(str, topics))
+    subjects = _subjects(schemas, topics) if subject is None else [subject]
+    ids = _picked(schemas, subjects, pick, deleted=deleted)
+    if not ids:
+        raise InvalidRequest(
+            f"{name} has no schema: nothing is registered under {', '.join(subjects)}; register one"
+            f" (penstock schema register), name the subject, or read the topic without decode",
+            topic=name,
+        )
+    return target_of(schemas, name, ids, message=message)
+
+
+def target_of(schemas: Schemas, topic: str, ids: Sequence[int], *, message: str | None = None) -> Target:
+    """The columns of these schemas, the latest last. Raises `InvalidRequest` for an id that is not known."""
+    with needs_schemas():
+        definitions = [schemas.schema(each) for each in ids]
+        shapes = [bare(written(each, message).shape) for each in definitions]
+        together = root(bare(reduce(merged, shapes)))
+        keys = frozenset(key for field in together.fields for key in field.keys)
+        return Target(topic, together, frozenset(each.kind for each in definitions), tuple(ids), keys)
+
+
+def _subjects(schemas: Schemas, topics: Sequence[TopicName]) -> list[str]:
+    return list(dict.fromkeys(subject for topic in topics for subject in schemas.subjects_of(topic)))
+
+
+def has_schemas(schemas: Schemas, topic: TopicName, *, deleted: bool = False) -> bool:
+    return any(schemas.versions(subject, deleted=deleted) for subject in schemas.subjects_of(topic))
+
+
+def _picked(schemas: Schemas, subjects: list[str], pick: str, *, deleted: bool) -> list[int]:
+    """Without those that come again, the oldest first: what later ones add comes behind."""
+    versions = {subject: schemas.versions(subject, deleted=deleted) for subject in subjects}
+    if pick == LATEST:
+        chosen = [each[-1] for each in versions.values() if each]
+    elif pick == MERGED:
+        chosen = sorted((each for found in versions.values() for each in found), key=lambda each: each[1])
+    else:
+        chosen = [_version(subjects, versions, pick)]
+    return list(dict.fromkeys(schema_id for _, schema_id in chosen))
+
+
+def _version(subjects: list[str], versions: dict[str, list[tuple[int, int]]], pick: str) -> tuple[int, int]:
+    if not (pick.isascii() and pick.isdigit() and len(pick) <= _DIGITS_MAX):
+        raise InvalidRequest(f"pick={pick!r}: it is {LATEST}, {MERGED}, or the number of a version", pick=pick)
+    if len(subjects) != 1:
+        raise InvalidRequest(
+            f"pick={pick!r}: the topic has {len(subjects)} subjects ({', '.join(subjects)}), and each has versions of"
+            f" its own: name one of them with subject, or pick {LATEST} or {MERGED}"
+        )
+    found = next((each for each in versions[subjects[0]] if each[0] == int(pick)), None)
+    if found is None:
+        known = ", ".join(str(number) for number, _ in versions[subjects[0]]) or "none"
+        raise InvalidRequest(f"pick={pick!r}: subject {subjects[0]!r} has no such version; it has: {known}")
+    return found

@@ -1,0 +1,129 @@
+"""Files of a broker, over its HTTP port: the same tree of topics that its data directory has, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from penstock.client.credentials import find_secret
+from penstock.core.errors import InvalidRequest, ServiceUnavailable
+from penstock.spark.files.remote import Entry, Listing, RemoteDisk
+from penstock.spark.files.web import Answer, Web
+from penstock.storage.directory import IDENTITY, TOPICS
+
+LOGS: Final = "/v1/logs"
+_IDENTITY_TAG: Final = "identity"
+
+_Answer = TypeVar("_Answer")
+
+
+class HttpDisk(RemoteDisk):
+    """Of a broker's address; paths are those of its data directory."""
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        super().__init__(HttpPlace(Web(url, options, secret=find_secret())))
+
+
+class RootAnswer(msgspec.Struct, frozen=True):
+    format: int
+    namespaces: tuple[str, ...]
+
+
+class NamespaceAnswer(msgspec.Struct, frozen=True):
+    logs: tuple[str, ...]
+
+
+class FileAnswer(msgspec.Struct, frozen=True):
+    name: str
+    bytes: int
+    tag: str
+
+
+class LogAnswer(msgspec.Struct, frozen=True):
+    files: tuple[FileAnswer, ...]
+
+
+class HttpPlace:
+    def __init__(self, web: Web) -> None:
+        self.name = web.name
+        self._web = web
+
+    def list(self, path: str) -> Listing:
+        match path.split("/") if path else []:
+            case []:
+                return Listing({IDENTITY: self.find(IDENTITY)}, (TOPICS,))
+            case [first] if first == TOPICS:
+                return Listing({}, self._root().namespaces)
+            case [first, namespace] if first == TOPICS:
+                found = self._told(f"{LOGS}/{quote(namespace, safe='')}", NamespaceAnswer)
+                return Listing({}, () if found is None else found.logs)
+            case [first, namespace, log] if first == TOPICS:
+                listed = self._told(f"{LOGS}/{quote(namespace, safe='')}/{quote(log, safe='')}", LogAnswer)
+                files = () if listed is None else listed.files
+                return Listing({each.name: Entry(each.bytes, each.tag) for each in files}, ())
+            case _:
+                return Listing({}, ())
+
+    def find(self, path: str) -> Entry:
+        if path == IDENTITY:
+            return Entry(len(self._identity()), _IDENTITY_TAG)
+        folder, _, name = path.rpartition("/")
+        found = self.list(folder).files.get(name)
+        if found is None:
+            raise FileNotFoundError(path)
+        return found
+
+    def fetch(self, path: str, start: int, stop: int) -> bytes:
+        if path == IDENTITY:
+            return self._identity()[start:stop]
+        below = path.removeprefix(f"{TOPICS}/")
+        answer = self._web.get(f"{LOGS}/{quote(below)}", {"range": f"bytes={start}-{stop - 1}", "accept": "*/*"})
+        match answer.status:
+            case HTTPStatus.PARTIAL_CONTENT:
+                return self._checked(path, answer, start, stop)
+            case HTTPStatus.NOT_FOUND:
+                raise FileNotFoundError(path)
+            case HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return b""
+            case HTTPStatus.OK:
+                raise self._web.strange(path, answer)
+            case _:
+                raise self._web.refused(answer)
+
+    def _checked(self, path: str, answer: Answer, start: int, stop: int) -> bytes:
+        """A proxy on the way may have its own mind about ranges."""
+        told = answer.headers.get("content-range", "")
+        if not told.startswith(f"bytes {start}-") or not 0 < len(answer.body) <= stop - start:
+            raise ServiceUnavailable(
+                f"{self.name} answers bytes {start} to {stop} of {path} with {len(answer.body)} bytes of {told!r}"
+            )
+        return answer.body
+
+    def _root(self) -> RootAnswer:
+        found = self._told(LOGS, RootAnswer)
+        if found is None:
+            raise InvalidRequest(
+                f"{self.name} has no logs to read: it is no Penstock broker, one of an older release, or one with"
+                " http_logs off"
+            )
+        return found
+
+    def _identity(self) -> bytes:
+        """As the data directory has it, but for what is the broker's own affair."""
+        return json.dumps({"format": self._root().format, "node": 0}).encode()
+
+    def _told(self, path: str, kind: type[_Answer]) -> _Answer | None:
+        """None where there is no such thing. Raises `InvalidRequest` if it is no broker that answers."""
+        said = self._web.get_json(path)
+        try:
+            return None if said is None else msgspec.convert(said, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(
+                f"{self.name} answers GET {path} with something else than a Penstock broker would ({error}): is this"
+                " its HTTP address?"
+            ) from None

@@ -1,0 +1,131 @@
+"""Where a log's files are: a directory, an object store, or a broker's HTTP. A small value that travels to executors.
+
+`open` is all that knows which it is: behind it stands one reader over one kind of disk, and whoever plans or reads does
+not ask again. Nothing here keeps a file, a connection or a listing: a task opens what it needs and lets it go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from penstock.core.errors import InvalidRequest
+from penstock.storage.disk import Disk, OsDisk
+from penstock.storage.readers import DataReader
+
+OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "file")
+BROKER_SCHEMES: Final = ("http", "https")
+
+TLS_OPTIONS: Final = ("tls_ca", "tls_cert", "tls_key", "token_file")
+"""Files for connections to a broker; wherever the files are, a place may be reported to one.
+
+A token itself is no option: Spark shows options in plans and keeps them in checkpoints.
+"""
+
+_HERE: Final = Path()
+"""Object stores and brokers are asked with names below the place itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """`uri`: an absolute directory, the URL of an object store, or the `http(s)://` address of a broker."""
+
+    uri: str
+    storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Keys and passwords may be among them: they are never shown."""
+
+    @classmethod
+    def parse(
+        cls, *, path: str | None = None, url: str | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> Location:
+        """Of the options `path` and `url`, one of which says where. Raises `InvalidRequest`, which names the option."""
+        given = tuple(sorted((storage_options or {}).items()))
+        if path and url:
+            raise InvalidRequest(
+                f"path={path!r} and url={url!r} are given: path is for files, url for a broker; give one"
+            )
+        others = [name for name, _ in given if name not in TLS_OPTIONS]
+        if url and others:
+            raise InvalidRequest(f"storage.{others[0]} is no option of a broker: {', '.join(TLS_OPTIONS)} are")
+        if url:
+            return cls(_broker(url), given)
+        if not path:
+            raise InvalidRequest(
+                "neither path nor url is given: path is a data directory or the URL of an object store"
+                " (s3://bucket/data), url the HTTP address of a broker (http://127.0.0.1:7452)"
+            )
+        if others and "://" not in path:
+            raise InvalidRequest(
+                f"storage.{others[0]} is an option of object stores, and path={path!r} is a local directory"
+            )
+        return cls(_files(path), given)
+
+    @property
+    def directory(self) -> Path | None:
+        """The local directory it is, `file://` included; None where the files are elsewhere."""
+        parts = urlsplit(self.uri)
+        if parts.scheme == "file":
+            return Path(unquote(parts.path))
+        return Path(self.uri) if self.uri.startswith("/") else None
+
+    @property
+    def is_broker(self) -> bool:
+        return self.uri.startswith(tuple(f"{scheme}://" for scheme in BROKER_SCHEMES))
+
+    def disk(self) -> Disk:
+        """What the files are read with. Its paths are those below `root`."""
+        if self.uri.startswith("/"):
+            return OsDisk()
+        if self.is_broker:
+            from penstock.spark.files.http import HttpDisk
+
+            return HttpDisk(self.uri, dict(self.storage_options))
+        from penstock.spark.files.objects import ObjectDisk
+
+        return ObjectDisk(self.uri, {name: value for name, value in self.storage_options if name not in TLS_OPTIONS})
+
+    @property
+    def root(self) -> Path:
+        return Path(self.uri) if self.uri.startswith("/") else _HERE
+
+    def open(self) -> DataReader:
+        """Look there now. Raises `InvalidRequest` where no logs are, `ServiceUnavailable` where nobody answers."""
+        return DataReader(self.root, disk=self.disk(), name=self.uri)
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+def _files(path: str) -> str:
+    parts = _split("path", path)
+    if "://" not in path:
+        return str(Path(path).expanduser().absolute())
+    if parts.scheme in BROKER_SCHEMES:
+        raise InvalidRequest(f"path={path!r} is a broker's address: give it as url")
+    if parts.scheme not in OBJECT_SCHEMES:
+        allowed = ", ".join(f"{scheme}://" for scheme in OBJECT_SCHEMES)
+        raise InvalidRequest(f"path={path!r}: files are read from a directory, or from {allowed}")
+    if parts.scheme == "file" and (parts.netloc or not parts.path):
+        raise InvalidRequest(f"path={path!r}: a local directory is written file:///data, with three slashes")
+    return path.rstrip("/") if parts.path.strip("/") else path
+
+
+def _broker(url: str) -> str:
+    parts = _split("url", url)
+    if parts.scheme not in BROKER_SCHEMES or not parts.hostname:
+        raise InvalidRequest(f"url={url!r}: a broker's HTTP address is http://HOST:PORT or https://HOST:PORT")
+    if parts.query or parts.fragment or parts.username or parts.password:
+        raise InvalidRequest(f"url={url!r}: nothing but the address of the broker belongs there")
+    return url.rstrip("/")
+
+
+def _split(option: str, given: str) -> SplitResult:
+    try:
+        parts = urlsplit(given)
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidRequest(f"{option}={given!r} is no address: {error}") from None
+    return parts

@@ -1,0 +1,291 @@
+"""Where the schemas are: with the data, in a registry's HTTP, or in a file that was exported. Read, never written.
+
+`RegistryAt` travels to executors; `SchemaSource` is made there and keeps what an id means, which never changes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+
+from penstock.client.credentials import REGISTRY_VARIABLE, find_secret, secret_in
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.core.schemas import SCHEMA_REFERENCES_MAX, Definition, Reference, Schema, SchemaKind, default_subject
+from penstock.schema.transfer import VersionRecord
+from penstock.spark.files.location import BROKER_SCHEMES, Location
+from penstock.spark.files.web import Web
+from penstock.storage.catalog_reader import CatalogReader
+from penstock.storage.directory import CATALOG
+
+_KEPT_SECONDS: Final = 60.0
+"""For so long a process goes on with the source it has: tasks of a stream come several times a second."""
+_KEPT_MAX: Final = 16
+
+_Kind = TypeVar("_Kind")
+
+
+class Registry(Protocol):
+    """One place where schemas are kept."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    def schema(self, schema_id: int) -> Schema | None: ...
+
+    def version(self, subject: str, version: int) -> int | None:
+        """The id of the schema that a version is, deleted or not."""
+        ...
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]: ...
+
+    def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
+        """None where nothing is said of that."""
+        ...
+
+
+class SchemaSource:
+    """Schemas by their ids. What was asked for once is kept, but not that an id is unknown: it may come yet."""
+
+    def __init__(self, registry: Registry, topics: Registry | None = None) -> None:
+        """`topics` knows the subjects of topics, where that is another place than the registry."""
+        self._registry = registry
+        self._topics = topics or registry
+        self._definitions: dict[int, Definition] = {}
+
+    def schema(self, schema_id: int) -> Definition:
+        """What an id means, with the texts of all that it refers to. Raises `InvalidRequest` for one not known."""
+        known = self._definitions.get(schema_id)
+        if known is None:
+            schema = self._stored(schema_id)
+            texts = dict(self._referred(schema, set()))
+            known = self._definitions[schema_id] = Definition(schema.kind, schema.text, tuple(texts.items()))
+        return known
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
+        """Version and schema id, the oldest first; none for a subject not known. `deleted`: also of those that nobody
+        is to write with any more: messages name them all the same."""
+        return self._registry.versions(subject, deleted=deleted)
+
+    def subjects_of(self, topic: TopicName) -> list[str]:
+        """The subjects that a topic's settings name; the one that bears its name, where they name none."""
+        return list(self._topics.subjects_of(topic) or (default_subject(topic),))
+
+    def _stored(self, schema_id: int) -> Schema:
+        found = self._registry.schema(schema_id)
+        if found is None:
+            raise InvalidRequest(
+                f"schema id {schema_id} is not known to {self._registry.name}: was the message written with another"
+                " registry? Name that one with the option registry",
+                schema_id=schema_id,
+            )
+        return found
+
+    def _referred(self, schema: Schema, seen: set[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+        """Name and text of all that it refers to, each behind what it refers to itself."""
+        for each in schema.references:
+            if (each.subject, each.version) in seen:
+                continue
+            seen.add((each.subject, each.version))
+            if len(seen) > SCHEMA_REFERENCES_MAX:
+                raise InvalidRequest(f"a schema of {self._registry.name} has more than {SCHEMA_REFERENCES_MAX} others")
+            found = self._stored(self._id_of(each))
+            yield from self._referred(found, seen)
+            yield each.name, found.text
+
+    def _id_of(self, reference: Reference) -> int:
+        found = self._registry.version(reference.subject, reference.version)
+        if found is None:
+            raise InvalidRequest(
+                f"version {reference.version} of subject '{reference.subject}', which another schema refers to as"
+                f" '{reference.name}', is not known to {self._registry.name}"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAt:
+    """Where the schemas are. `uri`: the URL of a registry, or a file made by `penstock schema export`; None: with the
+    data, in the catalog of a directory or at the broker."""
+
+    location: Location
+    uri: str | None = None
+
+    def open(self) -> SchemaSource:
+        """Raises `InvalidRequest` where no schemas can be."""
+        key = (os.getpid(), self)
+        since, source = _opened.get(key, (0.0, None))
+        if source is None or time.monotonic() > since + _KEPT_SECONDS:
+            source = self._source()
+            while len(_opened) >= _KEPT_MAX:
+                _opened.pop(next(iter(_opened)), None)
+            _opened[key] = time.monotonic(), source
+        return source
+
+    def _source(self) -> SchemaSource:
+        if self.uri is None:
+            with_data = _beside(self.location)
+            if with_data is None:
+                raise InvalidRequest(
+                    f"there are no schemas with the files in {self.location}: name a registry with the option registry"
+                    " (http://HOST:PORT, or a file that `penstock schema export` wrote)"
+                )
+            return SchemaSource(with_data)
+        registry = _named(self.uri)
+        return SchemaSource(registry, _beside(self.location) or registry)
+
+
+_opened: Final[dict[tuple[int, RegistryAt], tuple[float, SchemaSource]]] = {}
+
+
+def _beside(location: Location) -> Registry | None:
+    """What is kept with the data; None where that is messages alone."""
+    if location.is_broker:
+        return HttpRegistry(Web(location.uri, dict(location.storage_options), secret=find_secret()))
+    directory = location.directory
+    catalog = None if directory is None else directory / CATALOG
+    return CatalogReader(catalog) if catalog is not None and catalog.exists() else None
+
+
+def _named(uri: str) -> Registry:
+    parts = urlsplit(uri)
+    if parts.scheme in BROKER_SCHEMES and parts.hostname:
+        return HttpRegistry(Web(uri, what="the registry", secret=secret_in(REGISTRY_VARIABLE)))
+    path = Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri).expanduser()
+    if path.is_dir() and (path / CATALOG).exists():
+        return CatalogReader(path / CATALOG)
+    if not path.is_file():
+        raise InvalidRequest(
+            f"registry={uri!r} is neither the URL of a registry (http://HOST:PORT), nor a data directory, nor a file"
+            " that `penstock schema export` wrote"
+        )
+    return exported(path)
+
+
+class ExportedRegistry:
+    """Records that were exported."""
+
+    def __init__(self, name: str, records: list[VersionRecord]) -> None:
+        self.name = name
+        self._schemas = {each.id: _schema(each) for each in records}
+        self._versions = {(each.subject, each.version): each for each in records}
+
+    def schema(self, schema_id: int) -> Schema | None:
+        return self._schemas.get(schema_id)
+
+    def version(self, subject: str, version: int) -> int | None:
+        found = self._versions.get((subject, version))
+        return None if found is None else found.id
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
+        of_subject = (each for each in self._versions.values() if each.subject == subject)
+        return sorted((each.version, each.id) for each in of_subject if deleted or not each.deleted)
+
+    def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:  # noqa: ARG002 - an export says nothing of that
+        return None
+
+
+def exported(path: Path) -> ExportedRegistry:
+    """What `penstock schema export` wrote. Raises `InvalidRequest`, with the number of the line, for anything else."""
+    records: list[VersionRecord] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                records += _records(path, number, line)
+    return ExportedRegistry(str(path), records)
+
+
+def _records(path: Path, number: int, line: bytes) -> Iterator[VersionRecord]:
+    """Of a line; settings of subjects are none."""
+    try:
+        said = msgspec.json.decode(line, type=dict[str, object])
+        if "version" in said:
+            yield msgspec.convert(said, VersionRecord)
+        elif "subject" not in said:
+            raise InvalidRequest(f"{path}, line {number}: neither a version nor settings of a subject")
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(
+            f"{path}, line {number} is no line of `penstock schema export`: {error}", line=number
+        ) from None
+
+
+def _schema(record: VersionRecord) -> Schema:
+    references = (Reference(name=each.name, subject=each.subject, version=each.version) for each in record.references)
+    return Schema(kind=record.schema_type, text=record.schema, references=tuple(references))
+
+
+# over HTTP
+
+
+class _ReferenceAnswer(msgspec.Struct, frozen=True):
+    name: str
+    subject: str
+    version: int
+
+
+class _SchemaAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """No type means Avro."""
+
+    schema: str
+    schema_type: SchemaKind = SchemaKind.AVRO
+    references: tuple[_ReferenceAnswer, ...] = ()
+
+
+class _VersionAnswer(msgspec.Struct, frozen=True):
+    id: int
+
+
+class _TopicAnswer(msgspec.Struct, frozen=True):
+    subjects: tuple[str, ...]
+
+
+class HttpRegistry:
+    """A broker's registry, or any other that speaks the same dialect."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self.name = web.name
+
+    def schema(self, schema_id: int) -> Schema | None:
+        found = self._get(f"/schemas/ids/{schema_id}", _SchemaAnswer)
+        if found is None:
+            return None
+        references = (
+            Reference(name=each.name, subject=each.subject, version=each.version) for each in found.references
+        )
+        return Schema(kind=found.schema_type, text=found.schema, references=tuple(references))
+
+    def version(self, subject: str, version: int) -> int | None:
+        found = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true", _VersionAnswer)
+        return None if found is None else found.id
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
+        asked = "?deleted=true" if deleted else ""
+        numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions{asked}", list[int]) or []
+        found = ((number, self.version(subject, number)) for number in sorted(numbers))
+        return [(number, schema_id) for number, schema_id in found if schema_id is not None]
+
+    def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
+        """Registries of others know no topics."""
+        found = self._get(f"/v1/topics/{quote(str(topic), safe='')}/schema", _TopicAnswer)
+        return None if found is None else found.subjects
+
+    def _get(self, path: str, kind: type[_Kind]) -> _Kind | None:
+        said = self._web.get_json(path)
+        if said is None:
+            return None
+        try:
+            return msgspec.convert(said, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(
+                f"{self.name} answers GET {path} with something else than a schema registry would: {error}"
+            ) from None

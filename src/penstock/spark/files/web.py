@@ -1,0 +1,206 @@
+"""A small HTTP client: connections that are kept, bounded retries, and errors that say what to do.
+
+Made for a broker's HTTP port and for schema registries. Only GET is spoken here, so whatever fails may be asked again.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import ssl
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from penstock.client.credentials import Secret, find_secret
+from penstock.client.urls import tls_context
+from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, from_dict
+
+_SECONDS: Final = 30.0
+"""For one connection to be made, and for each piece of an answer to come."""
+_TRIES: Final = 5
+_PAUSE_SECONDS: Final = 0.1
+"""Before the second try, and twice as long before each further one: a broker is back after a second or two."""
+_BODY_BYTES_MAX: Final = 64 << 20
+_SHOWN_CHARS: Final = 200
+_BUSY: Final = frozenset({429, 502, 503, 504})
+_BROKEN: Final = (OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    """By their names in lower case."""
+    body: bytes
+
+    def json(self) -> Any:
+        """Raises `ValueError` for what is none."""
+        return json.loads(self.body)
+
+
+class Web:
+    """One server. Calls may come from several threads; each has a connection to itself while it lasts.
+
+    Options are files: `tls_ca` to trust instead of the machine's own, `tls_cert` and `tls_key` to show, `token_file`
+    with a key or a token. Without that, and without a name in the address, `secret` says who asks: PENSTOCK_TOKEN goes
+    to a broker of ours, never to somebody else's registry.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        what: str = "the broker",
+        secret: Secret | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        self._options = dict(options or {})
+        self.name = _without_secrets(parts)
+        self._what = f"{what} at {self.name}"
+        self._host, self._port, self._tls = parts.hostname or "", parts.port, parts.scheme == "https"
+        self._path = parts.path.rstrip("/")
+        self._headers = {"accept": "application/json, */*;q=0.5"} | _credentials(parts)
+        named = self._options.get("token_file")
+        self._secret = None if parts.username is not None else find_secret(token_file=named) if named else secret
+        self._idle: list[http.client.HTTPConnection] = []
+        self._pid = os.getpid()
+        weakref.finalize(self, _close, self._idle)
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+        """What is answered, whatever its status, unless it says to try again later.
+
+        Raises `ServiceUnavailable` if nobody answers, or all are too busy, however often they are asked.
+        """
+        reason = ""
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_PAUSE_SECONDS * 2 ** (attempt - 1))
+            try:
+                answer = self._ask(path, {**self._headers, **self._bearer(), **(headers or {})})
+            except _BROKEN as error:
+                reason = str(error) or type(error).__name__
+                continue
+            if answer.status not in _BUSY:
+                return answer
+            reason = f"it answers {answer.status}: {_said(answer)}"
+        raise ServiceUnavailable(
+            f"{self._what} does not answer ({reason}): is it running, and is this its HTTP address?", url=self.name
+        )
+
+    def _bearer(self) -> dict[str, str]:
+        """Asked anew each time: a token in a file is replaced before it expires."""
+        return {} if self._secret is None else {"authorization": f"Bearer {self._secret.reveal()}"}
+
+    def get_json(self, path: str) -> Any:
+        """What a good answer says. Raises what a bad one says; `None` stands for 404."""
+        answer = self.get(path)
+        if answer.status == http.HTTPStatus.NOT_FOUND:
+            return None
+        if answer.status != http.HTTPStatus.OK:
+            raise self.refused(answer)
+        try:
+            return answer.json()
+        except ValueError:
+            raise self.strange(path, answer) from None
+
+    def refused(self, answer: Answer) -> PenstockError:
+        """What an answer other than a good one says, as an error."""
+        message = f"{self._what} answers {answer.status}: {_said(answer)}"
+        try:
+            said = answer.json()
+        except ValueError:
+            said = None
+        if isinstance(said, dict) and isinstance(said.get("error"), dict):
+            said = said["error"]
+        if isinstance(said, dict) and "code" in said:
+            return from_dict({**said, "message": message})
+        return InvalidRequest(message, status=answer.status)
+
+    def strange(self, path: str, answer: Answer) -> InvalidRequest:
+        """Somebody else answers there."""
+        return InvalidRequest(
+            f"{self._what} answers GET {path} with something else than a Penstock broker or a schema registry would"
+            f" ({_said(answer)}): is this its HTTP address?",
+            url=self.name,
+        )
+
+    def _ask(self, path: str, headers: Mapping[str, str]) -> Answer:
+        """On a kept connection, which may have been closed meanwhile: then on a new one, at once."""
+        connection = self._kept()
+        if connection is not None:
+            try:
+                return self._exchange(connection, path, headers)
+            except _BROKEN:
+                pass
+        return self._exchange(self._new(), path, headers)
+
+    def _exchange(self, connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> Answer:
+        try:
+            connection.request("GET", self._path + path, headers=dict(headers))
+            response = connection.getresponse()
+            body = response.read(_BODY_BYTES_MAX)
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close or not response.isclosed():
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        if self._pid != os.getpid():  # forked since: the other end must not hear two voices
+            self._pid = os.getpid()
+            _close(self._idle)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _new(self) -> http.client.HTTPConnection:
+        if not self._tls:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=_SECONDS, context=self._context())
+
+    def _context(self) -> ssl.SSLContext:
+        given = self._options
+        try:
+            return tls_context(given.get("tls_ca"), given.get("tls_cert"), given.get("tls_key"))
+        except InvalidRequest as error:
+            said = ", ".join(f"storage.{name}={value!r}" for name, value in given.items())
+            raise InvalidRequest(f"{said}: {error.message}") from None
+
+    def close(self) -> None:
+        _close(self._idle)
+
+
+def _close(idle: list[http.client.HTTPConnection]) -> None:
+    while idle:
+        idle.pop().close()
+
+
+def _said(answer: Answer) -> str:
+    try:
+        said = answer.json()
+        text = str(said.get("error", said)["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        text = repr(answer.body[:_SHOWN_CHARS].decode(errors="replace"))
+    return text
+
+
+def _credentials(parts: SplitResult) -> dict[str, str]:
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _without_secrets(parts: SplitResult) -> str:
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")

@@ -1,0 +1,119 @@
+"""Histograms whose buckets are the same everywhere, so that any two can be added: sizes, and spans of time.
+
+A value below 64 has a bucket of its own; from there on each doubling is cut into 64, so that a quantile is at most one
+part in 128 beside the truth. The kernel `tally_kernels.count_values` counts in the same buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.record.block import Longs
+from penstock.record.tally_kernels import BUCKETS, FINE, VALUE_BITS, count_values
+
+_FINE_BITS: Final = FINE.bit_length() - 1
+
+
+def bucket_of(value: int) -> int:
+    if value < FINE:
+        return max(value, 0)
+    shift = value.bit_length() - 1 - _FINE_BITS
+    return min(FINE * (shift + 1) + (value >> shift) - FINE, BUCKETS - 1)
+
+
+def bucket_range(bucket: int) -> tuple[int, int]:
+    """The half-open range of the values in a bucket."""
+    if bucket < FINE:
+        return bucket, bucket + 1
+    shift, place = divmod(bucket, FINE)
+    return (FINE + place) << (shift - 1), (FINE + place + 1) << (shift - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many values lie in which bucket; the smallest and the largest of them exactly. Empty: no bucket."""
+
+    counts: Mapping[int, int] = field(default_factory=dict)
+    smallest: int = 0
+    largest: int = 0
+
+    @classmethod
+    def of(cls, values: Longs) -> Histogram:
+        if not values.size:
+            return NO_VALUES
+        buckets = np.zeros(BUCKETS, dtype=np.int64)
+        count_values(np.ascontiguousarray(values), buckets)
+        return cls.counted(buckets, int(values.min()), int(values.max()))
+
+    @classmethod
+    def counted(cls, buckets: Longs, smallest: int, largest: int) -> Histogram:
+        """Of an array with a number for every bucket."""
+        used = np.flatnonzero(buckets)
+        if not used.size:
+            return NO_VALUES
+        return cls(dict(zip(used.tolist(), buckets[used].tolist(), strict=True)), smallest, largest)
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    def __add__(self, other: Histogram) -> Histogram:
+        if not self.counts or not other.counts:
+            return self if self.counts else other
+        counts = summed(self.counts, other.counts)
+        return Histogram(counts, min(self.smallest, other.smallest), max(self.largest, other.largest))
+
+    def quantile(self, share: float) -> int | None:
+        """The value below which about this share of them lies; None if there are none."""
+        count = len(self)
+        if not count:
+            return None
+        wanted, seen = share * count, 0
+        for bucket in sorted(self.counts):
+            seen += self.counts[bucket]
+            if seen >= wanted:
+                low, stop = bucket_range(bucket)
+                return min(max((low + stop - 1) // 2, self.smallest), self.largest)
+        return self.largest
+
+    def doublings(self) -> list[tuple[int, int, int]]:
+        """Coarse enough to look at: from, up to, how many; one row for each doubling, with none left out between."""
+        found: dict[int, int] = {}
+        for bucket, count in self.counts.items():
+            step = bucket_range(bucket)[0].bit_length()
+            found[step] = found.get(step, 0) + count
+        steps = range(min(found), min(max(found), VALUE_BITS) + 1) if found else range(0)
+        return [(1 << step >> 1, 1 << step, found.get(step, 0)) for step in steps]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields of a report."""
+        return {
+            "count": len(self),
+            "min": self.smallest if self.counts else None,
+            "median": self.quantile(0.5),
+            "p95": self.quantile(0.95),
+            "p99": self.quantile(0.99),
+            "max": self.largest if self.counts else None,
+            "buckets": [{"from": low, "to": stop, "count": count} for low, stop, count in self.doublings()],
+        }
+
+
+NO_VALUES: Final = Histogram()
+
+
+def summed(left: Mapping[Any, int], right: Mapping[Any, int]) -> dict[Any, int]:
+    """Both, with the numbers of what is in both added."""
+    found = dict(left)
+    for key, count in right.items():
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def total(histograms: Iterable[Histogram]) -> Histogram:
+    found = NO_VALUES
+    for each in histograms:
+        found += each
+    return found

@@ -1,0 +1,161 @@
+"""Bar charts as SVG, written here: no script, no font and no picture from elsewhere. Every text in them is escaped.
+
+Colours come from the page's style sheet by class, so that a plot is readable in light and in dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+WIDE: Final = 1080
+NARROW: Final = 530
+"""Widths, in units of the drawing: about as many pixels as it gets on a page, so that letters are alike everywhere."""
+HEIGHT: Final = 250
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 34
+_LABEL_CHARS: Final = 6.6
+"""Width of a letter of the labels, in units of the drawing."""
+SERIES_MAX: Final = 6
+"""Colours that can be told apart; what is more is added up as the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    name: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """Bars side by side, one for each label, with the series on top of each other."""
+
+    title: str
+    description: str
+    labels: Sequence[str]
+    """Below the bars, as many as there is room for."""
+    hints: Sequence[str]
+    """What each bar says of itself, before its numbers."""
+    series: Sequence[Series]
+    unit: str = "messages"
+    width: int = WIDE
+
+    @property
+    def totals(self) -> list[float]:
+        return [sum(each.values[place] for each in self.series) for place in range(len(self.labels))]
+
+
+def few(series: Sequence[Series]) -> list[Series]:
+    """The first ones, and the others as one; those with nothing in them left out."""
+    used = [each for each in series if any(each.values)]
+    if len(used) <= SERIES_MAX:
+        return used
+    kept, rest = used[: SERIES_MAX - 1], used[SERIES_MAX - 1 :]
+    others = [sum(values) for values in zip(*(each.values for each in rest), strict=True)]
+    return [*kept, Series(f"{len(rest)} others", others)]
+
+
+def ticks(largest: float, count: int = 4) -> list[float]:
+    """Round numbers from 0 to the first at or above the largest."""
+    if largest <= 1:
+        return [0.0, 1.0]
+    rough = largest / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999999)
+    if step < 1:
+        step = 1.0
+    return [step * number for number in range(math.ceil(largest / step - 1e-9) + 1)]
+
+
+def short(value: float) -> str:
+    """A number with three digits at most: 1.5k, 20M."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def draw(bars: Bars) -> str:
+    """The drawing by itself."""
+    marks = ticks(max(bars.totals, default=0))
+    pieces = [_grid(marks, bars.width), _columns(bars, marks[-1]), _labels(bars.labels, bars.width)]
+    return (
+        f'<svg viewBox="0 0 {bars.width} {HEIGHT}" role="img"'
+        f' aria-label="{escape(bars.title)}: {escape(bars.description)}">{"".join(pieces)}</svg>'
+    )
+
+
+def legend(series: Sequence[Series]) -> str:
+    """Which colour is whose; nothing where there is one."""
+    if len(series) < 2:
+        return ""
+    items = "".join(f'<li><i class="s{place}"></i>{escape(each.name)}</li>' for place, each in enumerate(series))
+    return f'<ul class="legend">{items}</ul>'
+
+
+def _across(width: int) -> float:
+    return width - _LEFT - _RIGHT
+
+
+def _height() -> float:
+    return HEIGHT - _TOP - _BOTTOM
+
+
+def _grid(marks: Sequence[float], width: int) -> str:
+    lines = []
+    for mark in marks:
+        y = _TOP + _height() * (1 - mark / marks[-1])
+        lines.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        lines.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short(mark)}</text>')
+    return "".join(lines)
+
+
+def _columns(bars: Bars, top: float) -> str:
+    step = _across(bars.width) / max(1, len(bars.labels))
+    gap = min(3.0, step * 0.18)
+    return "".join(_column(bars, place, _LEFT + step * place + gap / 2, step - gap, top) for place in _used(bars))
+
+
+def _used(bars: Bars) -> list[int]:
+    return [place for place, total in enumerate(bars.totals) if total > 0]
+
+
+def _column(bars: Bars, place: int, x: float, width: float, top: float) -> str:
+    """One bar; the pieces of its series from the bottom up, none so small that it is not seen at all."""
+    y, pieces = _TOP + _height(), []
+    for number, each in enumerate(bars.series):
+        if each.values[place] > 0:
+            height = max(0.75, _height() * each.values[place] / top)
+            y -= height
+            pieces.append(
+                f'<rect class="s{number}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"/>'
+            )
+    return f"<g><title>{escape(_hint(bars, place))}</title>{''.join(pieces)}</g>"
+
+
+def _hint(bars: Bars, place: int) -> str:
+    total = f"{bars.hints[place]}: {bars.totals[place]:,.0f} {bars.unit}"
+    if len(bars.series) < 2:
+        return total
+    parts = [f"{each.name} {each.values[place]:,.0f}" for each in bars.series if each.values[place] > 0]
+    return f"{total} ({', '.join(parts)})"
+
+
+def _labels(labels: Sequence[str], width: int) -> str:
+    """As many as do not run into each other, below the middle of their bars."""
+    step = _across(width) / max(1, len(labels))
+    longest = max((len(label) for label in labels), default=0) + 2
+    half = longest * _LABEL_CHARS / 2
+    drawn, taken = [], 0.0
+    for place in range(0, len(labels), math.ceil(2 * half / step)):
+        x = min(max(_LEFT + step * (place + 0.5), half), width - half)
+        if x - half >= taken:
+            drawn.append(_label(labels[place], x))
+            taken = x + half
+    return "".join(drawn)
+
+
+def _label(text: str, x: float) -> str:
+    return f'<text class="tick" x="{x:.1f}" y="{HEIGHT - _BOTTOM + 20}" text-anchor="middle">{escape(text)}</text>'

@@ -1,0 +1,317 @@
+"""Messages as lines of text: JSON objects and CSV, every field there and back. Files are the affair of `interchange`.
+
+A payload or key that is text stands as text, any other in base64, and it says which. Ids are written as people write
+them, times in ISO 8601.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.errors import InvalidRequest, PenstockError
+from penstock.core.ids import parse_id
+from penstock.spark.scan.columns import COLUMNS
+
+ROWS: Final = 5_000
+"""Rows that are made into a batch."""
+_LINE_BYTES_MAX: Final = 256 << 20
+"""A payload of the largest kind in base64, and words about it."""
+_NUMBERS: Final = ("partition", "offset", "producer_id", "request_id", "schema_id", "schema_version")
+_TEXTS: Final = ("topic", "type", "producer_name")
+_BYTES: Final = ("key", "value")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f]")
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+Row = dict[str, Any]
+"""A message: a value for each column of the log, None for one that is not there."""
+
+
+def check_fields(names: Iterable[str], allowed: Iterable[str] = COLUMNS.names) -> None:
+    """Raise `InvalidRequest` for a name that no field has."""
+    for name in names:
+        if name not in allowed:
+            raise InvalidRequest(
+                f"no field {name!r}: a message has {', '.join(allowed)}. (`penstock produce` publishes lines that are"
+                " payloads themselves.)",
+                field=name,
+            )
+
+
+def _placed(error: InvalidRequest, path: Path, line: int) -> InvalidRequest:
+    """The same, with where it is."""
+    return InvalidRequest(f"{path}, line {line}: {error.message}", line=line, **error.details)
+
+
+# columns and rows
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    columns = [_TEXTUAL.get(name, pa.Array.to_pylist)(batch.column(name)) for name in COLUMNS.names]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(COLUMNS.names, values, strict=True))
+
+
+def _times(column: pa.Array) -> list[str]:
+    found: list[str] = pc.strftime(column.cast(pa.timestamp("ms", "UTC")), format=_TIME).to_pylist()
+    return found
+
+
+def _ids(column: pa.Array) -> list[str]:
+    digits = (each.hex() for each in column.to_pylist())
+    return [f"{each[:8]}-{each[8:12]}-{each[12:16]}-{each[16:20]}-{each[20:]}" for each in digits]
+
+
+def _maps(column: pa.Array) -> list[dict[str, str]]:
+    if not len(column.keys):
+        return [{}] * len(column)
+    return [dict(each or ()) for each in column.to_pylist()]
+
+
+_TEXTUAL: Final = {"timestamp": _times, "id": _ids, "attributes": _maps}
+
+
+def _batches(rows: Iterable[Row], columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    wanted, gathered = list(columns), list[Row]()
+    for row in rows:
+        gathered.append(row)
+        if len(gathered) >= ROWS:
+            yield _batch(gathered, wanted)
+            gathered = []
+    if gathered:
+        yield _batch(gathered, wanted)
+
+
+def _batch(rows: list[Row], columns: list[str]) -> pa.RecordBatch:
+    """Columns that no row has are left out: what a message is without is not what it has as nothing."""
+    values = {name: [row.get(name) for row in rows] for name in columns}
+    there = {name: each for name, each in values.items() if name == "value" or any(one is not None for one in each)}
+    arrays = [pa.array(each, COLUMNS.field(name).type) for name, each in there.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([COLUMNS.field(name) for name in there]))
+
+
+# what stands for a value in text
+
+
+def _text(data: bytes) -> str | None:
+    """The bytes as text, if they are; None if only base64 says them exactly."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _from_base64(text: Any, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise InvalidRequest(f"{name} is not base64", field=name) from None
+
+
+def _checked(row: Row, columns: Iterable[str]) -> Row:
+    """Ids and times from text, where they are wanted; numbers and texts that are none are refused."""
+    try:
+        if row.get("id") is not None and "id" in columns:
+            row["id"] = parse_id(row["id"])
+        if row.get("timestamp") is not None and "timestamp" in columns:
+            row["timestamp"] = _parse_time(row["timestamp"])
+    except (PenstockError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"{error}") from None
+    for name in _NUMBERS:
+        if type(row.get(name, 0)) is not int and row[name] is not None:
+            raise InvalidRequest(f"{name} is no whole number: {row[name]!r}", field=name)
+    for name in _TEXTS:
+        if not isinstance(row.get(name, ""), str | None):
+            raise InvalidRequest(f"{name} is no text: {row[name]!r}", field=name)
+    if row.get("value") is None:
+        raise InvalidRequest("the payload is missing: value, or value_base64", field="value")
+    return row
+
+
+def _parse_time(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return aware.astimezone(UTC)
+
+
+def _attributes(given: Any) -> list[tuple[str, str]] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not all(isinstance(each, str) for pair in given.items() for each in pair):
+        raise InvalidRequest("attributes is an object of texts", field="attributes")
+    return list(given.items())
+
+
+# JSON lines
+
+
+class JsonWriter:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        lines = [msgspec.json.encode(_as_json(row)) for row in _rows(batch)]
+        self._file.write(b"\n".join([*lines, b""]))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _as_json(row: Row) -> Row:
+    """Without what the message does not have."""
+    made: Row = {}
+    for name, value in row.items():
+        if value is None or value == {}:
+            continue
+        if name not in _BYTES:
+            made[name] = value
+        elif (text := _text(value)) is not None:
+            made[name] = text
+        else:
+            made[f"{name}_base64"] = base64.b64encode(value).decode()
+    return made
+
+
+_JSON_FIELDS: Final = frozenset((*COLUMNS.names, "key_base64", "value_base64"))
+
+
+def read_json(path: Path, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    with path.open("rb") as file:
+        yield from _batches(_json_rows(file, path, columns), columns)
+
+
+def _json_rows(lines: Iterable[bytes], path: Path, columns: Iterable[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        if line.isspace():
+            continue
+        try:
+            yield _from_json(line, columns)
+        except InvalidRequest as error:
+            raise _placed(error, path, number) from None
+
+
+def _from_json(line: bytes, columns: Iterable[str]) -> Row:
+    try:
+        row = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"no JSON object: {error}") from None
+    if not isinstance(row, dict):
+        raise InvalidRequest(f"no JSON object, but {type(row).__name__}")
+    if not row.keys() <= _JSON_FIELDS:
+        check_fields(row, (*COLUMNS.names, "key_base64", "value_base64"))
+    for name in _BYTES:
+        row[name] = _json_bytes(row, name)
+    row["attributes"] = _attributes(row.get("attributes"))
+    return _checked(row, columns)
+
+
+def _json_bytes(row: Row, name: str) -> bytes | None:
+    coded, text = row.get(f"{name}_base64"), row.get(name)
+    if coded is not None:
+        return _from_base64(coded, f"{name}_base64")
+    if text is not None and not isinstance(text, str):
+        raise InvalidRequest(f"{name} is text, not {type(text).__name__}: write JSON as a text", field=name)
+    return None if text is None else text.encode()
+
+
+# CSV
+
+_ENCODED: Final = ("key_encoding", "value_encoding")
+_CSV_FIELDS: Final = tuple(
+    name for column in COLUMNS.names for name in ((f"{column}_encoding", column) if column in _BYTES else (column,))
+)
+"""Before a key and a payload stands how it is written: `text`, `base64`, or nothing where there is none."""
+
+
+class CsvWriter:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="")
+        self._writer = csv.DictWriter(self._file, _CSV_FIELDS)
+        self._writer.writeheader()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.writerows(_as_csv(row) for row in _rows(batch))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _as_csv(row: Row) -> Row:
+    row["attributes"] = msgspec.json.encode(row["attributes"]).decode() if row["attributes"] else ""
+    for name in _BYTES:
+        row[f"{name}_encoding"], row[name] = _csv_bytes(row[name])
+    return row
+
+
+def _csv_bytes(data: bytes | None) -> tuple[str, str]:
+    """Text with control characters goes as base64, too: other tools read such CSV each in its own way."""
+    if data is None:
+        return "", ""
+    text = _text(data)
+    return ("text", text) if text is not None and not _CONTROL.search(text) else ("base64", _base64(data))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def read_csv(path: Path, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    csv.field_size_limit(min(_LINE_BYTES_MAX, sys.maxsize))
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from _batches(_csv_rows(csv.DictReader(file, strict=True), path, columns), columns)
+
+
+def _csv_rows(reader: csv.DictReader[str], path: Path, columns: Iterable[str]) -> Iterator[Row]:
+    try:
+        check_fields(reader.fieldnames or (), _CSV_FIELDS)
+        for given in reader:
+            yield _from_csv(given, columns)
+    except InvalidRequest as error:
+        raise _placed(error, path, reader.line_num) from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path}, after line {reader.line_num}: {error}") from None
+
+
+def _from_csv(given: Mapping[str, Any], columns: Iterable[str]) -> Row:
+    if None in given or None in given.values():
+        raise InvalidRequest("another number of fields than the first line names")
+    row: Row = {name: text or None for name, text in given.items() if name not in _ENCODED}
+    for name in _BYTES:
+        row[name] = _bytes_from_csv(given, name)
+    for name in _NUMBERS:
+        row[name] = _number(row.get(name), name)
+    try:
+        row["attributes"] = _attributes(msgspec.json.decode(row.get("attributes") or "null"))
+    except msgspec.DecodeError:
+        raise InvalidRequest("attributes is an object of texts in JSON", field="attributes") from None
+    return _checked(row, columns)
+
+
+def _number(text: str | None, name: str) -> int | None:
+    if text is None:
+        return None
+    if not text.removeprefix("-").isdecimal() or not text.isascii():
+        raise InvalidRequest(f"{name} is no whole number: {text!r}", field=name)
+    return int(text)
+
+
+def _bytes_from_csv(given: Mapping[str, str], name: str) -> bytes | None:
+    """Where the file does not say how it is written it is text, and a key that is empty is none."""
+    text = given.get(name, "")
+    coding = given.get(f"{name}_encoding", "text" if text or name == "value" else "")
+    if coding == "base64":
+        return _from_base64(text, name)
+    if coding not in ("", "text"):
+        raise InvalidRequest(f"{name}_encoding is {coding!r}: expected text or base64", field=name)
+    return text.encode() if coding else None

@@ -1,0 +1,22 @@
+"""Lake: tables of a lakehouse (Delta, Iceberg, plain Parquet) behind one seam, and topics archived into them.
+
+Files are written with pyarrow wherever the rows are; one process commits them. Spark comes in only where a DataFrame or
+a query does (`archive`, `frames`): tables, files and their upkeep need no JVM.
+"""
+
+from __future__ import annotations
+
+from penstock.spark.lake.opening import KINDS, open_table, table_names
+from penstock.spark.lake.table import AlreadyThere, Committed, DataFile, LakeTable, Marker, Range
+
+__all__ = [
+    "KINDS",
+    "AlreadyThere",
+    "Committed",
+    "DataFile",
+    "LakeTable",
+    "Marker",
+    "Range",
+    "open_table",
+    "table_names",
+]

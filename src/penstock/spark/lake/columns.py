@@ -1,0 +1,202 @@
+"""The columns of an archive table: those that every message has, and those that its topic's schemas give.
+
+Typed columns come after the system columns and only ever grow. Whole numbers are 64 bits and fractions double from the
+start, so that a schema whose field gets wider needs no other table. Where a field changes into something that its
+column cannot hold, it gets a column of its own beside it, named after its new type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+PARTITION: Final = "_day"
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+SYSTEM: Final = pa.schema(
+    [
+        pa.field("_id", pa.binary()),
+        pa.field("_topic", pa.string()),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_timestamp", _TIME),
+        pa.field("_producer", pa.string()),
+        pa.field("_producer_id", pa.int64()),
+        pa.field("_request_id", pa.int64()),
+        pa.field("_schema_id", pa.int64()),
+        pa.field("_schema_version", pa.int32()),
+        pa.field("_attributes", pa.map_(pa.string(), pa.string())),
+        pa.field("_type", pa.string()),
+        pa.field("_key", pa.binary()),
+        pa.field("_value", pa.binary()),
+        pa.field(PARTITION, pa.date32()),
+    ]
+)
+"""Every table has these, in this order."""
+
+BAD: Final = SYSTEM.append(pa.field("_reason", pa.string()))
+"""The companion of a table: the same, and why the payload did not decode."""
+
+READ_AS: Final = {
+    "_id": "id",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_producer": "producer_name",
+    "_producer_id": "producer_id",
+    "_request_id": "request_id",
+    "_schema_id": "schema_id",
+    "_schema_version": "schema_version",
+    "_attributes": "attributes",
+    "_type": "type",
+    "_key": "key",
+    "_value": "value",
+}
+"""Columns of the log that become system columns as they are."""
+
+_RESERVED: Final = {name.lower() for name in (*SYSTEM.names, "_reason")}
+_UNUSABLE: Final = re.compile(r"[ ,;{}()\n\t=.`]")
+"""Delta takes none of these in a column's name; a dot or a backtick makes one that cannot be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the values of a field of the schema go."""
+
+    field: int
+    column: str
+    kind: pa.DataType
+
+
+def widened(kind: pa.DataType) -> pa.DataType:
+    """The type of the column for values of this type: as wide as its kind gets, in names that tables take."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(name, widened(each.type)) for name, each in _named(kind)])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, widened(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", widened(kind.value_type)))
+    return _plain(kind)
+
+
+def canonical(schema: pa.Schema) -> pa.Schema:
+    """The same schema, whatever a library calls the insides of lists and maps: everything may be null, as in tables."""
+    return pa.schema([pa.field(each.name, _canonical(each.type)) for each in schema])
+
+
+def _canonical(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _canonical(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_canonical(kind.key_type), _canonical(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", _canonical(kind.value_type)))
+    return _plain(kind)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind) or pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return kind
+
+
+def _named(kind: pa.StructType) -> Iterable[tuple[str, pa.Field]]:
+    """The fields of a struct with names that are usable and differ, capital letters aside."""
+    taken: set[str] = set()
+    for each in kind:
+        name = _free(_clean(each.name), taken)
+        taken.add(name.lower())
+        yield name, each
+
+
+def merged(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
+    """A column's type with what another adds to it; None if the column cannot hold both."""
+    if column.equals(kind):
+        return column
+    if pa.types.is_struct(column) and pa.types.is_struct(kind):
+        return _merged_struct(column, kind)
+    if pa.types.is_list(column) and pa.types.is_list(kind):
+        inner = merged(column.value_type, kind.value_type)
+        return None if inner is None else pa.list_(pa.field("element", inner))
+    if pa.types.is_map(column) and pa.types.is_map(kind) and column.key_type.equals(kind.key_type):
+        inner = merged(column.item_type, kind.item_type)
+        return None if inner is None else pa.map_(column.key_type, inner)
+    if pa.types.is_decimal(column) and pa.types.is_decimal(kind):
+        fits = kind.scale == column.scale and kind.precision <= column.precision
+        return column if fits else None
+    return None
+
+
+def _merged_struct(column: pa.StructType, kind: pa.StructType) -> pa.DataType | None:
+    fields = {each.name: each.type for each in column}
+    for each in kind:
+        inner = merged(fields[each.name], each.type) if each.name in fields else each.type
+        if inner is None:
+            return None
+        fields[each.name] = inner
+    return pa.struct(list(fields.items()))
+
+
+def placed(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[Place, ...]]:
+    """The table's schema with columns for all of these fields, and which column each field goes to."""
+    columns = {each.name: each.type for each in table}
+    by_fold = {name.lower(): name for name in columns}
+    used = set(_RESERVED)
+    places = []
+    for number, each in enumerate(fields):
+        kind = widened(each.type)
+        name, together = _column_for(_clean(each.name), kind, columns, by_fold, used)
+        columns[name] = together
+        by_fold[name.lower()] = name
+        used.add(name.lower())
+        places.append(Place(number, name, together))
+    return pa.schema([pa.field(name, kind) for name, kind in columns.items()]), tuple(places)
+
+
+def _column_for(
+    name: str, kind: pa.DataType, columns: dict[str, pa.DataType], by_fold: dict[str, str], used: set[str]
+) -> tuple[str, pa.DataType]:
+    """The column of that name, or the next of its names that is free or can hold the values."""
+    for candidate in _candidates(name, kind):
+        if candidate.lower() in used:
+            continue
+        there = by_fold.get(candidate.lower())
+        if there is None:
+            return candidate, kind
+        together = merged(columns[there], kind)
+        if together is not None:
+            return there, together
+    raise AssertionError("candidates never end")
+
+
+def _candidates(name: str, kind: pa.DataType) -> Iterable[str]:
+    yield name
+    yield f"{name}__{_kind_name(kind)}"
+    number = 2
+    while True:
+        yield f"{name}__{number}"
+        number += 1
+
+
+def _kind_name(kind: pa.DataType) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", str(kind).lower()).strip("_")[:40] if not pa.types.is_nested(kind) else "nested"
+
+
+def _clean(name: str) -> str:
+    return _UNUSABLE.sub("_", name) or "_"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 2, name
+    while free.lower() in taken:
+        free, number = f"{name}__{number}", number + 1
+    return free

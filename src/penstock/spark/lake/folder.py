@@ -1,0 +1,280 @@
+"""A folder of the warehouse, local or in an object store: all file access of the lake goes through here.
+
+A small value that travels to executors; stores are opened where they are used. Paths are relative to the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+
+SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "file+store")
+"""`file+store` is a directory that is used as object stores are, for tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    path: str
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """`uri`: an absolute directory, or the URL of a place in an object store."""
+
+    uri: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, given: str, options: Mapping[str, str] | None = None) -> Folder:
+        """Raises `InvalidRequest` for what is neither a directory nor an object store."""
+        parts = urlsplit(given)
+        chosen = tuple(sorted((options or {}).items()))
+        if "://" not in given or parts.scheme == "file":
+            path = unquote(parts.path) if parts.scheme == "file" else given
+            if chosen:
+                raise InvalidRequest(f"storage options are for object stores, and the warehouse {given!r} is local")
+            return cls(str(Path(path).expanduser().absolute()))
+        if parts.scheme not in SCHEMES:
+            allowed = ", ".join(f"{scheme}://" for scheme in SCHEMES[:-1])
+            raise InvalidRequest(f"warehouse {given!r}: expected a directory, or one of {allowed}", given=given)
+        return cls(given.rstrip("/"), chosen)
+
+    @property
+    def is_local(self) -> bool:
+        return self.uri.startswith("/")
+
+    @property
+    def local(self) -> Path:
+        """The directory. Only for a local folder."""
+        return Path(self.uri)
+
+    @property
+    def url(self) -> str:
+        """With a scheme, as Iceberg keeps it: a local path is not encoded, since PyIceberg does not decode it."""
+        return f"file://{self.uri}" if self.is_local else self.uri
+
+    def child(self, *names: str) -> Folder:
+        return Folder("/".join((self.uri, *names)), self.options)
+
+    def full(self, path: str) -> str:
+        return f"{self.uri}/{path}"
+
+    def make(self) -> None:
+        """The directory, on disk. Stores have none."""
+        if self.is_local:
+            _make(self.local)
+
+    # files
+
+    def create(self, path: str) -> AbstractContextManager[Any]:
+        """A new file to write to; on disk when it is closed without an error, gone after one."""
+        return _local_output(self.local / path) if self.is_local else _store_output(self, path)
+
+    def open(self, path: str) -> Any:
+        """A file to read from, as pyarrow takes it."""
+        if self.is_local:
+            return pa.memory_map(str(self.local / path))
+        return pa.PythonFile(_StoreReader(self, path), mode="r")
+
+    def read(self, path: str) -> bytes:
+        """Raises `FileNotFoundError`."""
+        if self.is_local:
+            return (self.local / path).read_bytes()
+        import obstore
+
+        return bytes(obstore.get(_store(self), path).bytes())
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write a small file whole, unless there is one of that name; False if there is. Durable on return."""
+        if self.is_local:
+            return _put_new_local(self.local / path, data)
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            obstore.put(_store(self), path, data, mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def list(self, below: str = "") -> Iterator[Entry]:
+        """Every file below, in no order."""
+        yield from _list_local(self.local, below) if self.is_local else _list_store(self, below)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Those that are gone already are no error."""
+        if self.is_local:
+            for path in paths:
+                (self.local / path).unlink(missing_ok=True)
+        elif paths:
+            import obstore
+
+            obstore.delete(_store(self), list(paths))
+
+    def size(self, path: str) -> int | None:
+        """None if it is not there."""
+        try:
+            if self.is_local:
+                return (self.local / path).stat().st_size
+            import obstore
+
+            return int(obstore.head(_store(self), path)["size"])
+        except FileNotFoundError:
+            return None
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Files that a library wrote, and the directories with their names, on disk. Stores have no such thing."""
+        if not self.is_local:
+            return
+        for path in {*paths, *(str(Path(path).parent) for path in paths)}:
+            with contextlib.suppress(FileNotFoundError):
+                _sync(self.local / path)
+
+
+@contextlib.contextmanager
+def _local_output(path: Path) -> Iterator[Any]:
+    _make(path.parent)
+    try:
+        with pa.OSFile(str(path), "wb") as out:
+            yield out
+        _sync(path)
+        _sync(path.parent)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _store_output(folder: Folder, path: str) -> Iterator[Any]:
+    try:
+        with pa.PythonFile(_StoreWriter(folder, path), mode="w") as out:
+            yield out
+    except BaseException:
+        with contextlib.suppress(Exception):  # an orphan then, that nobody refers to
+            folder.delete([path])
+        raise
+
+
+class _StoreReader(io.RawIOBase):
+    """An object as a file, as Python knows files."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        import obstore
+
+        self._file = obstore.open_reader(_store(folder), path)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self._file.read() if size < 0 else self._file.read(size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+
+class _StoreWriter(io.RawIOBase):
+    """As above, to be written from its beginning to its end. The object is there when it is closed."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        import obstore
+
+        self._file = obstore.open_writer(_store(folder), path)
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(bytes(data))
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _make(directory: Path) -> None:
+    """With all above it. Each that is new is on disk: otherwise a power cut takes the folder of files that are."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        _sync(each.parent)
+
+
+def _put_new_local(path: Path, data: bytes) -> bool:
+    _make(path.parent)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    try:
+        with temporary.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.link(temporary, path)  # fails where a rename would replace
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+    return True
+
+
+def _list_local(root: Path, below: str) -> Iterator[Entry]:
+    for directory, _, names in os.walk(root / below if below else root):
+        for name in names:
+            path = Path(directory, name)
+            with contextlib.suppress(FileNotFoundError):
+                found = path.stat()
+                yield Entry(str(path.relative_to(root)), found.st_size, int(found.st_mtime * 1000))
+
+
+def _list_store(folder: Folder, below: str) -> Iterator[Entry]:
+    import obstore
+
+    for group in obstore.list(_store(folder), prefix=below or None):
+        for found in group:
+            yield Entry(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
+
+
+@lru_cache(maxsize=64)
+def _store(folder: Folder) -> Any:
+    from obstore.store import LocalStore, from_url
+
+    if folder.uri.startswith("file+store://"):
+        return LocalStore(folder.uri.removeprefix("file+store://"), mkdir=True)
+    options: Any = dict(folder.options) or None
+    return from_url(folder.uri, config=options)

@@ -1,0 +1,149 @@
+"""DataFrames into tables and out of them. Rows are written where they are, by the workers; the driver commits."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.lake.columns import canonical, merged
+from penstock.spark.lake.fitting import fitted
+from penstock.spark.lake.scanning import file_batches
+from penstock.spark.lake.table import AlreadyThere, Committed, DataFile, LakeTable, Marker
+from penstock.spark.lake.upkeep import shape_of
+from penstock.spark.lake.writing import FileWriter
+from penstock.spark.runtime.failures import ours
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARTITIONS: Final = (pa.types.is_date32, pa.types.is_string, pa.types.is_integer)
+"""Types whose values are the same in the names of folders, in logs and in rows."""
+
+
+def write_frame(
+    frame: DataFrame, table: LakeTable, marker: Marker, *, partition_by: str | None = None
+) -> Committed | AlreadyThere:
+    """Add the rows of a DataFrame to a table, once for each marker: a batch that is there already is not computed.
+
+    A table that is not there is made, with the frame's columns, partitioned by one of them if that is asked for; one
+    that is gets columns it has not. Raises `InvalidRequest` for a column whose values the table's cannot hold, and what
+    keeps a row from being read or written.
+    """
+    wanted = _arrow_schema(frame)
+    if not table.exists():
+        _check_partition(wanted, partition_by)
+        table.create(wanted, partition_by)
+    batch = table.held(marker.query_id, []).batch
+    if batch is not None and marker.batch_id <= batch:
+        return AlreadyThere()
+    table.evolve(grown(table, wanted))
+    return table.commit(_written(frame, table, marker), marker)
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return canonical(to_arrow_schema(frame.schema, timezone="UTC"))
+
+
+def _check_partition(schema: pa.Schema, partition_by: str | None) -> None:
+    if partition_by is not None and partition_by not in schema.names:
+        raise InvalidRequest(f"partition by {partition_by!r}: the columns are {', '.join(schema.names)}")
+    kind = None if partition_by is None else schema.field(partition_by).type
+    if kind is not None and not any(test(kind) for test in _PARTITIONS):
+        raise InvalidRequest(
+            f"partition by {partition_by!r}: it is {kind}, and a table is partitioned by dates, texts or whole numbers;"
+            " make such a column of it, a day of a time for example",
+            column=partition_by,
+        )
+
+
+def grown(table: LakeTable, wanted: pa.Schema) -> pa.Schema:
+    """The table's schema with what the rows add to it."""
+    have = {each.name: each.type for each in table.schema()}
+    for each in wanted:
+        there = have.get(each.name, each.type)
+        together = merged(there, each.type) or (there if _is_wider(there, each.type) else None)
+        if together is None:
+            raise InvalidRequest(
+                f"column {each.name!r} is {each.type}, and in table {table.name} it is {there}: cast it, or give it"
+                " another name",
+                column=each.name,
+            )
+        have[each.name] = together
+    return pa.schema(list(have.items()))
+
+
+def _is_wider(there: pa.DataType, given: pa.DataType) -> bool:
+    """Whether every value of the one is a value of the other."""
+    if pa.types.is_integer(there) and pa.types.is_integer(given):
+        return bool(there.bit_width >= given.bit_width)
+    return bool(pa.types.is_float64(there) and pa.types.is_float32(given))
+
+
+def _written(frame: DataFrame, table: LakeTable, marker: Marker) -> list[DataFile]:
+    folder, shape = table.folder, shape_of(table)
+    name = f"frame-{re.sub('[^A-Za-z0-9-]+', '_', marker.query_id)[:80]}-{marker.batch_id:08d}"
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with FileWriter(folder, shape, f"{name}-{uuid.uuid4().hex[:8]}") as writer:
+            for batch in batches:
+                writer.write(as_rows(batch, shape.schema))
+            texts = [json.dumps(asdict(each)) for each in writer.finish()]
+        yield pa.RecordBatch.from_pydict({"file": pa.array(texts, pa.string())})
+
+    with ours():
+        rows: list[Any] = frame.mapInArrow(write, "file string").collect()
+    return [DataFile(**json.loads(row[0])) for row in rows]
+
+
+def as_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same rows with all columns of a table, in its types."""
+    names = set(batch.schema.names)
+    arrays = [
+        fitted(batch.column(each.name), each.type) if each.name in names else pa.nulls(batch.num_rows, each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
+    """A table as it is now. Local files are read by Spark itself, others by the workers with pyarrow.
+
+    Raises `InvalidRequest` if it is not there.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if not table.exists():
+        raise InvalidRequest(f"there is no {table.kind} table {table.name} in {table.folder.uri}", table=table.name)
+    schema = from_arrow_schema(table.schema())
+    files = table.live()
+    if not files:
+        return spark.createDataFrame([], schema)
+    if not table.folder.is_local:
+        return _read_by_workers(spark, table, files)
+    paths = [table.folder.full(each.path) for each in files]
+    reader = spark.read.schema(schema)
+    if table.keeps_partition:  # in the rows: names of folders are not to be taken for it
+        return reader.option("recursiveFileLookup", "true").parquet(*paths).select(*schema.names)
+    return reader.option("basePath", table.folder.full("")).parquet(*paths).select(*schema.names)
+
+
+def _read_by_workers(spark: SparkSession, table: LakeTable, files: list[DataFile]) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    folder, schema, by = table.folder, table.schema(), table.partition_by()
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from file_batches(folder, files[number], schema, by)
+
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(read, from_arrow_schema(schema))

@@ -1,0 +1,75 @@
+"""Which format a table has is decided here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.lake.folder import Folder
+from penstock.spark.lake.names import parse
+from penstock.spark.lake.table import LakeTable
+
+KINDS: Final = ("delta", "iceberg", "parquet")
+
+
+def open_table(
+    kind: str,
+    warehouse: str,
+    name: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    catalog: Mapping[str, str] | None = None,
+) -> LakeTable:
+    """A table of a warehouse, whether it is there yet or not.
+
+    `name` is NAME or NAMESPACE.NAME. `storage_options` are those of the object store, `catalog` what PyIceberg's
+    catalogs take (`uri`, `type`, …; `name` is one of its own configuration). Raises `InvalidRequest`.
+    """
+    check_kind(kind)
+    root = Folder.parse(warehouse, storage_options)
+    folder = root.child(*parse(name))
+    full = ".".join(parse(name))
+    if kind == "delta":
+        from penstock.spark.lake.delta import Delta
+
+        return Delta(full, folder)
+    if kind == "iceberg":
+        from penstock.spark.lake.iceberg import Iceberg, catalog_of
+
+        return Iceberg(full, folder, catalog_of(root, catalog))
+    from penstock.spark.lake.parquet import ParquetTable
+
+    return ParquetTable(full, folder)
+
+
+def check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise InvalidRequest(f"format {kind!r}: expected one of {', '.join(KINDS)}", given=kind)
+
+
+def table_names(
+    kind: str,
+    warehouse: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    catalog: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The tables of a warehouse."""
+    check_kind(kind)
+    root = Folder.parse(warehouse, storage_options)
+    if kind == "iceberg":
+        from penstock.spark.lake.iceberg import catalog_of
+
+        found = catalog_of(root, catalog)
+        return sorted(".".join(name) for space in found.list_namespaces() for name in found.list_tables(space))
+    mark = "_delta_log/" if kind == "delta" else "_manifests/"
+    return sorted(_marked(root, mark))
+
+
+def _marked(root: Folder, mark: str) -> set[str]:
+    """Folders two levels down that hold a table of this format."""
+    if root.is_local:
+        return {".".join(path.parts[-3:-1]) for path in root.local.glob(f"*/*/{mark.rstrip('/')}")}
+    paths = (each.path.split("/") for each in root.list())
+    return {".".join(parts[:2]) for parts in paths if len(parts) > 3 and f"{parts[2]}/" == mark}

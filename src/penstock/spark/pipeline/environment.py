@@ -1,0 +1,64 @@
+"""`${NAME}` in a pipeline's texts: taken from the environment when the file is read, and hidden in all that is shown.
+
+`${NAME:-text}` has a text for where the variable is not set; `$${` is a plain `${`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+_REFERENCE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_WRITTEN: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_HIDDEN_CHARS_MIN: Final = 4
+"""A shorter value stands in too many places by chance to be hidden everywhere."""
+
+
+class Unset(ValueError):
+    """A variable that is not set and has no default, or no name of one; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The values that came from the environment, by name. `hide` is put before everything that is printed."""
+
+    values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def hide(self, text: str) -> str:
+        """The text with each value replaced by where it came from; the longest first, since one may be in another."""
+        for name, value in sorted(self.values, key=lambda pair: -len(pair[1])):
+            if len(value) >= _HIDDEN_CHARS_MIN:
+                text = text.replace(value, f"${{{name}}}")
+        return text
+
+
+class Environment:
+    """Fills in texts, and remembers which variables it took."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        self._taken: dict[str, str] = {}
+
+    @property
+    def secrets(self) -> Secrets:
+        return Secrets(tuple(sorted(self._taken.items())))
+
+    def fill(self, text: str) -> str:
+        """Raises `Unset`."""
+        return _REFERENCE.sub(self._value, text)
+
+    def _value(self, found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "${"
+        written = _WRITTEN.fullmatch(found[1])
+        if written is None:
+            raise Unset(f"{found[0]} names no variable: write ${{NAME}} or ${{NAME:-text}}, or $${{ for a plain ${{")
+        name, default = written.groups()
+        if name in self._variables:
+            self._taken[name] = self._variables[name]
+            return self._variables[name]
+        if default is None:
+            raise Unset(f"{found[0]}: the environment variable {name} is not set; ${{{name}:-text}} has a default")
+        return default

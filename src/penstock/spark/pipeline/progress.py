@@ -1,0 +1,97 @@
+"""What a query tells of its batches, as numbers: rows in and out, time taken, how far behind it is. Pure.
+
+Spark tells it as JSON. Rows that go out are counted as they pass (`ROWS_OUT`), since few sinks say how many they took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from penstock.core.errors import PenstockError
+from penstock.spark.source.offsets import Key, Offsets
+
+ROWS_OUT: Final = "penstock_rows_out"
+"""The name under which a query counts the rows that it hands to its sink."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch of a query that is done. None is what is not known."""
+
+    query: str
+    batch: int
+    rows_in: int
+    rows_out: int | None
+    ms: int
+    lag: int | None
+    """Records that were in the topics and not yet in a batch."""
+    watermark: str | None = None
+    late: int | None = None
+    """Rows that came behind the watermark and were left out."""
+    state_rows: int | None = None
+
+    @property
+    def rows_in_second(self) -> float:
+        return 1000 * self.rows_in / self.ms if self.ms else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def batch_of(told: Mapping[str, Any]) -> Batch:
+    """Of one of Spark's progress reports."""
+    sources = told.get("sources") or []
+    return Batch(
+        query=str(told.get("name") or told.get("id")),
+        batch=int(told["batchId"]),
+        rows_in=sum(max(0, int(source.get("numInputRows") or 0)) for source in sources),
+        rows_out=_rows_out(told),
+        ms=int((told.get("durationMs") or {}).get("triggerExecution") or told.get("batchDuration") or 0),
+        lag=_sum([lag_of(source) for source in sources]),
+        watermark=(told.get("eventTime") or {}).get("watermark"),
+        late=_of_operators(told, "numRowsDroppedByWatermark"),
+        state_rows=_of_operators(told, "numRowsTotal"),
+    )
+
+
+def _rows_out(told: Mapping[str, Any]) -> int | None:
+    counted = (told.get("observedMetrics") or {}).get(ROWS_OUT)
+    if counted is not None:
+        return int(counted["rows"])
+    taken = int((told.get("sink") or {}).get("numOutputRows", -1))
+    return taken if taken >= 0 else None
+
+
+def _of_operators(told: Mapping[str, Any], number: str) -> int | None:
+    """The sum over what keeps state; None where nothing does."""
+    operators = told.get("stateOperators") or []
+    return sum(int(each.get(number) or 0) for each in operators) if operators else None
+
+
+def _sum(numbers: list[int | None]) -> int | None:
+    """None where nothing is known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+# how far behind
+
+
+def lag_of(source: Mapping[str, Any]) -> int | None:
+    """Between where a batch ended and what the topics held then; None for sources that do not tell."""
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    return sum(max(0, next_offset - end.get(partition, 0)) for partition, next_offset in latest.items())
+
+
+def _offsets(told: Any) -> dict[Key, int] | None:
+    """The next offset of every partition, if these are offsets of ours."""
+    try:
+        said = json.loads(told) if isinstance(told, str) else told
+        return {key: mark.offset for key, mark in Offsets.of_json(said).marks.items()}
+    except (ValueError, PenstockError):
+        return None

@@ -1,0 +1,29 @@
+"""In a Python worker of Spark: an idle one that is let go ends quietly. PySpark's own prints a page about a broken pipe
+for each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+_DAEMON: Final = "pyspark.daemon"
+_LET_GO: Final = 1
+
+
+def end_quietly() -> None:
+    """Where this process was forked by PySpark's daemon; elsewhere nothing happens."""
+    program: Any = sys.modules.get("__main__")
+    if getattr(getattr(program, "__spec__", None), "name", None) == _DAEMON and not hasattr(program, "penstock"):
+        program.worker = _quiet(program.worker)
+        program.penstock = True
+
+
+def _quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
+    def run(sock: Any, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except BrokenPipeError:  # the JVM has closed its end, and says in this way that it is done
+            return _LET_GO
+
+    return run

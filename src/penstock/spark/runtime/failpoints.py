@@ -1,0 +1,49 @@
+"""Named places where a crash test kills the process. A test hook: it costs one look at a constant otherwise.
+
+`PENSTOCK_FAILPOINT=before-commit` kills at the first visit of that place, `before-commit:3` at the third. The process
+gets SIGKILL, as from outside: nothing is flushed, nothing is closed, no handler runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+VARIABLE: Final = "PENSTOCK_FAILPOINT"
+
+PLACES: Final = (
+    "batch-started",
+    "table-ready",
+    "files-written",
+    "plan-written",
+    "before-commit",
+    "committed-before-return",
+    "between-tables",
+    "after-commit",
+    "progress-reported",
+)
+"""Every step of an archive's batch, in order."""
+
+_wanted = ""
+_left = 0
+
+
+def arm(text: str) -> None:
+    """Where this process is to die: `PLACE` or `PLACE:VISIT`; nowhere if it is empty."""
+    global _wanted, _left
+    _wanted, _, count = text.partition(":")
+    _left = int(count) if count.isdigit() else 1
+
+
+def reach(name: str) -> None:
+    """Die here if that was said."""
+    if name != _wanted:
+        return
+    global _left
+    _left -= 1
+    if _left <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm(os.environ.get(VARIABLE, ""))

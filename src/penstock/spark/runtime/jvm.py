@@ -1,0 +1,201 @@
+"""Start the JVM that Spark's driver runs in, without the shell scripts and the second JVM that Spark's launcher takes.
+
+It ends when this process ends, however it ends: it reads our end of a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import ServiceUnavailable
+from penstock.spark.runtime import classes
+from penstock.spark.runtime.home import Home
+from penstock.spark.runtime.java import Java
+
+_START_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.02
+_ERRORS: Final = 2
+"""The file number of standard error."""
+
+_OPENED: Final = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+"""What Spark's own launcher opens for it, but for the vector module, which only its linear algebra would use."""
+
+_OPENED_UNTIL_23: Final = ("java.base/sun.security.action",)
+"""Newer Javas do not have it, and say so."""
+
+_JVM_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-XX:+UseParallelGC",
+    "-Xss4m",
+    "-Darrow.enable_null_check_for_get=false",
+    "-Darrow.enable_unsafe_memory_access=true",
+)
+"""The parallel collector: the most rows a second on few cores, and a pause of a batch job is nobody's. Deep stacks:
+Spark looks for a pattern in what a query's Python said when it was stopped, some calls for each character. Arrow asks
+for every value whether it is null, which Spark has asked before, and whether it lies within its column, which pyarrow
+has seen to when it wrote the batch: a fifth of what a row costs."""
+
+QUICK: Final = "SPARK_QUICK"
+"""Set to anything, every session of the process is a quick one: for commands that tests start."""
+
+_QUICK: Final = ("-XX:TieredStopAtLevel=1",)
+"""The quick compiler alone: half the time to the first result, half the rows a second after that."""
+
+
+@dataclass(slots=True)
+class Gateway:
+    """A JVM that waits for its driver."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    secret: str
+
+    def close(self) -> None:
+        """Let it end by itself, and end it if it does not. Idempotent."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    @contextlib.contextmanager
+    def offered(self) -> Iterator[None]:
+        """Within this, PySpark takes this JVM and starts none of its own."""
+        given = {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+        os.environ.update(given)
+        try:
+            yield
+        finally:
+            for name in given:
+                os.environ.pop(name, None)
+
+
+def command(java: Java, home: Home, config: Mapping[str, str], properties: Path, *, quick: bool) -> list[str]:
+    """The command line of the driver's JVM. Spark's settings are in a file: others can see a command line."""
+    opened = _OPENED + (_OPENED_UNTIL_23 if java.major < 24 else ())
+    known = {**_defaults(home), **config}  # what only the JVM's own command line can say is read here
+    memory = known.get("spark.driver.memory") or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
+    parts = (str(_settings_directory(home)), f"{home.jars}/*", known.get("spark.driver.extraClassPath"))
+    return [
+        str(java.executable),
+        f"-Xmx{memory}",
+        *_JVM_OPTIONS,
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in opened),
+        *(_QUICK if quick or os.environ.get(QUICK) else ()),
+        *classes.options(java, home),
+        f"-Dlog4j2.configurationFile={_log_settings().as_uri()}",
+        *shlex.split(known.get("spark.driver.extraJavaOptions", "")),
+        "-cp",
+        os.pathsep.join(filter(None, parts)),
+        "org.apache.spark.deploy.SparkSubmit",
+        "--properties-file",
+        str(properties),
+        "--load-spark-defaults",
+        "pyspark-shell",
+    ]
+
+
+def _settings_directory(home: Home) -> Path:
+    return Path(os.environ.get("SPARK_CONF_DIR", home.spark / "conf"))
+
+
+def _defaults(home: Home) -> dict[str, str]:
+    """The user's own settings for every Spark, where there are any."""
+    try:
+        text = (_settings_directory(home) / "spark-defaults.conf").read_text()
+    except OSError:
+        return {}
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (re.split(r"[\s=]+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+def properties(config: Mapping[str, str]) -> str:
+    """Settings as Java reads them from a file."""
+    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in config.items())
+
+
+def _escaped(text: str) -> str:
+    """Everything that is more than a character of a word, as its number."""
+    return "".join(each if re.match(r"[A-Za-z0-9._*\[\]/,@-]", each) else f"\\u{ord(each):04x}" for each in text)
+
+
+def _log_settings() -> Path:
+    return Path(__file__).with_name("log4j2.properties")
+
+
+def start(java: Java, home: Home, config: Mapping[str, str], *, quick: bool) -> Gateway:
+    """Returns when it listens. Raises `ServiceUnavailable` if it does not come up."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
+    try:
+        told, given = folder / "connection", folder / "properties"
+        given.write_text(properties(config))  # the directory is ours alone
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        process = subprocess.Popen(  # noqa: S603 - the Java that was found
+            command(java, home, config, given, quick=quick),
+            stdin=subprocess.PIPE,
+            stdout=_ERRORS,  # what is printed by accident must not end up in somebody's JSON
+            env=environment,
+            preexec_fn=_ignore_interrupts,  # as PySpark does: Ctrl-C is the driver's to handle
+        )
+        port, secret = _wait(process, told)
+        return Gateway(process, port, secret)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _wait(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+    until = time.monotonic() + _START_SECONDS
+    while not told.exists():
+        if process.poll() is not None or time.monotonic() > until:
+            process.kill()
+            code = process.wait()
+            raise ServiceUnavailable(f"Spark's JVM did not start (exit code {code}); what it said stands above")
+        time.sleep(_POLL_SECONDS)
+    return _connection(told.read_bytes())
+
+
+def _connection(data: bytes) -> tuple[int, str]:
+    """A port in four bytes, then a text with its length in four bytes."""
+    size = int.from_bytes(data[4:8], "big")
+    return int.from_bytes(data[:4], "big"), data[8 : 8 + size].decode()

@@ -1,0 +1,158 @@
+"""A Spark session that is ready for topics: on this machine by default, on any cluster with `master`."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.runtime import home, java, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK: Final = "127.0.0.1"
+_ON_THIS_MACHINE: Final = re.compile(r"local(-cluster)?(\[.*\])?|spark://(127\.0\.0\.1|localhost):[0-9]+")
+_LATE: Final = "Exception while sending command."
+"""As Py4J says it, to the root logger."""
+_MEMORY: Final = re.compile(r"[1-9][0-9]*[kKmMgGtT]?")
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.buffer.size": "1048576",
+    "spark.speculation": "false",  # two attempts at a task would take the same producer from each other
+    "spark.python.unix.domain.socket.enabled": "true",  # 10 to 20 % quicker between the JVM and Python than TCP
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Hadoop's own local file system starts a `chmod` for every file of a checkpoint, and another for its checksum.
+    # `fs.file.impl` cannot be the raw one, too: RocksDB's snapshots ask for the one with checksums, and fail.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(
+    name: str = "penstock",
+    *,
+    master: str | None = None,
+    memory: str | None = None,
+    quick: bool = False,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The session of this process; a new one if there is none. The source and sink `penstock` are registered in it.
+
+    `master` is where it runs: this machine with all its cores if nothing is said, here or in `SPARK_MASTER`. `memory`
+    is the driver's (`2g`). `quick` is for tests and short commands: half the time to the first result, half the rows
+    a second after that. `config` is Spark's own configuration, and wins over what is set here.
+
+    Raises `InvalidRequest` for what cannot be, `ServiceUnavailable` if there is no Java or Spark does not start.
+    """
+    chosen = settings(name, master=master, memory=memory, config=config or {})
+    java_found = java.find()
+    place = home.prepare(java_found)
+    _prepare_environment(chosen["spark.master"], place)
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    _hush()
+    builder = SparkSession.builder.config(map=dict(chosen))
+    started = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001 - no other way
+    if started or _foreign_home(place):
+        found = builder.getOrCreate()
+    else:
+        gateway = jvm.start(java_found, place, chosen, quick=quick)
+        atexit.register(_end, gateway)
+        with gateway.offered():
+            found = builder.getOrCreate()
+    register(found)
+    return found
+
+
+def _hush() -> None:
+    """Loggers that print, as a page, what is raised anyway."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    bridge = logging.getLogger("py4j")
+    if bridge.level == logging.NOTSET:
+        bridge.setLevel(logging.CRITICAL)
+
+
+def _end(gateway: jvm.Gateway) -> None:
+    """At the end of the process: the session first, or what is left of it complains that the JVM is gone."""
+    from pyspark import SparkContext
+
+    active = SparkContext._active_spark_context  # noqa: SLF001 - no other way
+    if active is not None:
+        active.stop()
+    _forget()
+    gateway.close()
+
+
+def _forget() -> None:
+    """Py4J tells the JVM, in a thread of its own, which objects are not needed any more: there is no sense in that now.
+    The one that it is just telling of may meet the end of the JVM, which it would print."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway._gateway_client.is_connected = False  # type: ignore[union-attr]  # noqa: SLF001 - no other way
+    logging.getLogger().addFilter(lambda record: record.msg != _LATE)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("penstock")` known to a session that was made elsewhere."""
+    from penstock.spark.source.data_source import PenstockSource
+
+    spark.dataSource.register(PenstockSource)
+
+
+def settings(name: str, *, master: str | None, memory: str | None, config: Mapping[str, str]) -> dict[str, str]:
+    """Spark's configuration for such a session."""
+    wanted = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+    own = {"spark.app.name": name, "spark.master": wanted, **_SETTINGS}
+    if memory is not None:
+        own["spark.driver.memory"] = _checked_memory(memory)
+    if _ON_THIS_MACHINE.fullmatch(wanted):
+        own["spark.driver.host"] = own["spark.driver.bindAddress"] = _LOOPBACK
+        own["spark.sql.shuffle.partitions"] = str(cores(wanted))  # 200 of them are for clusters
+    return {**own, **config, "spark.master": wanted}
+
+
+def cores(master: str) -> int:
+    """How many tasks run at once on this machine."""
+    numbers = re.findall(r"\d+", master.partition("[")[2])
+    if master.startswith("local-cluster") and len(numbers) >= 2:
+        return int(numbers[0]) * int(numbers[1])
+    if master == "local":
+        return 1
+    return int(numbers[0]) if numbers and master.startswith("local[") else max(1, os.cpu_count() or 1)
+
+
+def _checked_memory(memory: str) -> str:
+    if not _MEMORY.fullmatch(memory):
+        raise InvalidRequest(f"memory is a number and a unit, such as 2g or 800m, not {memory!r}", given=memory)
+    return memory
+
+
+def _foreign_home(place: home.Home) -> bool:
+    """Somebody's own Spark is started by its own scripts."""
+    return os.environ.get("SPARK_HOME", str(place.spark)) != str(place.spark)
+
+
+def _prepare_environment(master: str, place: home.Home) -> None:
+    """What Spark reads from the environment, where the user has not said it."""
+    os.environ.setdefault("SPARK_HOME", str(place.spark))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ["JAVA_HOME"] = str(place.java)
+    os.environ.setdefault("SPARK_SCALA_VERSION", home.scala_version(place))  # else executors look for a source tree
+    if _ON_THIS_MACHINE.fullmatch(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

@@ -1,0 +1,165 @@
+"""The columns of a topic as a DataFrame: their names, their types, and how a block of records becomes them.
+
+The Arrow types are exactly those that Spark takes from a Python worker. Neither Spark nor a file comes in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest, PayloadTooLarge
+from penstock.record import column_kernels as kernels
+from penstock.record import layout as at
+from penstock.record.block import Block
+from penstock.spark.scan.memory import room
+
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "id": pa.binary(),
+    "type": pa.string(),
+    "producer_name": pa.string(),
+    "producer_id": pa.int64(),
+    "request_id": pa.int64(),
+    "attributes": pa.map_(pa.string(), pa.string()),
+    "schema_id": pa.int64(),
+    "schema_version": pa.int32(),
+}
+NULLABLE: Final = frozenset({"key", "schema_id", "schema_version"})
+"""What a message may be without; every other column has a value in every row. Spark is told: it then asks for none of
+those values whether it is there, which is a sixth of what a row costs it."""
+COLUMNS: Final[pa.Schema] = pa.schema([pa.field(name, kind, name in NULLABLE) for name, kind in _TYPES.items()])
+NAMES: Final[tuple[str, ...]] = tuple(COLUMNS.names)
+ATTRIBUTES: Final = "attributes"
+"""The one column that is made only on request: it takes as long as all others together."""
+DEFAULT_NAMES: Final = tuple(name for name in NAMES if name != ATTRIBUTES)
+SLICE_COLUMNS: Final[pa.Schema] = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+"""What `rows = slices` gives instead of records."""
+
+
+def schema_of(names: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of these columns, in this order. Raises `InvalidRequest` for a name that is no column."""
+    if not names:
+        raise InvalidRequest(f"no columns are asked for: choose from {', '.join(NAMES)}", allowed=list(NAMES))
+    for place, name in enumerate(names):
+        if name not in NAMES:
+            raise InvalidRequest(f"no column {name!r}: choose from {', '.join(NAMES)}", column=name)
+        if name in names[:place]:
+            raise InvalidRequest(f"column {name!r} is asked for twice", column=name)
+    return pa.schema([COLUMNS.field(name) for name in names])
+
+
+class Maker:
+    """Makes batches of the columns asked for out of the records of one partition. What is the same in every row is made
+    once. Nothing in a batch points into the records."""
+
+    def __init__(self, names: Sequence[str], topic: str, partition: int, *, rows_max: int) -> None:
+        self.schema = schema_of(names)
+        self._rows_max = rows_max
+        self._values = {"topic": topic, "partition": partition}
+        self._constants: dict[str, pa.Array] = {}
+        self._wants = sum({bits for name, (bits, _) in _FILLED.items() if name in names})
+
+    def batch(self, block: Block) -> pa.RecordBatch:
+        columns = _Columns(block, self._wants)
+        arrays = [self._array(name, columns, block) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(self, name: str, columns: _Columns, block: Block) -> pa.Array:
+        if name in _FILLED:
+            return _FILLED[name][1](columns)
+        return self._constant(name, len(block)) if name in self._values else block.to_arrow([name]).column(0)
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        made = self._constants.get(name)
+        if made is None or len(made) < rows:
+            made = pa.repeat(pa.scalar(self._values[name], COLUMNS.field(name).type), max(rows, self._rows_max))
+            self._constants[name] = made
+        return made.slice(0, rows)
+
+
+class _Columns:
+    """The columns of a block that are wanted, in memory that a kernel has written."""
+
+    def __init__(self, block: Block, wants: int) -> None:
+        self.rows = rows = len(block)
+        self._numbers = room(kernels.NUMBERS, rows if wants & _ANY_NUMBER else 0, kind=np.int64)
+        self._versions = room(rows if wants & kernels.SCHEMA else 0, kind=np.int32)
+        self._ids = room(rows * at.ID_BYTES if wants & kernels.ID else 0)
+        self._present = room(2, (rows + 7) // 8)
+        self._ends = room(kernels.TEXTS, rows + 1, kind=np.int32)
+        sizes = _text_sizes(block, wants)
+        self._texts = [room(size if wants & bits else 0) for bits, size in zip(_TEXT_BITS, sizes, strict=True)]
+        numbers = self._numbers, self._versions, self._ids
+        found = kernels.fill(block.data, block.columns, wants, *numbers, self._present, self._ends, *self._texts)
+        self._counts: tuple[int, int] = found
+
+    def _where(self, which: int) -> Any:
+        """The bitmap of the rows that have something; None when all have it."""
+        return None if self._counts[which] == self.rows else pa.py_buffer(self._present[which])
+
+    def number(self, name: str, which: int) -> pa.Array:
+        present = self._where(kernels.WITH_SCHEMA) if which == kernels.SCHEMA_IDS else None
+        buffers = [present, pa.py_buffer(self._numbers[which])]
+        return pa.Array.from_buffers(COLUMNS.field(name).type, self.rows, buffers)
+
+    def version(self) -> pa.Array:
+        buffers = [self._where(kernels.WITH_SCHEMA), pa.py_buffer(self._versions)]
+        return pa.Array.from_buffers(pa.int32(), self.rows, buffers)
+
+    def id(self) -> pa.Array:
+        ends = np.arange(0, (self.rows + 1) * at.ID_BYTES, at.ID_BYTES, dtype=np.int32)
+        return pa.Array.from_buffers(pa.binary(), self.rows, [None, pa.py_buffer(ends), pa.py_buffer(self._ids)])
+
+    def text(self, name: str, which: int) -> pa.Array:
+        present = self._where(kernels.WITH_KEY) if which == kernels.KEYS else None
+        buffers = [present, pa.py_buffer(self._ends[which]), pa.py_buffer(self._texts[which])]
+        return pa.Array.from_buffers(COLUMNS.field(name).type, self.rows, buffers)
+
+
+def _text_sizes(block: Block, wants: int) -> Sequence[int]:
+    """Arrow's boundaries are numbers of 32 bits: raises `PayloadTooLarge` where they do not reach."""
+    if not wants & _ANY_TEXT:
+        return (0,) * kernels.TEXTS
+    sizes: tuple[int, ...] = kernels.text_bytes(block.columns)
+    if max(sizes) > _REACH:
+        raise PayloadTooLarge(
+            f"an Arrow column holds at most {_REACH} bytes, not {max(sizes)}: read fewer rows at once"
+        )
+    return sizes
+
+
+_REACH: Final = 2**31 - 1
+_TEXT_BITS: Final = (kernels.TYPE, kernels.NAME, kernels.KEY, kernels.VALUE)
+_ANY_TEXT: Final = sum(_TEXT_BITS)
+_ANY_NUMBER: Final = kernels.OFFSET | kernels.TIME | kernels.PRODUCER_ID | kernels.REQUEST_ID | kernels.SCHEMA
+
+_FILLED: Final[dict[str, tuple[int, Callable[[_Columns], pa.Array]]]] = {
+    "offset": (kernels.OFFSET, lambda columns: columns.number("offset", kernels.OFFSETS)),
+    "timestamp": (kernels.TIME, lambda columns: columns.number("timestamp", kernels.TIMES)),
+    "producer_id": (kernels.PRODUCER_ID, lambda columns: columns.number("producer_id", kernels.PRODUCER_IDS)),
+    "request_id": (kernels.REQUEST_ID, lambda columns: columns.number("request_id", kernels.REQUEST_IDS)),
+    "schema_id": (kernels.SCHEMA, lambda columns: columns.number("schema_id", kernels.SCHEMA_IDS)),
+    "schema_version": (kernels.SCHEMA, _Columns.version),
+    "id": (kernels.ID, _Columns.id),
+    "type": (kernels.TYPE, lambda columns: columns.text("type", kernels.TYPES)),
+    "producer_name": (kernels.NAME, lambda columns: columns.text("producer_name", kernels.NAMES)),
+    "key": (kernels.KEY, lambda columns: columns.text("key", kernels.KEYS)),
+    "value": (kernels.VALUE, lambda columns: columns.text("value", kernels.VALUES)),
+}

@@ -1,0 +1,308 @@
+"""Filters that a query pushes down to the log: which partitions, which offsets, which types.
+
+Times and ids rise with the offset, so they become ranges of offsets by binary search; what a block has beyond that is
+masked out on its columns before any payload is copied. Spark's own filter objects are known by their names alone:
+neither Spark nor a file comes in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
+from penstock.record import layout as at
+from penstock.record.block import Block, Bools
+from penstock.spark.scan.columns import NAMES, NULLABLE
+from penstock.storage.disk import Disk
+from penstock.storage.reading import View, find_id
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US_PER_MS: Final = 1000
+_MS_MAX: Final = 2**50
+"""Some time in the year 37,000: no id can say one that late."""
+_ID_STOP: Final = 1 << 128
+_WORD: Final = 0xFFFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Whole numbers in `[start, stop)`; None where there is no bound. `among`: and one of these."""
+
+    start: int | None = None
+    stop: int | None = None
+    among: frozenset[int] | None = None
+
+    def __contains__(self, value: int) -> bool:
+        return (
+            (self.start is None or value >= self.start)
+            and (self.stop is None or value < self.stop)
+            and (self.among is None or value in self.among)
+        )
+
+    def at_least(self, value: int) -> Numbers:
+        return replace(self, start=value if self.start is None else max(self.start, value))
+
+    def below(self, value: int) -> Numbers:
+        return replace(self, stop=value if self.stop is None else min(self.stop, value))
+
+    def one_of(self, values: Iterable[int]) -> Numbers:
+        wanted = frozenset(values)
+        among = wanted if self.among is None else self.among & wanted
+        if not among:
+            return Numbers(0, 0, among)
+        return replace(self, among=among).at_least(min(among)).below(max(among) + 1)
+
+    def clip(self, start: int, stop: int) -> tuple[int, int]:
+        """What of `[start, stop)` is within the bounds."""
+        low = start if self.start is None else max(start, self.start)
+        return low, max(low, stop if self.stop is None else min(stop, self.stop))
+
+    def mask(self, values: Any) -> Bools | None:
+        """Which of the values are wanted; None where all are, whatever they be."""
+        if self == ANY_NUMBER:
+            return None
+        wanted: Bools = np.ones(len(values), dtype=np.bool_)
+        if self.start is not None:
+            wanted &= values >= self.start
+        if self.stop is not None:
+            wanted &= values < self.stop
+        if self.among is not None and len(self.among) != 1:
+            wanted &= np.isin(values, np.array(sorted(self.among), dtype=np.int64))
+        return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts among some, if that is not None, that begin with every one of the prefixes."""
+
+    among: frozenset[str] | None = None
+    prefixes: tuple[str, ...] = ()
+
+    def __contains__(self, text: str) -> bool:
+        return (self.among is None or text in self.among) and all(map(text.startswith, self.prefixes))
+
+    def one_of(self, values: Iterable[str]) -> Texts:
+        wanted = frozenset(values)
+        return replace(self, among=wanted if self.among is None else self.among & wanted)
+
+    def starting(self, prefix: str) -> Texts:
+        return replace(self, prefixes=(*self.prefixes, prefix))
+
+
+ANY_NUMBER: Final = Numbers()
+ANY_TEXT: Final = Texts()
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """All of them must hold. Times are in microseconds, as Spark has them; ids are numbers of 128 bits."""
+
+    topic: Texts = field(default=ANY_TEXT)
+    partition: Numbers = field(default=ANY_NUMBER)
+    offset: Numbers = field(default=ANY_NUMBER)
+    timestamp: Numbers = field(default=ANY_NUMBER)
+    id: Numbers = field(default=ANY_NUMBER)
+    type: Texts = field(default=ANY_TEXT)
+
+    def wants(self, topic: str, partition: int) -> bool:
+        return topic in self.topic and partition in self.partition
+
+    def clip(self, disk: Disk, view: View, start: int, stop: int) -> tuple[int, int]:
+        """The offsets of `[start, stop)` that can pass, by numbers, times and ids: a few reads of one record for each
+        bound, however long the log is."""
+        start, stop = self.offset.clip(start, stop)
+        bounds = [
+            (_time_id(self.timestamp.start), _time_id(self.timestamp.stop)),
+            (self.id.start, self.id.stop),
+        ]
+        for low, high in bounds:
+            if low is not None and start < stop:
+                start = max(start, _offset_of(disk, view, low))
+            if high is not None and start < stop:
+                stop = min(stop, _offset_of(disk, view, high))
+        return start, max(start, stop)
+
+    def choose(self, block: Block) -> Block:
+        """The records of a block that pass; topic and partition have been asked before."""
+        if self == NO_FILTERS:
+            return block
+        block = _only(block, self.offset.mask(block.columns[:, at.OFFSET]))
+        block = _only(block, self.timestamp.mask(block.columns[:, at.PUBLISH_TIME] * _US_PER_MS))
+        block = _only(block, _id_mask(block, self.id))
+        return block if self.type == ANY_TEXT else block.only(block.accepted(self.type.__contains__))
+
+
+NO_FILTERS: Final = Filters()
+
+
+def _only(block: Block, wanted: Bools | None) -> Block:
+    return block if wanted is None else block.only(wanted)
+
+
+def _time_id(time_us: int | None) -> int | None:
+    """The lowest id of the first millisecond that is not before a time."""
+    if time_us is None:
+        return None
+    ms = min(max(-(-time_us // _US_PER_MS), 0), _MS_MAX)
+    return min(high_word(ticks_of_unix_ms(ms)) << 64, _ID_STOP)
+
+
+def _offset_of(disk: Disk, view: View, id_number: int) -> int:
+    if id_number >= _ID_STOP:
+        return int(view.next_offset)
+    return int(find_id(disk, view, id_number >> 64, id_number & _WORD))
+
+
+def _id_mask(block: Block, wanted: Numbers) -> Bools | None:
+    if wanted == ANY_NUMBER:
+        return None
+    if wanted.among is not None:
+        among = {number.to_bytes(ID_BYTES) for number in wanted.among}
+        return np.array([block.id(row) in among for row in range(len(block))], dtype=np.bool_)
+    high, low = (block.columns[:, column].astype(np.uint64) for column in (at.ID_HIGH, at.ID_LOW))
+    mask: Bools = np.ones(len(block), dtype=np.bool_)
+    if wanted.start is not None:
+        mask &= ~_is_below(high, low, wanted.start)
+    if wanted.stop is not None:
+        mask &= _is_below(high, low, wanted.stop)
+    return mask
+
+
+def _is_below(high: Any, low: Any, bound: int) -> Any:
+    if bound >= _ID_STOP:
+        return np.ones(len(high), dtype=np.bool_)
+    word, rest = np.uint64(bound >> 64), np.uint64(bound & _WORD)
+    return (high < word) | ((high == word) & (low < rest))
+
+
+# ---- Spark's filters
+
+
+def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filters, list[Any]]:
+    """What of a query's filters is done here, exactly, and those that Spark must apply itself."""
+    left = []
+    for one in filters:
+        less = _narrowed(done, one)
+        if less is None:
+            left.append(one)
+        else:
+            done = less
+    return done, left
+
+
+def _narrowed(filters: Filters, one: Any) -> Filters | None:
+    """None for a filter that is not ours to apply."""
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(path) != 1:
+        return None
+    return narrowed(filters, path[0].lower(), type(one).__name__, getattr(one, "value", None))
+
+
+def narrowed(filters: Filters, column: str, kind: str, value: Any) -> Filters | None:
+    """The filters with one more condition, by the name that Spark has for its kind; None if it cannot be applied."""
+    if kind == "IsNotNull":
+        return filters if column in FILTERED or column in _NEVER_NULL else None
+    narrow = _COLUMN_KINDS.get(column)
+    less = None if narrow is None else narrow(getattr(filters, column), kind, value)
+    return None if less is None else replace(filters, **{column: less})
+
+
+_NEVER_NULL: Final = frozenset(NAMES) - NULLABLE
+
+
+def _values(kind: str, value: Any) -> list[Any]:
+    return list(value) if kind == "In" else [value]
+
+
+_T = TypeVar("_T")
+
+
+def _read(values: Iterable[Any], parse: Callable[[Any], _T | None]) -> list[_T] | None:
+    """All of them parsed; None if one is not of the column's kind. A null in a list is never equal to anything."""
+    found = []
+    for value in values:
+        if value is None:
+            continue
+        parsed = parse(value)
+        if parsed is None:
+            return None
+        found.append(parsed)
+    return found
+
+
+_EQUAL: Final = ("EqualTo", "EqualNullSafe", "In")
+
+
+def _text(now: Texts, kind: str, value: Any) -> Texts | None:
+    if kind == "StringStartsWith" and isinstance(value, str):
+        return now.starting(value)
+    if kind not in _EQUAL or (kind != "In" and value is None):
+        return None
+    wanted = _read(_values(kind, value), lambda one: one if isinstance(one, str) else None)
+    return None if wanted is None else now.one_of(wanted)
+
+
+def _number(now: Numbers, kind: str, value: Any, parse: Callable[[Any], int | None]) -> Numbers | None:
+    if kind in _EQUAL:
+        if kind != "In" and value is None:
+            return None
+        wanted = _read(_values(kind, value), parse)
+        return None if wanted is None else now.one_of(wanted)
+    bound = None if value is None else parse(value)
+    narrow = _BOUNDS.get(kind)
+    return None if bound is None or narrow is None else narrow(now, bound)
+
+
+_BOUNDS: Final[Mapping[str, Callable[[Numbers, int], Numbers]]] = {
+    "GreaterThan": lambda now, bound: now.at_least(bound + 1),
+    "GreaterThanOrEqual": Numbers.at_least,
+    "LessThan": Numbers.below,
+    "LessThanOrEqual": lambda now, bound: now.below(bound + 1),
+}
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _microseconds(value: Any) -> int | None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def _id(now: Numbers, kind: str, value: Any) -> Numbers | None:
+    """Bytes of any length are compared as Spark does it; only sixteen of them can be equal to an id."""
+    if kind in _EQUAL:
+        if kind != "In" and value is None:
+            return None
+        wanted = _read(_values(kind, value), lambda one: bytes(one) if isinstance(one, bytes | bytearray) else None)
+        if wanted is None:
+            return None
+        return now.one_of(int.from_bytes(one) for one in wanted if len(one) == ID_BYTES)
+    if not isinstance(value, bytes | bytearray):
+        return None
+    # The bytes that follow at once on some bytes are the same with a zero behind them.
+    after = bytes(value) + (b"\0" if kind in ("GreaterThan", "LessThanOrEqual") else b"")
+    bound = int.from_bytes(after[:ID_BYTES].ljust(ID_BYTES, b"\0")) + (len(after) > ID_BYTES)
+    if kind in ("GreaterThan", "GreaterThanOrEqual"):
+        return now.at_least(bound)
+    return now.below(bound) if kind in ("LessThan", "LessThanOrEqual") else None
+
+
+_COLUMN_KINDS: Final[Mapping[str, Callable[[Any, str, Any], Any]]] = {
+    "topic": _text,
+    "type": _text,
+    "partition": lambda now, kind, value: _number(now, kind, value, _whole),
+    "offset": lambda now, kind, value: _number(now, kind, value, _whole),
+    "timestamp": lambda now, kind, value: _number(now, kind, value, _microseconds),
+    "id": _id,
+}
+
+FILTERED: Final = tuple(_COLUMN_KINDS)
+"""The columns that can be filtered by."""

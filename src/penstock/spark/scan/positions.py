@@ -1,0 +1,62 @@
+"""Where the records of a range lie, as the index has them, and where to cut the range into reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.record.block import Longs
+from penstock.storage.index import ENTRY_BYTES, IndexFile, claimed_ends, decode_entries
+from penstock.storage.reading import Segment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Claims, of which only those are looked into that a read begins or ends at: within a read, the records themselves
+    tell whether they are where they should be."""
+
+    first: int
+    """The offset of the first record."""
+    rows: int
+    size: int
+    """Of the segment."""
+    _entries: Any
+    """From the record before the first on, where there is one in the segment."""
+    _starts: Longs
+    """Where each record begins, and where the last one ends, by the entries; shorter where those end."""
+    _begins_segment: bool
+
+    @classmethod
+    def of(cls, index: IndexFile, segment: Segment, first: int, stop: int) -> Places:
+        ordinal = first - segment.base
+        entries = index.entries(max(0, ordinal - 1), stop - segment.base)
+        claimed = claimed_ends(entries)
+        starts = claimed if ordinal else np.concatenate(([0], claimed))
+        return cls(first, stop - first, segment.size, entries, starts, ordinal == 0)
+
+    def cut(self, rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+        """Ranges of rows of about so much, one after the other."""
+        row = 0
+        while row < self.rows:
+            end = min(self.rows, row + rows_max)
+            if end < len(self._starts) and self._starts[end] - self._starts[row] > bytes_max:
+                reach = int(np.searchsorted(self._starts[row : end + 1], self._starts[row] + bytes_max, side="right"))
+                end = min(end, max(row + 1, row + reach - 1))
+            yield row, end
+            row = end
+
+    def span(self, row: int, end: int) -> tuple[int, int] | None:
+        """Where the records from `row` to `end` begin and end; None if the index cannot say it."""
+        start, stop = self._sound(row), self._sound(end)
+        return (start, stop) if 0 <= start < stop <= self.size else None
+
+    def _sound(self, row: int) -> int:
+        """Where a record begins, or the last one ends; -1 if the entry that says it is not what was written there."""
+        if row == 0 and self._begins_segment:
+            return 0
+        place = (row - 1 if self._begins_segment else row) * ENTRY_BYTES
+        entry = self._entries[place : place + ENTRY_BYTES]
+        return int(decode_entries(entry, self.first + row - 1)[0]) if len(entry) else -1

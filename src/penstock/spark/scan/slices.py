@@ -1,0 +1,171 @@
+"""Slices: what one task reads. The driver cuts ranges of offsets into slices of about equal size.
+
+Where to cut is asked of the dense index, so one large segment feeds many tasks and small ones share one. Spark does
+not come in here; a slice is a small value that travels to the worker, which opens the files itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Final
+
+from penstock.core.names import TopicName
+from penstock.core.offsets import OffsetRange
+from penstock.spark.files.location import Location
+from penstock.storage.disk import Disk
+from penstock.storage.index import IndexFile
+from penstock.storage.readers import DataReader
+from penstock.storage.reading import Segment, View, view_of
+from penstock.storage.segment import index_path
+
+SLICE_BYTES_MAX: Final = 96 << 20
+"""A task costs some 15 ms before its first row, in the JVM and in Python: a twentieth of what this takes to read."""
+SLICE_BYTES_MIN: Final = 16 << 20
+"""Less is not worth a task."""
+_AT_ONCE: Final = 8
+"""Slices come in multiples of this, so that 2, 4 or 8 cores end together. Cores are not counted: a batch that is
+repeated on another machine has to be cut the same way, since rows are numbered by it."""
+_TOLERANCE: Final = 16
+"""A cut may miss by one part in so many: it is then found with one look into the index nearly always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Offsets `[start, stop)` of one partition, to be read by one task."""
+
+    location: Location
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    bytes: int
+    """About how much it takes."""
+
+
+@lru_cache(maxsize=8)
+def opened_data(location: Location) -> DataReader:
+    """The data at a location, opened once in each process: a worker reads many slices of it."""
+    return location.open()
+
+
+def view_within(data: DataReader, topic: str, partition: int, start: int, stop: int) -> View:
+    """The segments that hold these offsets, and no others."""
+    path = data.log(TopicName.parse(topic), partition)
+    return view_of(data.disk, path, within=OffsetRange.of(start, max(start, stop)))
+
+
+def plan(
+    location: Location,
+    ranges: Mapping[tuple[str, int], tuple[int, int]],
+    *,
+    slice_bytes: int | None = None,
+    slices_min: int = 0,
+    data: DataReader | None = None,
+) -> list[Slice]:
+    """The ranges of `(topic, partition)` as slices of about `slice_bytes`, in order; empty ranges give none.
+
+    Without a size they are as large as pays; the same ranges are always cut the same way. With `slices_min`, at least
+    so many where there are so many offsets. Whether the offsets are there is not judged here: whoever reads a slice
+    finds out.
+    """
+    data = opened_data(location) if data is None else data
+    spans = [
+        _Span(key, start, stop, Ruler(data.disk, view_within(data, *key, start, stop)))
+        for key, (start, stop) in sorted(ranges.items())
+        if start < stop
+    ]
+    total = sum(span.size for span in spans)
+    aim = worthwhile(total) if slice_bytes is None else slice_bytes
+    target = max(1, min(aim, -(-total // slices_min) if slices_min else aim))
+    return [
+        Slice(location, *span.key, start, stop, size)
+        for span in spans
+        for start, stop, size in span.cut(-(-max(span.size, 1) // target))
+    ]
+
+
+def worthwhile(total: int) -> int:
+    """How large slices of so many bytes had best be."""
+    count = _AT_ONCE * max(1, -(-total // (_AT_ONCE * SLICE_BYTES_MAX)))
+    return max(SLICE_BYTES_MIN, -(-total // count))
+
+
+class Ruler:
+    """Where the offsets of a view lie, in bytes from the start of its first segment."""
+
+    def __init__(self, disk: Disk, view: View) -> None:
+        self._disk = disk
+        self._segments = view.segments
+        self._begins = list(accumulate((segment.size for segment in view.segments), initial=0))
+        self._known: dict[int, int] = {}
+
+    def position(self, offset: int) -> int:
+        """Where a record begins; near there, if its index cannot tell."""
+        if offset not in self._known:
+            self._known[offset] = self._look_up(offset)
+        return self._known[offset]
+
+    def _look_up(self, offset: int) -> int:
+        place = bisect_right(self._segments, offset, key=lambda segment: segment.base) - 1
+        if place < 0:
+            return 0
+        segment = self._segments[place]
+        if offset >= segment.stop:
+            return self._begins[place + 1]
+        return self._begins[place] + self._within(segment, offset - segment.base)
+
+    def _within(self, segment: Segment, ordinal: int) -> int:
+        found = IndexFile(self._disk, index_path(segment.path), segment.base).start(ordinal)
+        return found if 0 <= found <= segment.size else segment.size * ordinal // segment.count
+
+    def offset_at(self, position: int, low: int, high: int, *, tolerance: int) -> int:
+        """An offset in `(low, high]` that begins within `tolerance` of a position, or as near as there is one.
+
+        Guesses by proportion first, since records of one topic are much alike, and halves when that does not help.
+        """
+        low_at, high_at = self.position(low), self.position(high)
+        for step in range(2 * max(1, high - low).bit_length()):
+            if high - low <= 1 or high_at <= low_at:
+                break
+            share = (position - low_at) / (high_at - low_at) if step % 2 == 0 else 0.5
+            guess = min(high - 1, max(low + 1, low + round((high - low) * share)))
+            found = self.position(guess)
+            if abs(found - position) <= tolerance:
+                return guess
+            if found < position:
+                low, low_at = guess, found
+            else:
+                high, high_at = guess, found
+        return high
+
+
+class _Span:
+    """A range of one partition, measured."""
+
+    def __init__(self, key: tuple[str, int], start: int, stop: int, ruler: Ruler) -> None:
+        self.key = key
+        self._start, self._stop = start, stop
+        self._ruler = ruler
+        self._first, self._last = ruler.position(start), ruler.position(stop)
+
+    @property
+    def size(self) -> int:
+        return max(0, self._last - self._first)
+
+    def cut(self, count: int) -> Iterator[tuple[int, int, int]]:
+        """About `count` pieces, none empty: start, stop and bytes of each."""
+        step = self.size / count
+        cuts = [self._start]
+        for place in range(1, count):
+            if self._stop - cuts[-1] <= 1:
+                break
+            target = self._first + round(step * place)
+            cuts.append(self._ruler.offset_at(target, cuts[-1], self._stop, tolerance=int(step / _TOLERANCE)))
+        if cuts[-1] < self._stop:
+            cuts.append(self._stop)
+        for start, stop in pairwise(cuts):
+            yield start, stop, self.size // (len(cuts) - 1)

@@ -1,0 +1,41 @@
+"""The sink: rows of a DataFrame as messages of topics, each once however often a task, a batch or a query is repeated.
+
+Through a broker the tasks publish by themselves; into a data directory that no broker owns they write files aside,
+which the driver appends in one go. Only `writers` knows Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.sink.columns import check_kinds
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.staging import once
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+
+
+def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+    """Of `df.write`. Raises `InvalidRequest` for options or columns that cannot be."""
+    from penstock.spark.sink.writers import BatchWriter
+
+    chosen = _checked(options, schema, overwrite, 'mode("overwrite")', 'mode("append")')
+    return BatchWriter(chosen, chosen.run or once())
+
+
+def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+    """Of `df.writeStream`."""
+    from penstock.spark.sink.writers import StreamWriter
+
+    return StreamWriter(_checked(options, schema, overwrite, 'outputMode("complete")', 'outputMode("append")'))
+
+
+def _checked(options: Mapping[str, str], schema: Any, overwrite: bool, given: str, instead: str) -> SinkOptions:
+    if overwrite:
+        raise InvalidRequest(f"{given} would empty a topic, and a log only grows: use {instead}")
+    chosen = SinkOptions.parse(options)
+    check_kinds({field.name: field.dataType.simpleString() for field in schema.fields}, chosen)
+    return chosen

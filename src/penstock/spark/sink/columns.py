@@ -1,0 +1,178 @@
+"""The columns of a DataFrame that is published: which there may be, of what kind, and rows as the log takes them.
+
+Checked twice: by their names and kinds before the query runs, and by their values in the task that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.errors import InvalidRequest, PayloadTooLarge, TopicNotSupported
+from penstock.core.names import TopicName
+from penstock.spark.sink.options import Numbers, SinkOptions
+
+_TEXT: Final = ("string",)
+_BYTES: Final = ("binary", "string")
+_WHOLE: Final = ("bigint", "int", "smallint", "tinyint")
+_PAIRS: Final = ("map<string,string>",)
+
+TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "value": _BYTES,
+    "key": _BYTES,
+    "type": _TEXT,
+    "attributes": _PAIRS,
+    "schema_id": _WHOLE,
+    "schema_version": _WHOLE,
+    "topic": _TEXT,
+    "partition": _WHOLE,
+}
+NUMBERED: Final[Mapping[str, tuple[str, ...]]] = {"producer_name": _TEXT, "request_id": _WHOLE}
+"""Taken with `numbers=columns`."""
+
+THE_LOGS: Final = ("offset", "timestamp", "id", "producer_id", "producer_name", "request_id")
+"""Columns of the source that the log gives anew: not looked at, so that what was read can be written as it is."""
+
+MESSAGE: Final = ("value", "key", "type", "attributes", "schema_id", "schema_version")
+"""What a message consists of."""
+
+
+def check_kinds(kinds: Mapping[str, str], options: SinkOptions) -> None:
+    """Raise `InvalidRequest` for a DataFrame with these columns, named with Spark's own words for their types."""
+    taken = _taken(options)
+    for name, kind in kinds.items():
+        if name not in taken:
+            _check_ignored(name, taken)
+        elif kind.replace(" ", "") not in taken[name]:
+            raise InvalidRequest(
+                f"column {name!r} is {kind}, and the sink takes {' or '.join(taken[name])}: cast it", column=name
+            )
+    _check_present(kinds, options)
+
+
+def _taken(options: SinkOptions) -> dict[str, tuple[str, ...]]:
+    numbered = NUMBERED if options.numbers is Numbers.COLUMNS else {}
+    return {**TAKEN, **numbered}
+
+
+def _check_ignored(name: str, taken: Mapping[str, object]) -> None:
+    if name not in THE_LOGS:
+        raise InvalidRequest(
+            f"the sink has no column {name!r}: it takes {', '.join(taken)}; leave out the others with select or drop",
+            column=name,
+        )
+
+
+def _check_present(kinds: Mapping[str, str], options: SinkOptions) -> None:
+    if "value" not in kinds:
+        raise InvalidRequest("the column 'value' is missing: it has the payloads, binary or string", column="value")
+    if "topic" not in kinds and options.topic is None:
+        raise InvalidRequest(
+            "no topic is given: set the option topic, or have a column 'topic' that names it row by row", column="topic"
+        )
+    if "partition" in kinds and options.path is None:
+        raise InvalidRequest(
+            "a broker chooses the partition by the key: drop the column 'partition', or write with path",
+            column="partition",
+        )
+    if options.numbers is Numbers.COLUMNS:
+        for name in NUMBERED:
+            if name not in kinds:
+                raise InvalidRequest(f"numbers=columns needs the column {name!r}", column=name)
+
+
+def taken_columns(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
+    """Those that are looked at."""
+    names = [name for name in batch.schema.names if name in _taken(options)]
+    if options.topic is not None and "topic" in names:
+        names.remove("topic")
+    return batch.select(names)
+
+
+def check_values(batch: pa.RecordBatch, before: int) -> None:
+    """Raise `InvalidRequest` for the first row without a value. `before` rows of the task came before these."""
+    values = batch.column("value")
+    if values.null_count:
+        row = before + int(pc.index(pc.is_null(values), value=True).as_py())
+        raise InvalidRequest(
+            f"column 'value' is null in row {row} of its task: a message has a payload, which may be empty; filter such"
+            " rows out, or coalesce(value, '')",
+            column="value",
+            row=row,
+        )
+
+
+def check_sizes(batch: pa.RecordBatch, before: int, *, topic: str, bytes_max: int) -> None:
+    """Raise `PayloadTooLarge` for the first row whose payload is more than the topic takes."""
+    sizes = pc.binary_length(batch.column("value"))
+    largest = pc.max(sizes).as_py()
+    if largest is not None and largest > bytes_max:
+        row = before + int(pc.index(pc.greater(sizes, bytes_max), value=True).as_py())
+        raise PayloadTooLarge(
+            f"row {row} of its task: a payload of {topic} has at most {bytes_max} bytes, not {largest}",
+            row=row,
+            limit=bytes_max,
+            topic=topic,
+        )
+
+
+def by_topic(batch: pa.RecordBatch, topic: str | None, before: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic, in order, without the column that names it."""
+    if topic is not None:
+        yield topic, batch
+        return
+    if "topic" not in batch.schema.names:
+        raise InvalidRequest(f"row {before} names no topic, and none is given for all of them", column="topic")
+    names = batch.column("topic")
+    if names.null_count:
+        row = before + int(pc.index(pc.is_null(names), value=True).as_py())
+        raise InvalidRequest(f"column 'topic' is null in row {row} of its task, and no option topic is given", row=row)
+    for parsed, rows in _grouped(names, _parsed):
+        yield parsed, without(_rows(batch, rows), "topic")
+
+
+def by_producer(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each producer that the column names, in order, without that column."""
+    for name in NUMBERED:
+        if batch.column(name).null_count:
+            raise InvalidRequest(f"column {name!r} is null in some row: numbers=columns needs it in all", column=name)
+    for name, rows in _grouped(batch.column("producer_name"), _named):
+        yield name, without(_rows(batch, rows), "producer_name")
+
+
+def _rows(batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
+    return batch if rows is None else batch.take(rows)
+
+
+def _grouped(column: pa.Array, read: Any) -> Iterator[tuple[str, Any]]:
+    """Each value as `read` has it, and the rows that have it; None for all rows."""
+    encoded = column.dictionary_encode()
+    values = [read(value) for value in encoded.dictionary.to_pylist()]
+    if len(set(values)) == 1:
+        yield values[0], None
+        return
+    groups = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    codes = np.array([groups[value] for value in values])[encoded.indices.to_numpy()]
+    for value, number in groups.items():
+        yield value, pa.array(np.flatnonzero(codes == number))
+
+
+def _parsed(text: str) -> str:
+    try:
+        return str(TopicName.parse(text))
+    except TopicNotSupported as error:
+        raise TopicNotSupported(f"column 'topic': {error.message}", topic=text) from None
+
+
+def _named(text: str) -> str:
+    if not text:
+        raise InvalidRequest("column 'producer_name' is empty in some row: numbers=columns needs it in all")
+    return text
+
+
+def without(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    return batch.select([each for each in batch.schema.names if each != name])

@@ -1,0 +1,108 @@
+"""DataFrames into topics, for jobs that want to know what became of the rows: the sink without Spark's own writer.
+
+The tasks are the same. What a row's fault is comes back as a value and is raised on the driver as it is; what trying
+again may help against fails the task, and Spark repeats it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from penstock.core.errors import PenstockError
+from penstock.spark.runtime.failures import ours
+from penstock.spark.sink.columns import check_kinds
+from penstock.spark.sink.committing import commit
+from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.publishing import connect
+from penstock.spark.sink.tasks import Written, write_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.client.blocking import Client
+
+Progress = Callable[[int], None]
+"""Told how many rows were published so far, about."""
+
+_LOOK_SECONDS: Final = 0.5
+_RESULT: Final = "written binary"
+
+
+def publish(rows: DataFrame, options: SinkOptions, identity: Identity, *, progress: Progress | None = None) -> Tally:
+    """Everything is on disk on return. Raises `InvalidRequest` for columns that cannot be, and what keeps a row from
+    being read or published; `StorageFailed` where Spark could not do it."""
+    check_kinds({field.name: field.dataType.simpleString() for field in rows.schema.fields}, options)
+    with _watched(options, progress), ours():
+        found = rows.mapInArrow(Task(options, identity), _RESULT).collect()
+    outcomes = [pickle.loads(row["written"]) for row in found]  # noqa: S301 - our own, from our tasks
+    failed = [each for each in outcomes if isinstance(each, PenstockError)]
+    if failed:
+        raise failed[0]
+    if not options.staged:
+        return sum((each.tally for each in outcomes), Tally())
+    return commit(options, identity, [each.file for each in outcomes if each.file is not None], progress=progress)
+
+
+class Task:
+    """Runs in a worker: what became of the rows of one partition."""
+
+    def __init__(self, options: SinkOptions, identity: Identity) -> None:
+        self._options = options
+        self._identity = identity
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        partition = 0 if task is None else task.partitionId()
+        yield pa.record_batch({"written": [pickle.dumps(self._outcome(partition, batches))]})
+
+    def _outcome(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Written | PenstockError:
+        try:
+            return write_task(self._options, self._identity, partition, batches)
+        except PenstockError as error:
+            if error.retriable:
+                raise
+            return error
+
+
+@contextmanager
+def _watched(options: SinkOptions, progress: Progress | None) -> Iterator[None]:
+    """Look now and then how much the topic has grown, by whomever."""
+    if progress is None or options.broker is None or options.topic is None or options.staged:
+        yield
+        return
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(options, progress, ended), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _watch(options: SinkOptions, progress: Progress, ended: threading.Event) -> None:
+    try:
+        with connect(options) as client:
+            before = _length(client, options.topic)
+            while not ended.wait(_LOOK_SECONDS):
+                progress(_length(client, options.topic) - before)
+    except PenstockError:
+        return  # the tasks say what is wrong
+
+
+def _length(client: Client, topic: str | None) -> int:
+    """0 for a topic that is yet to be created."""
+    try:
+        facts: dict[str, Any] = client.ask("system.topic.describe", {"topic": topic})
+    except PenstockError:
+        return 0
+    return sum(int(each["next_offset"]) for each in facts["logs"])

@@ -1,0 +1,64 @@
+"""Rows in an order of their own: by what is in them, so that a task which runs again numbers them alike.
+
+Spark hands rows over in the order of their source where nothing was shuffled; behind a shuffle the order is that in
+which blocks happened to arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.limits import GIB
+from penstock.record import layout as at
+from penstock.record.block import Draft, Words, parse_block
+from penstock.spark.sink.columns import MESSAGE
+
+_BYTES_MAX: Final = 1 * GIB
+"""Rows of one task, which are all held while they are ordered."""
+
+_ROWS: Final = 10_000
+"""Handed on together."""
+
+
+def by_content(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows, ordered by the checksum that their message would have; rows that are alike stay side by side.
+
+    Raises `InvalidRequest` if they are too many to be held.
+    """
+    held = _held(batches)
+    if not held:
+        return
+    hashes = np.concatenate([checksums(each) for each in held])
+    rows = pa.Table.from_batches(held).combine_chunks()
+    order = np.argsort(hashes, kind="stable")
+    for start in range(0, len(order), _ROWS):
+        yield from rows.take(pa.array(order[start : start + _ROWS])).combine_chunks().to_batches()
+
+
+def _held(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    held, size = [], 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > _BYTES_MAX:
+            raise InvalidRequest(
+                f"order=content holds the rows of a task, and these are more than {_BYTES_MAX} bytes: use more"
+                " partitions (repartition), or sortWithinPartitions by columns that tell rows apart and order=engine",
+                option="order",
+            )
+        if batch.num_rows:
+            held.append(batch)
+    return held
+
+
+def checksums(batch: pa.RecordBatch) -> Words:
+    """Of each row as a message without a producer or a place."""
+    message = batch.select([name for name in MESSAGE if name in batch.schema.names])
+    block = parse_block(Draft.from_arrow(message).data, verify=False)
+    places = block.columns[:, at.END] - at.CHECKSUM_BYTES
+    found = block.data[places[:, None] + np.arange(at.CHECKSUM_BYTES)]
+    return np.ascontiguousarray(found).view(">u8").reshape(-1).astype(np.uint64)

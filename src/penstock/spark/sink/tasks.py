@@ -1,0 +1,77 @@
+"""What a task does with its rows: publish them, or write them aside for the driver to publish. No Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.sink import columns
+from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.numbers import batch_of, row_of
+from penstock.spark.sink.options import Numbers, Order, SinkOptions
+from penstock.spark.sink.ordering import by_content
+from penstock.spark.sink.publishing import Publisher
+from penstock.spark.sink.routing import Router, check_order
+from penstock.spark.sink.staging import StagedFile, Staging
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task tells the driver."""
+
+    identity: Identity
+    partition: int
+    tally: Tally
+    file: StagedFile | None = None
+    """Where its rows wait to be published."""
+
+
+def write_task(options: SinkOptions, identity: Identity, partition: int, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Everything is on disk on return: in the topics, or in a file of the staging directory.
+
+    Raises what keeps a row from being published, with the row's number in the task where it is known.
+    """
+    rows: Iterable[pa.RecordBatch] = (columns.taken_columns(batch, options) for batch in batches)
+    if options.order is Order.CONTENT:
+        rows = by_content(rows)
+    if options.staging is None:
+        return Written(identity, partition, _publish(options, identity, partition, rows))
+    file = Staging(options.staging, identity.query).stage(identity.batch, partition, _checked(rows))
+    return Written(identity, partition, Tally(file.rows), file)
+
+
+def _publish(options: SinkOptions, identity: Identity, partition: int, rows: Iterable[pa.RecordBatch]) -> Tally:
+    router = Router(options, identity, partition)
+    with Publisher(options) as publisher:
+        for batch in rows:
+            for share in router.split(batch):
+                check_order(options, identity, share, publisher)
+                publisher.append(share)
+        if options.numbers is Numbers.ROWS:
+            _check_complete(publisher, router, identity)
+        publisher.finish()
+        return publisher.tally
+
+
+def _check_complete(publisher: Publisher, router: Router, identity: Identity) -> None:
+    """Raise if an attempt before had more rows: what is missing now cannot be told from what is new."""
+    counts = router.counts
+    for (topic, _), sequence in publisher.sequences.items():
+        if batch_of(sequence.last) == identity.batch and row_of(sequence.last) >= counts[topic]:
+            raise InvalidRequest(
+                f"{sequence}: batch {identity.batch} had more than {row_of(sequence.last)} rows when it was published"
+                f" before, and now has {counts[topic]}: a query whose rows differ when it is repeated is published once"
+                " only with the option staging",
+                option="staging",
+            )
+
+
+def _checked(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    before = 0
+    for batch in rows:
+        columns.check_values(batch, before)
+        before += batch.num_rows
+        yield batch

@@ -1,0 +1,97 @@
+"""The sink as Spark calls it: `write` in the tasks, `commit` and `abort` in a Python process beside the driver.
+
+What a write is called comes from the options, or, in a stream, from the properties that every task of it has: there is
+no other way to learn it, and `commit` learns it from the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.sink.committing import commit, discard
+from penstock.spark.sink.identity import Identity
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.tasks import Written, write_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    written: Written
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write.format("penstock")`."""
+
+    def __init__(self, options: SinkOptions, query: str) -> None:
+        self._options = options
+        self._identity = Identity(query=query, batch=options.batch)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        return Message(write_task(self._options, self._identity, _task().partitionId(), iterator))
+
+    def commit(self, messages: list[Any]) -> None:
+        _commit(self._options, messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        _abort(self._options, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("penstock")`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        task = _task()
+        return Message(write_task(self._options, self._identity(task), task.partitionId(), iterator))
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's own names
+        _commit(self._options, messages)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803
+        _abort(self._options, messages)
+
+    def _identity(self, task: TaskContext) -> Identity:
+        query = self._options.run or task.getLocalProperty(_QUERY_ID)
+        batch = task.getLocalProperty(_BATCH_ID)
+        if query is None or batch is None:
+            raise InvalidRequest("this task does not say which batch of which streaming query it belongs to")
+        return Identity(query=query, batch=int(batch), stream=True)
+
+
+def _task() -> TaskContext:
+    found = TaskContext.get()
+    if found is None:
+        raise InvalidRequest("rows are published by the tasks of a Spark job, and this is none")
+    return found
+
+
+def _commit(options: SinkOptions, messages: list[Any]) -> None:
+    written = _written(messages)
+    if options.staged and written:
+        commit(options, written[0].identity, [each.file for each in written if each.file is not None])
+
+
+def _abort(options: SinkOptions, messages: list[Any]) -> None:
+    """What was published stays: the next attempt goes on behind it."""
+    written = _written(messages)
+    if options.staged and written:
+        discard(options, written[0].identity, [each.file for each in written if each.file is not None])
+
+
+def _written(messages: list[Any]) -> list[Written]:
+    """Of the tasks that came to an end."""
+    return [each.written for each in messages if isinstance(each, Message)]

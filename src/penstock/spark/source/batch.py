@@ -1,0 +1,78 @@
+"""The batch reader of the data source, and what a task is. Spark pickles both and sends them to other processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.spark.scan.filters import NO_FILTERS, Filters, translate
+from penstock.spark.scan.slices import Slice, opened_data, plan
+from penstock.spark.scan.work import settled
+from penstock.spark.source.asked import Reading, work_for
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.ranges import batch_ranges
+
+_PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The module that Spark runs where it has filters to push; it runs another one where that is switched off."""
+
+
+def reader_for(options: ReadOptions, schema: StructType) -> DataSourceReader:
+    """A reader that takes filters makes a query fail where the session does not push them (which is Spark's default):
+    so there is one only where Spark is asking with filters in its hand.
+
+    And only if the user has said so: Spark 4.3 keeps the plan of the last filtered query in the DataFrame that was
+    loaded, and uses it for others of the same DataFrame, which then miss rows. The option `where` has no such fault.
+    """
+    made = PushingReader if options.pushdown and _is_pushing() else BatchReader
+    return made(options, work_for(options, schema))
+
+
+def _is_pushing() -> bool:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHING in sys.modules or getattr(spec, "name", None) == _PUSHING
+
+
+class Task(InputPartition):
+    """A slice and what is wanted of it: all that a worker has to know."""
+
+    def __init__(self, part: Slice, filters: Filters = NO_FILTERS) -> None:
+        super().__init__(part)
+        self.part = part
+        self.filters = filters
+
+
+def run(work: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """In a worker. Where there was nothing to read, Spark asks for one partition that is none of ours."""
+    return settled(work.run(partition.part, partition.filters)) if isinstance(partition, Task) else iter(())
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, work: Reading) -> None:
+        self._options = options
+        self._work = work
+        self._filters = options.where
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        data = opened_data(options.location)
+        ranges = batch_ranges(data, options, self._filters)
+        slices = plan(
+            options.location, ranges, slice_bytes=options.slice_bytes, slices_min=options.slices_min, data=data
+        )
+        return [Task(part, self._filters) for part in slices]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return run(self._work, partition)
+
+
+class PushingReader(BatchReader):
+    """Takes the filters that it can apply exactly, and gives the others back."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        self._filters, left = translate(filters, self._options.where)
+        return left

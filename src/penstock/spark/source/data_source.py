@@ -1,0 +1,59 @@
+"""The data source `penstock` of Spark: topics as DataFrames, and rows into topics.
+
+Spark imports this module in many processes, and in some of them only to ask for the name: what is heavy is imported
+when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class PenstockSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> StructType:
+        """The columns that the options ask for. Raises `InvalidRequest` that names the option that is wrong."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from penstock.spark.source.asked import work_for
+        from penstock.spark.source.options import ReadOptions
+
+        return from_arrow_schema(work_for(ReadOptions.of(self.options, streaming=None)).schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.spark.source.batch import reader_for
+        from penstock.spark.source.options import ReadOptions
+
+        return reader_for(ReadOptions.of(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from penstock.spark.source.asked import work_for
+        from penstock.spark.source.options import ReadOptions
+        from penstock.spark.source.streaming import StreamReader
+
+        options = ReadOptions.of(self.options, streaming=True)
+        return StreamReader(options, work_for(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        from penstock.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

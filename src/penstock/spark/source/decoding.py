@@ -1,0 +1,97 @@
+"""`decode = registry` of the data source: what a task does with a slice whose payloads are to be typed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.spark.decode.choices import Mode, Unnamed
+from penstock.spark.decode.decoder import Decoder
+from penstock.spark.decode.layout import Layout
+from penstock.spark.decode.quarantine import BadRecords
+from penstock.spark.decode.target import target_for
+from penstock.spark.files.registry import RegistryAt
+from penstock.spark.scan.columns import COLUMNS, schema_of
+from penstock.spark.scan.filters import NO_FILTERS, Filters
+from penstock.spark.scan.reading import batches
+from penstock.spark.scan.slices import Slice
+from penstock.spark.source.option_values import Framing
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.source.options import ReadOptions
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedWork:
+    """Like `Work`: made on the driver, done in the workers."""
+
+    layout: Layout
+    registry: RegistryAt
+    mode: Mode
+    bad_records: str | None = None
+    framing: str | None = None
+    unnamed: Unnamed = Unnamed.BAD
+    verify: bool = True
+    fail_on_data_loss: bool = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.layout.schema
+
+    def run(self, part: Slice, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(self.layout.target, self.registry, self.mode, framing=self.framing, unnamed=self.unnamed)
+        found = batches(
+            part,
+            self.layout.reads,
+            verify=self.verify,
+            filters=filters,
+            fail_on_data_loss=self.fail_on_data_loss,
+        )
+        with nullcontext() if self.bad_records is None else BadRecords(self.bad_records) as bad_records:
+            for batch in found:
+                decoded = decoder.decode(batch)
+                if bad_records is not None:
+                    bad_records.add(decoded.bad)
+                yield self.layout.rows(batch, decoded)
+
+
+def decoded_work(
+    options: ReadOptions, topics: Callable[[], Sequence[TopicName]], schema: StructType | None = None
+) -> DecodedWork:
+    """For a read with `decode`; `topics` says which it is of. `schema` is what the user asked for, or what this gave
+    before: columns that are not in it are not decoded. Raises `InvalidRequest`."""
+    asked = options.decode
+    if asked is None:
+        raise InvalidRequest("decode is not asked for")
+    mode = asked.mode
+    if mode is Mode.QUARANTINE and asked.bad_records is None:
+        raise InvalidRequest(
+            "option decodeMode is 'quarantine', and badRecords does not say where to: give it a directory"
+        )
+    registry = RegistryAt(options.location, asked.registry)
+    target = target_for(registry.open(), topics(), pick=asked.pick)
+    layout = Layout.of(target, schema_of(options.columns) if schema is None else COLUMNS, mode)
+    return DecodedWork(
+        layout=layout if schema is None else layout.only(_arrow(schema)),
+        registry=registry,
+        mode=mode,
+        bad_records=asked.bad_records,
+        framing=None if asked.framing is Framing.NONE else asked.framing.value,
+        unnamed=asked.unnamed,
+        verify=options.verify,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,157 @@
+"""Places in many partitions at once: what a user asks to read from and to, and what a stream has read.
+
+`Offsets` is what Spark keeps in a query's checkpoint: a format of its own, documented in docs/spark.md, with golden
+files. Spark compares it as text, so the same places are always the same text. No file comes in here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.core.errors import InvalidRequest, PenstockError, StorageFailed, VersionNotSupported
+from penstock.core.names import TopicName
+from penstock.core.offsets import parse_offset
+
+FORMAT: Final = 1
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Key = tuple[str, int]
+"""A topic's full name and the number of a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a read begins or ends: a word for all partitions, an offset for each, or a time."""
+
+    word: str | None = None
+    offsets: tuple[tuple[Key, int], ...] = ()
+    """By partition; `EARLIEST` and `LATEST` stand for those. A partition that is not there has no bound of its own."""
+    time_ms: int | None = None
+
+    @property
+    def by_partition(self) -> dict[Key, int]:
+        return dict(self.offsets)
+
+
+def parse_bounds(text: str) -> Bounds:
+    """`earliest`, `latest`, or JSON: `{"topic": {"partition": offset}}`. Raises `ValueError` that says what it is."""
+    if text.strip().lower() in ("earliest", "latest"):
+        return Bounds(word=text.strip().lower())
+    try:
+        said = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+    if not isinstance(said, dict) or not said:
+        raise ValueError("it is no JSON object of topics")
+    found: dict[Key, int] = {}
+    for topic, partitions in said.items():
+        for partition, offset in _partitions(topic, partitions):
+            found[_topic(topic), partition] = offset
+    return Bounds(offsets=tuple(sorted(found.items())))
+
+
+def _topic(text: str) -> str:
+    try:
+        return str(TopicName.parse(text))
+    except PenstockError as error:
+        raise ValueError(f"it is no topic: {error}") from None
+
+
+def _partitions(topic: str, said: Any) -> Iterator[tuple[int, int]]:
+    if not isinstance(said, dict):
+        raise ValueError(f"it is no JSON object of partitions that {topic!r} has")
+    for partition, offset in said.items():
+        if not partition.isdecimal():
+            raise ValueError(f"it is no number of a partition, {partition!r} of {topic!r}")
+        if isinstance(offset, bool) or not isinstance(offset, int) or not EARLIEST <= offset < 2**63:
+            raise ValueError(f"it is no offset, {offset!r} of {topic!r} partition {partition}")
+        yield int(partition), offset
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far one partition has been read."""
+
+    offset: int
+    """The next one to read."""
+    after: str | None = None
+    """The id of the record before it, in hexadecimal, if there is one. Ids are never given twice: a topic that was
+    deleted and made again has another one there."""
+    since: int = 0
+    """Where the stream began with this log."""
+    life: int = 0
+    """How often the topic was made anew under this stream, and that was allowed (failOnDataLoss is false)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """How far each partition has been read."""
+
+    marks: Mapping[Key, Mark] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same places always give the same text: topics by name, partitions by number, fields in one order."""
+        topics: dict[str, dict[str, dict[str, Any]]] = {}
+        for (topic, partition), mark in sorted(self.marks.items()):
+            topics.setdefault(topic, {})[str(partition)] = _as_json(mark)
+        return {"version": FORMAT, "topics": topics}
+
+    @classmethod
+    def of_json(cls, said: Any) -> Offsets:
+        """Raises `VersionNotSupported` for what a newer Penstock wrote, `StorageFailed` for what none did."""
+        version = said.get("version") if isinstance(said, dict) else None
+        if isinstance(version, int) and version > FORMAT:
+            raise VersionNotSupported(
+                f"the checkpoint has offsets of format {version}, and this Penstock reads format {FORMAT}:"
+                " use a newer Penstock",
+                format=version,
+            )
+        if version != FORMAT:
+            raise _unreadable(said)
+        try:
+            return cls(
+                {
+                    (str(TopicName.parse(topic)), int(partition)): _mark(fields)
+                    for topic, partitions in said["topics"].items()
+                    for partition, fields in partitions.items()
+                }
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, PenstockError):
+            raise _unreadable(said) from None
+
+
+def _unreadable(said: Any) -> StorageFailed:
+    return StorageFailed(
+        f"the checkpoint's offsets cannot be read: {json.dumps(said)[:200]}. Is it the checkpoint of another source?"
+    )
+
+
+def _as_json(mark: Mark) -> dict[str, Any]:
+    fields: dict[str, Any] = {"offset": mark.offset}
+    if mark.after is not None:
+        fields["after"] = mark.after
+    if mark.since:
+        fields["since"] = mark.since
+    if mark.life:
+        fields["life"] = mark.life
+    return fields
+
+
+_FIELDS: Final = frozenset({"offset", "after", "since", "life"})
+
+
+def _mark(fields: Mapping[str, Any]) -> Mark:
+    if not _FIELDS.issuperset(fields):
+        raise InvalidRequest("unknown fields")
+    after = fields.get("after")
+    if after is not None:
+        bytes.fromhex(after)
+    numbers = [parse_offset(fields[name] if name == "offset" else fields.get(name, 0)) for name in _NUMBERS]
+    return Mark(numbers[0], after, numbers[1], numbers[2])
+
+
+_NUMBERS: Final = ("offset", "since", "life")

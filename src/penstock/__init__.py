@@ -7,21 +7,56 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from penstock import aio
-    from penstock.client.blocking import Client, Serving, Subscription, connect
+    from penstock import aio, errors
+    from penstock.client.blocking import Client, Consumer, Producer, Sent, Serving, Subscription, connect
+    from penstock.client.consumer import Batch, StreamMessage
     from penstock.client.core import Message
-    from penstock.core import errors
+    from penstock.client.receipts import Receipt
+    from penstock.client.serde import AvroSchema, JsonSchema, Pinned, ProtobufSchema, Reference, UseLatest
 
-__all__ = ["Client", "Message", "Serving", "Subscription", "__version__", "aio", "connect", "errors"]
+__all__ = [
+    "AvroSchema",
+    "Batch",
+    "Client",
+    "Consumer",
+    "JsonSchema",
+    "Message",
+    "Pinned",
+    "Producer",
+    "ProtobufSchema",
+    "Receipt",
+    "Reference",
+    "Sent",
+    "Serving",
+    "StreamMessage",
+    "Subscription",
+    "UseLatest",
+    "__version__",
+    "aio",
+    "connect",
+    "errors",
+]
 
 _HOMES = {
+    "AvroSchema": "penstock.client.serde",
+    "Batch": "penstock.client.consumer",
     "Client": "penstock.client.blocking",
+    "Consumer": "penstock.client.blocking",
+    "JsonSchema": "penstock.client.serde",
     "Message": "penstock.client.core",
+    "Pinned": "penstock.client.serde",
+    "Producer": "penstock.client.blocking",
+    "ProtobufSchema": "penstock.client.serde",
+    "Receipt": "penstock.client.receipts",
+    "Reference": "penstock.client.serde",
+    "Sent": "penstock.client.blocking",
+    "StreamMessage": "penstock.client.consumer",
     "Serving": "penstock.client.blocking",
     "Subscription": "penstock.client.blocking",
+    "UseLatest": "penstock.client.serde",
     "connect": "penstock.client.blocking",
     "aio": "penstock.aio",
-    "errors": "penstock.core.errors",
+    "errors": "penstock.errors",
 }
 _MODULES = ("aio", "errors")
 

@@ -73,7 +73,7 @@ class Wire:
             size -= got
 
 
-_CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def on(cores: list[int]) -> Iterator[None]:
     A round trip takes five times as long between two cores as within one: what the scheduler happens to choose for
     one peer and not for the other must not be measured. Servers run on one core, the client on another.
     """
-    if len(_CORES) < 2:
+    if len(CORES) < 2:
         yield
         return
     before = os.sched_getaffinity(0)
@@ -96,8 +96,8 @@ def on(cores: list[int]) -> Iterator[None]:
 
 @contextmanager
 def broker() -> Iterator[int]:
-    """`penstock serve` in a process of its own; its TCP port."""
-    with RunningBroker("--ws-port", "off", "--log-level", "error") as running:
+    """`penstock serve` in a process of its own, whose topics are live: they keep nothing. Its TCP port."""
+    with RunningBroker("--ws-port", "off", "--log-level", "error", "--auto-create", "live") as running:
         yield running.tcp_port
 
 
@@ -211,12 +211,12 @@ def measure(
 ) -> Iterator[Figure]:
     yield from headers(rounds=rounds)
     with ExitStack() as stack:
-        with on(_CORES[1:]):
+        with on(CORES[1:]):
             port = stack.enter_context(broker())
             bare = int(stack.enter_context(_peer("echo")))
             relay = stack.enter_context(_peer("relay"))
             other = None if founding is None else stack.enter_context(reference(founding))
-        with on(_CORES[:1]):
+        with on(CORES[:1]):
             yield from _throughput(port, bare, other, messages, rounds)
             yield from _latency(port, bare, relay, trips, rounds)
 

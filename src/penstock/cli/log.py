@@ -36,7 +36,7 @@ _FOLLOW_SECONDS = 0.1
 
 @app.command()
 def create(
-    topic: Annotated[str, typer.Argument(help="orders.created, or /namespace/orders.created")],
+    topic: opt.Topic,
     data: opt.Data = opt.DEFAULT_DATA,
     partitions: Annotated[int, typer.Option(help="Fixed for the life of the topic.")] = 1,
     retention_age: Annotated[str | None, typer.Option(help="Keep at least this long, such as 7d.")] = None,
@@ -77,7 +77,7 @@ def append(
     partition: Annotated[int, typer.Option(min=0)] = 0,
     type_: Annotated[str, typer.Option("--type", help="The type of every message.")] = "",
     key: Annotated[str | None, typer.Option(help="The key of every message.")] = None,
-    attr: Annotated[list[str] | None, typer.Option(help="name=value, may be repeated.")] = None,
+    attr: opt.Attr = None,
     whole: Annotated[bool, typer.Option("--whole", help="The whole input is one message, any bytes.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Messages a block: each block is one sync at most.")] = 1000,
     json: opt.Json = False,
@@ -91,7 +91,7 @@ def append(
     `penstock log append orders.created events.jsonl --batch 5000`
     """
     name = TopicName.parse(topic)
-    attributes = _attributes(attr or [])
+    attributes = opt.parse_attributes(attr)
     from penstock.record.block import Draft
     from penstock.record.message import Message, draft_bytes
     from penstock.storage.store import Store
@@ -163,18 +163,6 @@ class Stored:
         return type(error)(f"{error.message}; before that: {self.text(stop)}", **(error.details | self.as_dict(stop)))
 
 
-def _attributes(pairs: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InvalidRequest(f"--attr {pair!r}: expected name=value", given=pair)
-        if name in found:
-            raise InvalidRequest(f"--attr {name!r} is given twice: an attribute has one value", given=pair)
-        found[name] = value
-    return found
-
-
 def _source(file: Path | None) -> AbstractContextManager[BinaryIO]:
     if file is None or str(file) == "-":
         if sys.stdin is None:
@@ -197,8 +185,8 @@ def read(
     to: opt.To = None,
     type_: opt.TypeGlob = None,
     limit: opt.Limit = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; end with Ctrl-C.")] = False,
-    payload: Annotated[bool, typer.Option("--payload", help="Only the payloads, one a line.")] = False,
+    follow: opt.Follow = False,
+    payload: opt.PayloadAlone = False,
     json: opt.Json = False,
 ) -> None:
     """Read messages, verified; also while another process writes them.

@@ -1,11 +1,22 @@
-"""Options that several commands share."""
+"""Options that several commands share; those that always come together are bundles."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from penstock.core.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.client.blocking import Client
 
 Data = Annotated[
     Path,
@@ -20,9 +31,139 @@ To = Annotated[
     str | None, typer.Option("--to", help="Stop before: an offset, a time, or a message id. Default: the end.")
 ]
 TypeGlob = Annotated[str | None, typer.Option("--type", help="Only types that match this glob, such as 'order.*'.")]
+KeyGlob = Annotated[str | None, typer.Option("--key", help="Only keys that match this glob, such as 'customer-*'.")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; end with Ctrl-C.")]
+PayloadAlone = Annotated[bool, typer.Option("--payload", help="Only the payloads, one a line.")]
+Attr = Annotated[list[str] | None, typer.Option(help="name=value, may be repeated.")]
+Topic = Annotated[str, typer.Argument(help="orders.created, or /namespace/orders.created")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 DEFAULT_DATA = Path("penstock-data")
 EXIT_OK = 0
 EXIT_FINDINGS = 1
 EXIT_COULD_NOT = 2
+
+
+# bundles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """Which broker a command talks to, and as whom."""
+
+    url: Annotated[
+        str | None, typer.Option("--url", "-u", envvar="PENSTOCK_URL", help="tcp://host:port or tls://host:port.")
+    ] = None
+    tls_ca: Annotated[Path | None, typer.Option(help="Trust brokers whose certificate this signed (PEM).")] = None
+    tls_cert: Annotated[Path | None, typer.Option(help="Our own certificate, where the broker asks for one (PEM).")] = (
+        None
+    )
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PENSTOCK_TOKEN_FILE",
+            help="A file with a key or a token that says who we are; or set PENSTOCK_TOKEN.",
+        ),
+    ] = None
+
+    def connect(self, *, reconnect: bool = False, name: str | None = None) -> Client:
+        """A client, to be used with `with`. `reconnect` where a command goes on after a broken connection."""
+        from penstock.client.blocking import connect
+
+        return connect(
+            self.url,
+            reconnect=reconnect,
+            name=name,
+            tls_ca=self.tls_ca,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            token_file=self.token_file,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spark:
+    """Where Spark runs, and with how much."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SPARK_MASTER", help="Where Spark runs: local[2], spark://host:7077, ... Default: local[*]."
+        ),
+    ] = None
+    memory: Annotated[str | None, typer.Option(help="The driver's memory, such as 2g.")] = None
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", help="A setting of Spark's own, name=value; may be repeated.")
+    ] = None
+
+    def session(self, name: str, *, quick: bool = False) -> SparkSession:
+        """A session for one command. `quick` where little is computed: it starts in half the time."""
+        from penstock.spark.runtime.session import session
+
+        return session(name, master=self.master, memory=self.memory, quick=quick, config=parse_settings(self.conf))
+
+
+def bundled(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters that are bundles are given as the options of those bundles."""
+    shape = inspect.signature(command, eval_str=True)
+    bundles = {each.name: each.annotation for each in shape.parameters.values() if is_dataclass(each.annotation)}
+    own = [each for each in shape.parameters.values() if each.name not in bundles]
+    options = [each for bundle in reversed(bundles.values()) for each in _parameters(bundle)]  # the broker's last
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        made = {name: _taken(bundle, given) for name, bundle in bundles.items()}
+        command(**made, **given)
+
+    together = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *options)]
+    called.__signature__ = shape.replace(parameters=together)  # type: ignore[attr-defined]  # as inspect has it
+    called.__annotations__ = {each.name: each.annotation for each in together}
+    return called
+
+
+def _parameters(bundle: Any) -> Iterator[inspect.Parameter]:
+    kinds = get_type_hints(bundle, include_extras=True)
+    for each in fields(bundle):
+        yield inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=kinds[each.name]
+        )
+
+
+def _taken(bundle: Any, given: dict[str, Any]) -> Any:
+    """The bundle, of its own among what was given."""
+    return bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
+
+
+# what is written as text
+
+
+def globs(given: str | None) -> list[str]:
+    """A filter that was given, or none."""
+    return [] if given is None else [given]
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, str]:
+    """Of `--conf name=value`."""
+    found: dict[str, str] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise InvalidRequest(f"--conf {pair!r}: expected spark.name=value", given=pair)
+        found[name] = value
+    return found
+
+
+def parse_attributes(pairs: list[str] | None) -> dict[str, str]:
+    """Of `--attr name=value`."""
+    found: dict[str, str] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidRequest(f"--attr {pair!r}: expected name=value", given=pair)
+        if name in found:
+            raise InvalidRequest(f"--attr {name!r} is given twice: an attribute has one value", given=pair)
+        found[name] = value
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.options import EXIT_COULD_NOT
 from penstock.core.clock import iso_time
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidRequest, PenstockError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,16 +57,39 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     sys.stdout.write(captured.get())  # not by rich, which leaves the program if nobody takes it
 
 
-def _cell(value: Any) -> str:
-    from rich.markup import escape
-
+def _cell(value: Any, *, markup: bool = True) -> str:
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return escape(str(value))
+    text = on_one_line(str(value))  # names come from outside, and this is a terminal
+    if not markup:
+        return text
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
+    """A name and a value a line, the values below each other."""
+    shown = [(name, _cell(value, markup=False)) for name, value in facts]
+    width = max(len(name) for name, _ in shown)
+    for name, text in shown:
+        sys.stdout.write(f"{name:<{width}}  {text}\n")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless that was answered before. Raises `InvalidRequest` if the answer is no."""
+    if yes:
+        return
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline() if sys.stdin is not None else ""
+    if answer.strip().lower() not in ("y", "yes"):
+        sys.stderr.write("" if answer.endswith("\n") else "\n")
+        raise InvalidRequest("not confirmed: nothing was changed; --yes does it without asking")
 
 
 def print_json(value: Any) -> None:
@@ -79,7 +102,7 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=not utf8, default=str)
 
 
-def progress() -> Progress:
+def progress(*, shown: bool = True) -> Progress:
     """A bar on standard error; nothing where that is not a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -91,7 +114,7 @@ def progress() -> Progress:
         TimeRemainingColumn(),
         console=console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
+        disable=not (shown and sys.stderr.isatty()),
     )
 
 
@@ -109,6 +132,14 @@ def bytes_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def span_text(ms: int) -> str:
+    """In the largest unit that leaves no rest, as it would be given."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
 
 
 def many(count: int, what: str) -> str:

@@ -27,6 +27,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     tcp_port: Port = None,
     ws_port: Port = None,
+    http_port: Port = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_ca: Annotated[Path | None, typer.Option(help="Clients need a certificate signed by this (PEM).")] = None,
@@ -40,8 +41,20 @@ def serve(
     allow_anonymous: Annotated[
         bool | None, typer.Option("--allow-anonymous", help="Listen beyond this machine without client certificates.")
     ] = None,
+    auth: Annotated[
+        str | None, typer.Option(help="on: everybody says who they are, and may only what they were granted.")
+    ] = None,
+    jwt_issuer: Annotated[str | None, typer.Option(help="Whose tokens are taken (iss).")] = None,
+    jwt_audience: Annotated[str | None, typer.Option(help="For whom tokens must be (aud).")] = None,
+    jwt_jwks_file: Annotated[
+        Path | None, typer.Option(help="Public keys that sign tokens (JWKS; RS256, ES256).")
+    ] = None,
+    jwt_secret_file: Annotated[Path | None, typer.Option(help="The secret that signs tokens (HS256).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warn or error. Default: info.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
+    auto_create: Annotated[
+        str | None, typer.Option(help="Topics that nobody created: reliable, live or off. Default: reliable.")
+    ] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Written once connections are accepted: pid, data directory, ports, as JSON.")
     ] = None,
@@ -58,7 +71,11 @@ def serve(
 
     `penstock serve --data /var/lib/penstock --tcp-port 0 --ws-port off --ready-file ready.json`
 
+    `penstock serve --tcp-port 7550 --ws-port 7551 --http-port 7552`
+
     `penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --tls-ca clients.pem`
+
+    `penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --auth on`
     """
     if ready_file is not None:
         ready_file.unlink(missing_ok=True)  # of one that was killed: before anything else, since others wait for it
@@ -72,14 +89,21 @@ def serve(
         "host": host,
         "tcp_port": tcp_port,
         "ws_port": ws_port,
+        "http_port": http_port,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "tls_ca": tls_ca,
         "ws_origins": ws_origin or None,
         "allow_plaintext": allow_plaintext or None,
         "allow_anonymous": allow_anonymous or None,
+        "auth": auth,
+        "jwt_issuer": jwt_issuer,
+        "jwt_audience": jwt_audience,
+        "jwt_jwks_file": jwt_jwks_file,
+        "jwt_secret_file": jwt_secret_file,
         "log_level": log_level,
         "log_format": log_format,
+        "auto_create": auto_create,
     }
     chosen = settings.load(config, os.environ, given)
     logs.configure(chosen.log_level, chosen.log_format)
@@ -102,8 +126,9 @@ def _announce(found: Ready, chosen: Settings, *, json: bool) -> None:
         print_json({name: getattr(found, name) for name in found.__slots__})
     else:
         host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
-        schemes = ("tcp", "ws") if chosen.tls is None else ("tls", "wss")
-        ports = zip(("TCP", "WebSocket"), schemes, (found.tcp_port, found.ws_port), strict=True)
+        schemes = ("tcp", "ws", "http") if chosen.tls is None else ("tls", "wss", "https")
+        listening = (found.tcp_port, found.ws_port, found.http_port)
+        ports = zip(("TCP", "WebSocket", "HTTP"), schemes, listening, strict=True)
         shown = [f"{name} {scheme}://{host}:{port}" for name, scheme, port in ports if port is not None]
         typer.echo(f"penstock is ready: {', '.join(shown)}, data in {found.data}")
     sys.stdout.flush()

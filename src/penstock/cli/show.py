@@ -11,14 +11,37 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.output import on_one_line, text_or_none, time_text
-from penstock.core.ids import format_id
+from penstock.core.ids import format_id, parse_id
+from penstock.core.offsets import Offset
 
 if TYPE_CHECKING:
+    from penstock.client.blocking import StreamMessage
     from penstock.record.message import Record
 
 PAYLOAD_CHARS_SHOWN: Final = 2000
 _BOLD, _DIM, _CYAN = 1, 2, 36
 """As a terminal calls them."""
+
+
+def record_of(message: StreamMessage) -> Record:
+    """What a consumer got, as the log has it."""
+    from penstock.record.message import Message, Record
+
+    return Record(
+        id=parse_id(message.id),
+        offset=Offset(message.offset),
+        publish_time_ms=message.publish_time_ms,
+        message=Message(
+            payload=message.payload,
+            type=message.type,
+            key=message.key,
+            attributes=message.attributes,
+            producer_name=message.producer_name,
+            producer_id=message.producer_id,
+            request_id=message.request_id,
+            schema=message.schema,
+        ),
+    )
 
 
 def as_json(record: Record) -> dict[str, Any]:

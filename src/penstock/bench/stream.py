@@ -1,0 +1,400 @@
+"""How fast messages become durable and come back through a broker, beside other servers and the disk in the same run.
+
+One Python process is the client of all of them, in turns. Servers run on one core, the client on another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from penstock.aio import connect
+from penstock.bench import Figure, rivals
+from penstock.bench.disk import BareFile
+from penstock.bench.kernels import sample
+from penstock.bench.rivals import Lane, Redis, RedisLane, Rival, pump
+from penstock.bench.wire import framed, on
+from penstock.client.consumer import Consumer
+from penstock.core.clock import SystemClock, now_ms
+from penstock.core.errors import InvalidRequest, Timeout
+from penstock.core.limits import KIB, Limits
+from penstock.core.names import TopicName
+from penstock.core.offsets import Offset
+from penstock.record import kernel_cache
+from penstock.record.block import Draft
+from penstock.storage.catalog_file import CatalogFile
+from penstock.storage.catalog_rows import row_of_cursor, row_of_subscription, row_of_topic
+from penstock.storage.catalog_schema import CURSORS, SUBSCRIPTIONS, TOPICS, add_rows
+from penstock.storage.directory import CATALOG
+from penstock.storage.store import Store
+from penstock.storage.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.topics import Dispatch, Topic, TopicSettings
+from penstock.testing import RunningBroker
+
+_OURS: Final = "Penstock"
+_SIZES: Final = ((100, "100 B", 1), (1024, "1 KiB", 4))
+"""Bytes of a payload, their name, and the part of the messages that is enough of them."""
+_THEIRS: Final = 10
+"""A rival gets this part of the messages: it is slower, and its rate is the same."""
+_CHUNK_MESSAGES: Final = 10_000
+_IN_FLIGHT: Final = 1024
+_BATCHES: Final = (1024, 256, 64)
+"""A lane sends when it has room for so many; one of these is the fastest."""
+_RATE: Final = 1000
+_WAIT_SECONDS: Final = 30.0
+_MEMORY_MIB: Final = 300
+_START_SECONDS: Final = 30
+_OPEN_TOPICS: Final = 2_000
+"""Filled at once: each has two files open, and a process may have some thousand."""
+_SYNC_BYTES: Final = 4 * KIB
+_SYNCS_MAX: Final = 2000
+"""Enough for a median; a slow disk takes ten seconds for them."""
+_CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+_RESIDENT: Final = "VmRSS"
+_PEAK: Final = "VmHWM"
+
+
+def measure(
+    folder: Path, *, messages: int = 1_000_000, rounds: int = 3, seconds: float = 10.0, topics: int = 10_000
+) -> Iterator[Figure]:
+    """`seconds` is how long latency is measured in a round. All servers keep their files in `folder`."""
+    kernel_cache.load_all()
+    with ExitStack() as stack:
+        with on(_CORES[1:]):
+            broker = stack.enter_context(_broker(folder / "data"))
+            others = [stack.enter_context(kind(folder)) for kind in rivals.RIVALS if kind.available()]
+        with on(_CORES[:1]):
+            for size, label, part in _SIZES:
+                yield from _publishing(broker, others, size, label, messages // part, rounds)
+            yield from _one_at_a_time(broker, others, messages // _THEIRS, rounds)
+            yield from _catching_up(broker, messages, rounds)
+            yield from _latency(broker, int(seconds * _RATE), rounds)
+        yield from _memory("broker memory, after all of this", broker, _PEAK)
+    yield from many_topics(folder / "topics", topics)
+
+
+def _broker(data: Path) -> RunningBroker:
+    return RunningBroker("--ws-port", "off", "--log-level", "error", data=data)
+
+
+# figures
+
+
+def _compared(name: str, unit: str, ours: float, peer: str, theirs: float) -> Figure:
+    return Figure(name=name, value=ours, unit=unit, reference=peer, reference_value=theirs, ratio=ours / theirs)
+
+
+def _within(name: str, unit: str, ours: float, bound: str, most: float) -> Figure:
+    """The smaller is better, so the ratio is what is allowed to what is."""
+    return Figure(name=name, value=ours, unit=unit, reference=bound, reference_value=most, ratio=most / ours)
+
+
+Sides = Mapping[str, Callable[[], float]]
+"""Each measures a rate."""
+
+
+def best_in_turns(sides: Sides, rounds: int) -> dict[str, float]:
+    """The best rate of each: they take turns, so that all meet the same neighbours."""
+    best = dict.fromkeys(sides, 0.0)
+    for _ in range(rounds):
+        for name, run in sides.items():
+            best[name] = max(best[name], run())
+    return best
+
+
+def _beside(what: str, ours: Callable[[], float], theirs: Sides, rounds: int) -> Iterator[Figure]:
+    """A figure for each of the others; none without any."""
+    if not theirs:
+        return
+    best = best_in_turns({_OURS: ours, **theirs}, rounds)
+    for peer in theirs:
+        yield _compared(f"{what}, beside {peer}", "messages/s", best[_OURS], peer, best[peer])
+
+
+# publishing
+
+
+def _publishing(
+    broker: RunningBroker, others: Sequence[Rival], size: int, label: str, count: int, rounds: int
+) -> Iterator[Figure]:
+    theirs = {name: run for rival in others for name, run in _ways(rival, size, count // _THEIRS).items()}
+    ours = partial(sent, broker.url, _topic(size), size, count)
+    yield from _beside(f"durable publish, {label}", ours, theirs, rounds)
+
+
+def _topic(size: int) -> str:
+    return f"bench.bytes{size}"
+
+
+def _ways(rival: Rival, size: int, count: int) -> Sides:
+    """By each package that is there, and by a bare socket."""
+    ways = {way.name: partial(rivals.measure_way, rival, way, size, count) for way in rival.ways if way.available}
+    return {**ways, f"{type(rival).__name__} by a bare socket": partial(_bare, rival, size, count)}
+
+
+def _bare(rival: Rival, size: int, count: int) -> float:
+    rival.clear()
+    return count / rival.publish(b"x" * size, count)
+
+
+def sent(url: str, topic: str, size: int, count: int) -> float:
+    """Messages a second by one client, from the first that is sent until all are confirmed."""
+    payloads = [b"x" * size] * count
+
+    async def run() -> float:
+        async with connect(url) as client, client.producer(topic) as producer:
+            began = time.perf_counter()
+            for start in range(0, count, _CHUNK_MESSAGES):
+                await producer.send_many(payloads[start : start + _CHUNK_MESSAGES])
+            await producer.flush()
+            return count / (time.perf_counter() - began)
+
+    return uvloop.run(run())
+
+
+# publishing one at a time
+
+
+class PenstockLane(Lane):
+    """Each message is a frame with an id of its own; each confirmation says whether it was a duplicate."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._tail = b""
+        self._window = 1
+        self._place = 0
+        greeting_bytes = int.from_bytes(self.socket.recv(4, socket.MSG_WAITALL), "big")
+        self.socket.recv(greeting_bytes, socket.MSG_WAITALL)
+
+    def frame(self, payload: bytes) -> bytes:
+        return self._numbered(payload, 0)
+
+    def _numbered(self, payload: bytes, number: int) -> bytes:
+        return framed(f"publish:bench.single:1.0.0:{number:08x}-0000-4000-8000-000000000000\n".encode() + payload)
+
+    def fill(self, payload: bytes, window: int) -> None:
+        """A ring of ids, laid out twice, so that each piece of it is in one piece."""
+        super().fill(payload, window)
+        ring = b"".join(self._numbered(payload, number) for number in range(window))
+        self._frames, self._window, self._place = memoryview(ring * 2), window, 0
+
+    def send(self, most: int) -> int:
+        whole, start = self._frames, self._place * self._frame_bytes
+        self._frames = whole[start:]
+        sent = super().send(most)
+        self._frames, self._place = whole, (self._place + sent) % self._window
+        return sent
+
+    def count(self, data: bytes) -> int:
+        seen = self._tail + data  # a word may have been cut in two
+        if b'"error"' in seen:
+            raise InvalidRequest(f"the broker refused a message: {seen[-400:]!r}")
+        self._tail = seen[1 - len(b'"duplicate"') :]
+        return seen.count(b'"duplicate"')
+
+
+def _one_at_a_time(broker: RunningBroker, others: Sequence[Rival], messages: int, rounds: int) -> Iterator[Figure]:
+    theirs: dict[str, Callable[[], float]] = {}
+    for redis in (rival for rival in others if isinstance(rival, Redis)):
+        for way in (way for way in redis.ways if way.available):
+            theirs[way.name] = partial(rivals.measure_way, redis, way, 100, messages, windows=(_IN_FLIGHT,))
+        theirs["Redis by a bare socket"] = partial(_in_flight, RedisLane, redis.port, messages)
+    ours = partial(_in_flight, PenstockLane, broker.tcp_port, messages)
+    yield from _beside(f"publish one message at a time, {_IN_FLIGHT:,} in flight", ours, theirs, rounds)
+
+
+def _in_flight(lane: Callable[[int], Lane], port: int, count: int) -> float:
+    """Messages a second on one connection, with the best of the batches."""
+
+    def took(batch: int) -> float:
+        with lane(port) as one:
+            return pump([one], b"x" * 100, count, window=_IN_FLIGHT, batch=batch)
+
+    return count / min(took(batch) for batch in _BATCHES)
+
+
+# reading
+
+
+def _catching_up(broker: RunningBroker, messages: int, rounds: int) -> Iterator[Figure]:
+    """From the first message of the topic on; without a rival there was none yet."""
+    sent(broker.url, _topic(100), 100, messages)
+    for what, take, wanted in (("Arrow", _take_arrow, 1_000_000), ("Python objects", _take_objects, 200_000)):
+        rate = max(received(broker.url, _topic(100), messages, take) for _ in range(rounds))
+        yield _compared(f"catch-up read as {what}, 100 B", "messages/s", rate, "wanted", wanted)
+
+
+Take = Callable[[Consumer], Awaitable[int]]
+"""Take what has arrived, and acknowledge it; how many."""
+
+
+async def _take_arrow(reader: Consumer) -> int:
+    batch = await reader.receive_arrow(_WAIT_SECONDS)
+    if batch is None:
+        raise Timeout("the reader ended before all messages had come")
+    reader.ack(batch)
+    return int(batch.num_rows)
+
+
+async def _take_objects(reader: Consumer) -> int:
+    batch = await reader.receive_batch(_WAIT_SECONDS)
+    if batch is None:
+        raise Timeout("the reader ended before all messages had come")
+    touched = [(message.payload, message.key, message.offset) for message in batch]
+    reader.ack(batch)
+    return len(touched)
+
+
+def received(url: str, topic: str, count: int, take: Take) -> float:
+    """Messages a second by one reader that begins with the first there is."""
+
+    async def run() -> float:
+        async with connect(url) as client:
+            got, began = 0, time.perf_counter()
+            async with client.consumer(topic, start="earliest") as reader:
+                while got < count:
+                    got += await take(reader)
+                return got / (time.perf_counter() - began)
+
+    return uvloop.run(run())
+
+
+# latency
+
+
+def _latency(broker: RunningBroker, count: int, rounds: int) -> Iterator[Figure]:
+    """From just before a message is sent until it is received, beside the disk before and after."""
+    medians, tails, syncs = [], [], []
+    syncing = partial(_sync_ms, broker.data / "bench-sync", min(count, _SYNCS_MAX))
+    for number in range(rounds):
+        syncs.append(syncing())
+        times = uvloop.run(_passed(broker.url, f"bench.latency{number}", count))
+        medians.append(statistics.median(times) * 1000)
+        tails.append(statistics.quantiles(times, n=100)[-1] * 1000)
+        syncs.append(syncing())
+    what, sync = f"end-to-end latency at {_RATE:,} messages/s", min(syncs)
+    yield _within(f"{what}, p50", "ms", min(medians), "2 fdatasyncs of 4 KiB, p50", 2 * sync)
+    yield _within(f"{what}, p99", "ms", min(tails), "10 fdatasyncs of 4 KiB, p50", 10 * sync)
+
+
+def _sync_ms(path: Path, count: int) -> float:
+    """The median of writing and syncing 4 KiB."""
+    times, data = [], b"x" * _SYNC_BYTES
+    bare = BareFile(path, count * _SYNC_BYTES)
+    for _ in range(count):
+        began = time.perf_counter()
+        bare.append(data)
+        times.append(time.perf_counter() - began)
+    bare.close()
+    path.unlink()
+    return statistics.median(times) * 1000
+
+
+async def _passed(url: str, topic: str, count: int) -> list[float]:
+    """The seconds that each message took, from one connection to the other."""
+    left: list[float] = []
+    async with (
+        connect(url) as one,
+        connect(url) as other,
+        one.producer(topic) as producer,
+        other.consumer(topic, "bench") as consumer,
+        asyncio.TaskGroup() as group,
+    ):
+        arriving = group.create_task(_arrivals(consumer, count, left))
+        began = time.perf_counter()
+        for number in range(count):
+            await asyncio.sleep(began + number / _RATE - time.perf_counter())
+            left.append(time.perf_counter())
+            await producer.send(number.to_bytes(8, "big").ljust(100, b"x"))
+        return await arriving
+
+
+async def _arrivals(consumer: Consumer, count: int, left: Sequence[float]) -> list[float]:
+    times: list[float] = []
+    while len(times) < count:
+        message = await consumer.receive(_WAIT_SECONDS)
+        if message is None:
+            raise Timeout("the subscription ended before all messages had come")
+        times.append(time.perf_counter() - left[int.from_bytes(message.payload[:8], "big")])
+        consumer.ack(message)
+    return times
+
+
+# memory, and many topics
+
+
+def _memory(name: str, broker: RunningBroker, field: str) -> Iterator[Figure]:
+    """Of the broker's process; nothing where the system does not tell."""
+    status = Path(f"/proc/{broker.pid}/status")
+    if status.exists():
+        found = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        mib = int(found[field].split()[0]) / KIB
+        yield _within(name, "MiB", mib, f"{_MEMORY_MIB} MiB allowed", _MEMORY_MIB)
+
+
+def many_topics(data: Path, topics: int) -> Iterator[Figure]:
+    """A broker that finds so many topics, with a message and a subscription each: when it is ready, and how large."""
+    fill(data, topics)
+    what = f"{topics:,} topics and {topics:,} subscriptions"
+    with on(_CORES[1:]):
+        began = time.perf_counter()
+        with _broker(data) as broker:
+            took = time.perf_counter() - began
+            yield _within(f"start with {what}", "s", took, f"{_START_SECONDS} s allowed", _START_SECONDS)
+            yield from _memory(f"memory with {what}", broker, _RESIDENT)
+
+
+def fill(data: Path, count: int) -> None:
+    """A data directory of so many topics: all in one transaction, since one each would take minutes."""
+    with Store.open(data, create=True) as store:
+        store.catalog.set_namespace_settings("default", TopicSettings())
+    topics = [_made(number) for number in range(1, count + 1)]
+    _enter(data / CATALOG, topics)
+    draft = Draft.of([sample(100)])
+    for start in range(0, count, _OPEN_TOPICS):
+        with Store.open(data, limits=Limits(segment_bytes_first=16 * KIB)) as store:
+            chosen = topics[start : start + _OPEN_TOPICS]
+            for ticket in [store.writer.submit(store.log(topic.name), draft) for topic in chosen]:
+                ticket.result()
+
+
+def _made(number: int) -> Topic:
+    return Topic(
+        topic_uid=number,
+        name=TopicName.parse(f"bench.topic{number}"),
+        partitions=1,
+        dispatch=Dispatch.RELIABLE,
+        created_ms=now_ms(SystemClock()),
+        settings=TopicSettings(),
+    )
+
+
+def _subscribed(topic: Topic) -> Subscription:
+    return Subscription(
+        subscription_uid=topic.topic_uid,
+        topic_uid=topic.topic_uid,
+        name="bench",
+        options=SubscriptionOptions(kind=SubscriptionKind.SHARED),
+        paused=False,
+        created_ms=topic.created_ms,
+    )
+
+
+def _enter(path: Path, topics: Sequence[Topic]) -> None:
+    first = Cursor(floor=Offset(0))
+    file = CatalogFile.open(path, create=False)
+    with file.writing() as connection:
+        add_rows(connection, TOPICS, (row_of_topic(topic) for topic in topics))
+        add_rows(connection, SUBSCRIPTIONS, (row_of_subscription(_subscribed(topic)) for topic in topics))
+        add_rows(connection, CURSORS, (row_of_cursor(topic.topic_uid, 0, first) for topic in topics))
+    file.close()

@@ -1,0 +1,97 @@
+"""Why schemas do not go together, for people: what is in the way, where, and what would mend it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from penstock.cli.output import console, many, on_one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+_THE_NEW: Final = "the new schema"
+HEAD: Final = "bold"
+_FAULT: Final = "bold red"
+_QUIET: Final = "dim"
+
+
+class Sides(NamedTuple):
+    """Who reads and who wrote, by the names a person gives them."""
+
+    reader: str
+    writer: str
+
+    def __str__(self) -> str:
+        return f"{self.reader} cannot read what {self.writer} {'writes' if self.writer == _THE_NEW else 'wrote'}"
+
+
+def sides(problem: dict[str, Any]) -> Sides:
+    """Of a problem of a new schema."""
+    earlier = f"version {problem.get('version')}"
+    return Sides(earlier, _THE_NEW) if problem.get("direction") == "FORWARD" else Sides(_THE_NEW, earlier)
+
+
+def print_verdict(subject: str, facts: dict[str, Any], *, stderr: bool = False) -> None:
+    """Whether a new schema can be the next version, and if not, each reason in turn."""
+    problems, mode = facts["problems"], facts["compatibility"]
+    if facts["compatible"]:
+        print_lines([line(f"{subject}: compatible ({_held_to(facts)})")])
+        return
+    lines = [line(f"{subject}: not compatible ({mode}), {many(len(problems), 'problem')}", _FAULT)]
+    for between, group in groupby(problems, key=sides):
+        lines += [line(""), line(f"{between}:", HEAD), *_explained(between, group)]
+    print_lines(lines, stderr=stderr)
+
+
+def _held_to(facts: dict[str, Any]) -> str:
+    if facts.get("new_subject"):
+        return "no versions yet: there is nothing to compare with"
+    mode = facts["compatibility"]
+    return "NONE: nothing is checked" if mode == "NONE" else str(mode)
+
+
+def print_reading(between: Sides, problems: Sequence[dict[str, Any]]) -> None:
+    """Whether one version can read what another wrote."""
+    if problems:
+        print_lines([line(f"{between}:", _FAULT), *_explained(between, problems)])
+    else:
+        print_lines([line(f"{between.reader} can read what {between.writer} wrote", HEAD)])
+
+
+def _explained(between: Sides, problems: Iterable[dict[str, Any]]) -> Iterator[Text]:
+    for problem in problems:
+        yield line(f"  {problem.get('path') or '/'}: {problem['message']}")
+        facts = _facts(between, problem)
+        width = max((len(name) for name, _ in facts), default=0)
+        yield from (line(f"    {name:<{width}}  {value}") for name, value in facts)
+        yield line(f"    {problem['kind']}", _QUIET)
+
+
+def _facts(between: Sides, problem: dict[str, Any]) -> list[tuple[str, str]]:
+    """What each has there, and what would mend it."""
+    haves = [problem.get("reader"), problem.get("writer")]
+    facts = [(f"{who} has", has or "nothing there") for who, has in zip(between, haves, strict=True) if any(haves)]
+    return [*facts, ("to mend it", problem["fix"])] if problem.get("fix") else facts
+
+
+# on the terminal
+
+
+def line(text: str, style: str = "") -> Text:
+    """Schemas and what is said about them come from outside: nothing in them moves the cursor, or means a color."""
+    from rich.text import Text
+
+    return Text(on_one_line(text), style)
+
+
+def print_lines(lines: Sequence[RenderableType], *, stderr: bool = False) -> None:
+    screen = console(stderr=stderr)
+    with screen.capture() as captured:
+        for each in lines:
+            screen.print(each)
+    # Not by rich, which leaves the program if nobody takes it, and fills its columns up with spaces.
+    (sys.stderr if stderr else sys.stdout).writelines(f"{each.rstrip()}\n" for each in captured.get().splitlines())

@@ -1,0 +1,228 @@
+"""The story: step after step, and at the end the account. Whatever happens, nothing is left behind that was not asked
+for: no broker, no JVM, no directory.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.client.blocking import Client, connect
+from penstock.core.errors import PenstockError
+from penstock.demo import billing, plot, revenue, schemas
+from penstock.demo.account import Counts, Row, rows
+from penstock.demo.around import commands
+from penstock.demo.counting import Seen, count
+from penstock.demo.http import HttpPublisher
+from penstock.demo.interrupts import last
+from penstock.demo.lakehouse import Archived, Audited, Lakehouse
+from penstock.demo.ledger import Ledger
+from penstock.demo.lifetimes import RESULTS, ended, folder, quiet
+from penstock.demo.orders import generate
+from penstock.demo.process import Broker
+from penstock.demo.revenue import Revenue
+from penstock.demo.schemas import Versions
+from penstock.demo.screen import Screen
+from penstock.demo.tcp import TcpPublisher
+from penstock.demo.traffic import Killed, Publisher, Traffic
+from penstock.demo.websocket import WebSocketPublisher
+from penstock.record.kernel_cache import prepare
+
+EVENTS: Final = 200_000
+EVENTS_SMALL: Final = 4_000
+_NEEDED: Final = ("deltalake", "matplotlib", "picows", "pyspark")
+_REASONS_SHOWN: Final = 4
+_ROW: Final = re.compile(r"^message \d+ of the block: ")
+"""Where in its block an event was refused, which is of no interest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How the demo is to run."""
+
+    events: int = EVENTS
+    folder: Path | None = None
+    """None: a temporary one."""
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What happened. `holds` is False if a sum does not add up."""
+
+    counts: Counts
+    seconds: float
+    folder: Path
+    revenue: Revenue
+    broker: dict[str, Any]
+    """Where it listens, if it was left running."""
+    look_around: list[tuple[str, str]]
+
+    @property
+    def rows(self) -> list[Row]:
+        return list(rows(self.counts))
+
+    @property
+    def holds(self) -> bool:
+        return all(each.holds for each in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "holds": self.holds,
+            "seconds": round(self.seconds, 1),
+            "counts": self.counts.as_dict(),
+            "rows": [each.as_dict() for each in self.rows],
+            "directory": str(self.folder),
+            "results": [str(self.folder / name) for name in RESULTS],
+            "broker": self.broker,
+            "look_around": [command for _, command in self.look_around],
+        }
+
+
+def run(asked: Asked, screen: Screen) -> Result:
+    """Raises `InvalidRequest` for a directory that is not new or empty, and whatever made a step fail."""
+    _check_installed()
+    prepare(say=screen.say)
+    with last(), quiet(), folder(asked.folder, keep=asked.keep) as place:
+        return _Story(asked, place, screen).tell()
+
+
+def _check_installed() -> None:
+    """Raises `ModuleNotFoundError` now, for what would be missing a minute later."""
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+class _Story:
+    """One run, in one directory."""
+
+    def __init__(self, asked: Asked, place: Path, screen: Screen) -> None:
+        self._asked = asked
+        self._folder = place
+        self._screen = screen
+        self._broker = Broker(place)
+        self._lakehouse = Lakehouse(self._broker.data, place)
+        self._orders = generate(asked.events)
+        self._ledger = Ledger(asked.events, half_way=self._broker.strike)
+
+    def tell(self) -> Result:
+        began = time.monotonic()
+        with self._lakehouse, ended(self._broker, keep=self._asked.keep):
+            try:
+                return self._told(began)
+            except PenstockError:
+                self._broker.check_soon()  # where the broker is gone, that is the reason, and not what it led to
+                raise
+
+    def _told(self, began: float) -> Result:
+        traffic, killed, redriven = self._traffic()
+        seen = Seen(
+            by_transport=traffic.answered(),
+            killed=killed,
+            billed=traffic.billing.billed(),
+            redriven=redriven,
+            archived=self._archive(),
+            audited=self._audit(),
+            revenue=self._revenue(),
+        )
+        self._broker.check()
+        return Result(
+            counts=count(self._orders, self._ledger, seen, self._broker.data),
+            seconds=time.monotonic() - began,
+            folder=self._folder,
+            revenue=seen.revenue,
+            broker=self._broker.as_dict() if self._asked.keep else {},
+            look_around=commands(self._broker, self._folder, self._asked.events) if self._asked.keep else [],
+        )
+
+    def _traffic(self) -> tuple[Traffic, Killed, int]:
+        with self._start() as client:
+            versions = self._register(client)
+            with Traffic(self._broker, self._orders, self._ledger) as traffic:
+                killed = self._publish(traffic, versions, client)
+                redriven = self._redrive(traffic, client)
+        return traffic, killed, redriven
+
+    def _start(self) -> Client:
+        """A connection to it, to be used with `with`."""
+        with self._screen.step("start the broker, and Spark beside it") as step:
+            self._broker.start()
+            ports = self._broker.ports
+            step.outcome = f"TCP {ports.tcp}, WebSocket {ports.ws}, HTTP {ports.http}"
+            return connect(self._broker.url, name="demo")
+
+    def _register(self, client: Client) -> Versions:
+        with self._screen.step("register the schema of orders") as step:
+            versions = schemas.create(client)
+            step.outcome = "versions 1 and 2 go together, a third is refused"
+            step.note(f"refused: {versions.refusal}")
+        return versions
+
+    def _publish(self, traffic: Traffic, versions: Versions, client: Client) -> Killed:
+        with self._screen.step(f"publish {len(self._orders):,} events, and kill the broker half way") as step:
+            killed = traffic.publish(self._publishers(versions), step)
+            traffic.drain(client, step)
+            stored, refused = len(self._ledger.acknowledged()), len(self._ledger.refused)
+            step.outcome = f"{stored:,} stored, {refused:,} refused, {traffic.billing.settled:,} billed"
+            step.note(
+                f"SIGKILL after {killed.acknowledged:,} acknowledged; back after {killed.seconds:.1f} s with"
+                f" {killed.found:,} on disk: {killed.missing:,} missing"
+            )
+            for reason in self._reasons():
+                step.note(reason)
+        return killed
+
+    def _publishers(self, versions: Versions) -> list[Publisher]:
+        """The newest program names the second version already, the page still the first; over HTTP none is named, and
+        the topic's latest is meant."""
+        given = self._orders, self._ledger
+        return [
+            TcpPublisher(self._broker.url, *given, versions.second),
+            WebSocketPublisher(self._broker.ws_url, *given, versions.first),
+            HttpPublisher(self._broker.host, self._broker.ports.http, *given),
+        ]
+
+    def _reasons(self) -> list[str]:
+        """Why events were refused: each reason once, and how often."""
+        reasons = Counter(_ROW.sub("", each) for each in self._ledger.refused.values())
+        return [f"refused {many:,}: {reason}" for reason, many in reasons.most_common(_REASONS_SHOWN)]
+
+    def _redrive(self, traffic: Traffic, client: Client) -> int:
+        with self._screen.step("mend billing, and send its dead letters back") as step:
+            dead, reason = billing.dead_letters(client)
+            traffic.billing.mend()
+            redriven = billing.redrive(client)
+            traffic.drain(client, step)
+            step.outcome = f"{dead:,} dead letters, {redriven:,} redriven and billed"
+            step.note(f"each had been tried {billing.ATTEMPTS} times: {reason}")
+        return redriven
+
+    def _archive(self) -> Archived:
+        with self._screen.step("archive the log into a Delta table, with Spark") as step:
+            archived = self._lakehouse.archive()
+            size = archived.bytes / (1 << 20)
+            step.outcome = f"{archived.orders:,} rows and {archived.dead_letters:,} dead letters, {size:.1f} MiB"
+        return archived
+
+    def _audit(self) -> Audited:
+        with self._screen.step("audit every checksum, and the log against the lake") as step:
+            audited = self._lakehouse.audit(step.bar("  checked"))
+            step.outcome = f"{audited.compared:,} messages compared, {audited.findings:,} findings"
+            if audited.first:
+                step.note(audited.first)
+        return audited
+
+    def _revenue(self) -> Revenue:
+        with self._screen.step("sum the revenue of every hour, a pipeline in SQL, and draw it") as step:
+            found = revenue.run(self._lakehouse, self._folder / "revenue.toml")
+            plot.draw(found, len(self._orders), self._folder / "revenue.png")
+            step.outcome = f"{np.count_nonzero(found.cents)} hours, €{found.cents.sum() / 100:,.2f}"
+        return found

@@ -1,14 +1,47 @@
-"""A broker without sockets, and three who talk to it."""
+"""A broker without sockets, with a disk or without, and three who talk to it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 from tests.broker.kit import Peer, World
+
+Keeping = Callable[..., World]
+
+
+@pytest.fixture(autouse=True)
+def no_defects(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever a client or the disk does, the broker means to do what it does then."""
+    yield
+    assert [each.getMessage() for each in caplog.get_records("call") if "a defect" in each.getMessage()] == []
 
 
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+@pytest.fixture
+def keeping(tmp_path: Path) -> Iterator[Keeping]:
+    """Brokers that keep topics, each with a disk of its own."""
+    made: list[World] = []
+
+    def make(**options: Any) -> World:
+        made.append(World(root=tmp_path / f"data{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def kept(keeping: Keeping) -> World:
+    """One that keeps topics."""
+    return keeping()
 
 
 @pytest.fixture

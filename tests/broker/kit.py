@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from penstock.broker.access import Access
 from penstock.broker.broker import Broker
 from penstock.broker.clients import Client
-from penstock.broker.effects import Close, Effect, Send
+from penstock.broker.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
 from penstock.broker.routing import Kind, Trie, _Node
+from penstock.broker.streams import AutoCreate, Stream
 from penstock.core.errors import PenstockError
-from penstock.core.limits import WireLimits
-from penstock.core.names import TopicPattern
+from penstock.core.limits import Limits, WireLimits
+from penstock.core.names import TopicName, TopicPattern
+from penstock.protocol.actions import Action
 from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
+from penstock.record.block import Block, Draft, parse_block
+from penstock.record.message import Message, Record
+from penstock.schema.examiner import Examiner
+from penstock.schema.procedures import carry_out
+from penstock.storage.log import Durability, Log
+from penstock.storage.store import Store
 from penstock.testing import ManualClock
+
+Elsewhere = Append | Work | Inspect | Consult
 
 SUCCESS = '{"status":"success"}'
 FAILURE = '{"status":"failure"}'
@@ -50,7 +63,8 @@ def framed(message: bytes | str) -> bytes:
 def text_of(frame: Frame) -> str:
     header = frame.header
     fields = [header.action.value, header.topic, header.version]
-    assert header.parent_id is None, "the broker passes no parent id on"
+    of_subscription = header.action in (Action.MESSAGE, Action.RECORDS)
+    assert header.parent_id is None or of_subscription, "the broker passes no parent id on"
     assert header.timeout_ms is None, "the broker passes no timeout on"
     if header.request_id is not None:
         fields.append(header.request_id)
@@ -67,6 +81,18 @@ def error_of(text: str) -> dict[str, Any]:
 
 def code_of(text: str) -> str:
     return str(error_of(text)["code"])
+
+
+def block_of(*messages: Message | bytes) -> bytes:
+    """As a client appends it."""
+    given = (each if isinstance(each, Message) else Message(payload=each) for each in messages)
+    return bytes(Draft.of(given).sealed().data)
+
+
+def numbered(producer_id: int, first: int, *payloads: bytes, keys: tuple[bytes, ...] = ()) -> bytes:
+    """A block of a producer that counts."""
+    draft = Draft.of_payloads(payloads, keys=keys or None, producer_id=producer_id, first_request_id=first)
+    return bytes(draft.data)
 
 
 class Peer:
@@ -134,17 +160,206 @@ class Peer:
     def leave(self) -> None:
         self.world.leave(self)
 
+    # what is kept
+
+    def _asked(self, action: str, topic: str, payload: bytes | object, request_id: str) -> None:
+        given = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        self.post(f"{action}:{topic}:1.0.0:{request_id}\n".encode() + given)
+
+    def answer(self, request_id: str = ID) -> Any:
+        """The answer under this id, read; what else came stays where it is. None if it has not come yet."""
+        found = [each for each in self.got if each.header.request_id == request_id]
+        if not found:
+            return None
+        (frame,) = found
+        assert frame.header.action is Action.RESPONSE
+        self.got.remove(frame)
+        return json.loads(frame.payload)
+
+    def call(self, action: str, topic: str, payload: bytes | object = b"", *, request_id: str = ID) -> Any:
+        self._asked(action, topic, payload, request_id)
+        return self.answer(request_id)
+
+    def publish(self, topic: str, payload: bytes = b"hi", *, request_id: str = ID) -> Any:
+        return self.call("publish", topic, payload, request_id=request_id)
+
+    def append(self, topic: str, *messages: Message | bytes, request_id: str = ID) -> Any:
+        return self.call("append", topic, block_of(*messages), request_id=request_id)
+
+    def consume(self, topic: str, *, request_id: str = ID, **options: object) -> Any:
+        """`since` is `from`, which is no name in Python."""
+        if "since" in options:
+            options["from"] = options.pop("since")
+        return self.call("subscribe", topic, options, request_id=request_id)
+
+    def register(self, topic: str, **options: object) -> int:
+        """A producer's number."""
+        return int(self.ask("system.producer.register", {"topic": topic} | options)["producer_id"])
+
+    def messages(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Those that came one by one: metadata and payload. What else came stays where it is."""
+        mine = [each for each in self.got if each.header.action is Action.MESSAGE]
+        self.got = [each for each in self.got if each.header.action is not Action.MESSAGE]
+        found = [each.payload.partition(b"\n") for each in mine]
+        return [(json.loads(line), payload) for line, _, payload in found]
+
+    def payloads(self) -> list[bytes]:
+        return [payload for _, payload in self.messages()]
+
+    def offsets(self) -> list[int]:
+        return [facts["msg_id"]["topic_offset"] for facts, _ in self.messages()]
+
+    def blocks(self) -> list[tuple[int, Block]]:
+        """Those that came as records: partition and block, every checksum right."""
+        mine = [each for each in self.got if each.header.action is Action.RECORDS]
+        self.got = [each for each in self.got if each.header.action is not Action.RECORDS]
+        return [(int((each.header.request_id or "")[-12:], 16), parse_block(each.payload)) for each in mine]
+
+    def records(self) -> list[Record]:
+        return [record for _, block in self.blocks() for record in block]
+
 
 class World:
-    """The broker, its peers, and the time."""
+    """The broker, its peers, the time; and the disk, where it keeps anything.
 
-    def __init__(self, seed: int = 1, **limits: int) -> None:
+    What is to be written or done elsewhere is done at once, unless it is held back: then a test says what the disk
+    answers, and when.
+    """
+
+    def __init__(
+        self,
+        seed: int = 1,
+        *,
+        root: Path | None = None,
+        auto_create: AutoCreate = AutoCreate.RELIABLE,
+        storage: Limits | None = None,
+        access: Access | None = None,
+        **limits: int,
+    ) -> None:
         self.limits = WireLimits(**limits).check()
-        self.frame_limits = FrameLimits(self.limits.payload_bytes_max, self.limits.request_timeout_ms_max)
+        self.frame_limits = FrameLimits(
+            self.limits.payload_bytes_max, self.limits.request_timeout_ms_max, self.limits.block_bytes_max
+        )
         self.clock = ManualClock()
         self.now_ms = START_MS
-        self.broker = Broker(self.limits, self.clock, Random(seed), now_ms=self.now_ms)
         self.peers: dict[str, Peer] = {}
+        self.held = False
+        self.open: list[Elsewhere] = []
+        """What the broker wants done elsewhere and has not been, in the order in which it was asked for."""
+
+        self._held_bytes: Counter[str] = Counter()
+        self._examiner = Examiner()
+
+        self._seed = seed
+        self._root = root
+        self._auto_create = auto_create
+        self._access = access
+        self._storage = storage or Limits(disk_reserve_bytes=1)
+        self.store: Store | None = None if root is None else self._opened(root)
+        self.broker = self._started()
+
+    def _opened(self, root: Path) -> Store:
+        # What a power cut takes is tested elsewhere, and a sync is slow.
+        return Store.open(root, create=True, clock=self.clock, limits=self._storage, durability=Durability.OS)
+
+    def _started(self) -> Broker:
+        self._seed += 1
+        chance = Random(self._seed)
+        options: dict[str, Any] = {"store": self.store, "auto_create": self._auto_create, "now_ms": self.now_ms}
+        options["access"] = self._access
+        return Broker(self.limits, self.clock, chance, **options)
+
+    # the disk
+
+    @property
+    def data(self) -> Store:
+        assert self.store is not None
+        return self.store
+
+    def stream(self, topic: str) -> Stream:
+        assert self.broker.durable is not None
+        return self.broker.durable.streams.find(TopicName.parse(topic))
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        return self.data.log(TopicName.parse(topic), partition)
+
+    def stored(self, topic: str, partition: int = 0) -> list[bytes]:
+        """The payloads that the log of a partition holds."""
+        return [record.message.payload for record in self.log(topic, partition).records()]
+
+    def hold(self) -> None:
+        """The disk answers nothing until it is told to."""
+        self.held = True
+
+    def release(self) -> None:
+        """All that was held back is done, and what comes next at once."""
+        self.held = False
+        self._carry_on()
+
+    @property
+    def appends(self) -> list[Append]:
+        return [each for each in self.open if isinstance(each, Append)]
+
+    @property
+    def works(self) -> list[Work]:
+        return [each for each in self.open if isinstance(each, Work)]
+
+    @property
+    def inspections(self) -> list[Inspect]:
+        return [each for each in self.open if isinstance(each, Inspect)]
+
+    def do(self, effect: Elsewhere | None = None, error: PenstockError | None = None) -> None:
+        """The disk does this, or what was asked for first; with an error it fails instead."""
+        taken = effect or self.open[0]
+        if isinstance(taken, Append):
+            assert next(each for each in self.appends if each.log is taken.log) is taken, "one log, one order"
+        self.open = [each for each in self.open if each is not taken]
+        outcome = self._outcome(taken) if error is None else error
+        self.apply(self.broker.resume(taken.done, outcome, self.now_ms))
+
+    def do_works(self) -> None:
+        """All that is not an append."""
+        while self.works:
+            self.do(self.works[0])
+
+    def _outcome(self, effect: Elsewhere) -> Any:
+        try:
+            match effect:
+                case Append():
+                    return self.data.writer.append(effect.log, effect.draft)
+                case Work():
+                    return effect.run()
+                case Consult():
+                    return carry_out(effect.procedure, self._examiner)
+                case Inspect(definition, _, block):
+                    validator = self._examiner.validator(definition)
+                    found = {row: validator.fault(bytes(block.payload(row))) for row in range(len(block))}
+                    return {row: fault for row, fault in found.items() if fault is not None}
+        except PenstockError as error:
+            return error
+
+    def _carry_on(self) -> None:
+        while self.open and not self.held:
+            self.do()
+
+    def restart(self, *, clean: bool = False, reopen: bool = False) -> None:
+        """The broker is gone, with all its connections and all that was held back, and another begins where the disk
+        stands; `clean`: it could save what it wanted to."""
+        if clean:
+            self.broker.close()
+        self.peers.clear()
+        self.open.clear()
+        self._held_bytes.clear()
+        self.held = False
+        if reopen:
+            self.data.close()
+            assert self._root is not None
+            self.store = self._opened(self._root)
+        self.broker = self._started()
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
 
     def connect(self, *, greeted: bool = True) -> Peer:
         client, effects = self.broker.connect("127.0.0.1:5", self.now_ms)
@@ -173,6 +388,15 @@ class World:
     def apply(self, effects: list[Effect]) -> None:
         """As the hub does it: what is for nobody is dropped, who is closed is gone."""
         for effect in effects:
+            if isinstance(effect, AppendAll):
+                self.open += effect.parts  # the disk has taken them all; each is written by itself
+                continue
+            if isinstance(effect, Append | Work | Inspect | Consult):
+                self.open.append(effect)
+                continue
+            if isinstance(effect, Held):
+                self._held_bytes[effect.client] += effect.size
+                continue
             peer = self.peers.get(effect.client)
             if peer is None:
                 continue
@@ -182,6 +406,14 @@ class World:
                 peer.closed = effect.reason
                 self.leave(peer)
         self.check()
+        self._carry_on()
+
+    def _check_nothing_waits(self) -> None:
+        """What is not under way anywhere is not waited for either."""
+        if self.broker.durable is not None:
+            assert self.broker.durable.guards.idle
+            assert all(not stream.pending for stream in self.broker.durable.streams)
+        assert not any(self._held_bytes.values())
 
     def _read(self, data: bytes) -> Iterator[Frame]:
         """All that the broker sends keeps the rules it asks of others."""
@@ -198,6 +430,8 @@ class World:
     # what must always hold
 
     def check(self) -> None:
+        if not self.open:
+            self._check_nothing_waits()
         self._check_routes()
         self._check_requests()
         clients = {client.id for client in self.broker.clients}
@@ -207,6 +441,21 @@ class World:
             (client.log_filter is not None) == (client.id in self.broker.clients.loggers)
             for client in self.broker.clients
         )
+        self._check_durable()
+
+    def _check_durable(self) -> None:
+        durable = self.broker.durable
+        if durable is None:
+            return
+        for stream in durable.streams:
+            for delivery in stream.deliveries.values():
+                delivery.group.check()
+                assert set(delivery.seats) == set(delivery.group.consumers)
+                assert {seat.client for seat in delivery.seats.values()} <= set(self.peers)
+        if not self.open:
+            assert durable.publishing.pending == 0
+            assert not durable.consuming.ledger._saving
+            assert not durable.streams._coming
 
     def _check_routes(self) -> None:
         for kind in Kind:

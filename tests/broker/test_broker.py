@@ -471,7 +471,7 @@ def test_a_malformed_message_is_answered_with_the_field_and_changes_nothing(
 
 
 def test_a_frame_too_long_is_answered_and_the_connection_closed() -> None:
-    world = World(payload_bytes_max=1000)
+    world = World(payload_bytes_max=1000, block_bytes_max=1000)
     ann, bob = world.connect(), world.connect()
     ann.subscribe("a", "request")
     bob.send(f"request:a:1.0.0:{ID}\n")
@@ -697,7 +697,7 @@ run_messages = st.lists(
 )
 
 
-def play(send: Callable[..., list[str]], story: list[tuple[str, str, str]], limits: dict[str, int]) -> Any:
+def play(send: Callable[..., list[str]], story: list[tuple[str, str, str]], limits: dict[str, Any]) -> Any:
     world = World(**limits)
     ann, bob = world.connect(), world.connect()
     for peer, topic in ((bob, "a"), (ann, "a"), (bob, "b")):

@@ -60,6 +60,7 @@ def test_of_a_long_value_only_the_beginning_is_repeated() -> None:
     assert quoted({"a": list(range(500))}).startswith('{"a":[0,1,2')
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(["name", "topic", "got"]), values))
 def test_whatever_came_can_be_described_in_a_few_bytes(details: dict[str, Any]) -> None:
     payload = error_payload(InvalidRequest("no", **details), 0)

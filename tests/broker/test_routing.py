@@ -73,6 +73,7 @@ TestTrieAgainstBruteForce = TrieAgainstBruteForce.TestCase
 TestTrieAgainstBruteForce.settings = settings(max_examples=60, stateful_step_count=40)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.tuples(patterns, clients), priorities, max_size=30), st.lists(names, min_size=1, max_size=5))
 @settings(max_examples=300)
 def test_the_trie_finds_what_a_look_at_every_pattern_finds(
@@ -154,6 +155,7 @@ ops = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(ops)
 @settings(max_examples=200)
 def test_what_is_remembered_is_forgotten_when_a_subscription_changes(

@@ -13,7 +13,7 @@ from tests.cli.kit import child_environment
 
 import penstock.aio
 from penstock.aio import Message
-from penstock.client import aio
+from penstock.client import aio, live
 from penstock.core.errors import (
     InvalidRequest,
     NoRouteFound,
@@ -195,7 +195,7 @@ def test_two_iterators_over_one_pattern_both_get_everything(broker: RunningBroke
 def test_a_reader_that_is_slow_is_waited_for_and_loses_nothing(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio, "_WAITING_MAX", 1000)
+    monkeypatch.setattr(live, "_WAITING_MAX", 1000)
 
     async def story() -> None:
         async with penstock.aio.connect(broker.url) as slow, penstock.aio.connect(broker.url) as quick:
@@ -210,7 +210,7 @@ def test_a_reader_that_is_slow_is_waited_for_and_loses_nothing(
 def test_answers_are_read_however_full_a_subscription_is_and_whoever_does_not_keep_up_is_told(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio, "_WAITING_MAX", 10)
+    monkeypatch.setattr(live, "_WAITING_MAX", 10)
 
     async def story() -> None:
         async with penstock.aio.connect(broker.url) as client:
@@ -231,7 +231,7 @@ def test_answers_are_read_however_full_a_subscription_is_and_whoever_does_not_ke
 def test_a_pipeline_on_one_client_does_not_hold_itself_up(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio, "_WAITING_MAX", 200)
+    monkeypatch.setattr(live, "_WAITING_MAX", 200)
 
     async def story() -> None:
         async with penstock.aio.connect(broker.url) as client, penstock.aio.connect(broker.url) as other:
@@ -248,7 +248,7 @@ def test_a_pipeline_on_one_client_does_not_hold_itself_up(
 
 
 def test_a_subscription_is_full_by_its_bytes_too(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aio, "_WAITING_BYTES_MAX", 1000)
+    monkeypatch.setattr(live, "_WAITING_BYTES_MAX", 1000)
 
     async def story() -> None:
         async with penstock.aio.connect(broker.url) as client, penstock.aio.connect(broker.url) as other:

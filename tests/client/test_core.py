@@ -129,7 +129,7 @@ def test_half_a_message_of_the_last_connection_is_forgotten() -> None:
     "message",
     [
         b"nonsense",
-        b"records:a.b:1.0.0\n",
+        b"append:a.b:1.0.0\n",
         b"publish:system.closing:1.0.0\n{}",
         b"response:error:1.0.0:" + ID.encode() + b'\n{"error":{"code":"QUOTA_EXCEEDED","message":"too slow"}}',
     ],

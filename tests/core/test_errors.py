@@ -112,3 +112,8 @@ def test_an_error_crosses_a_process_boundary_with_its_details(each: type[Penstoc
     returned = pickle.loads(pickle.dumps(each("no", limit=1)))
     assert type(returned) is each
     assert returned.as_dict() == each("no", limit=1).as_dict()
+
+
+def test_details_may_have_any_name() -> None:
+    found = PenstockError("a sentence", message=3, self=4)
+    assert (found.message, found.details) == ("a sentence", {"message": 3, "self": 4})

@@ -25,13 +25,16 @@ from tests.protocol.kit import (
     uuids,
 )
 
-from penstock.core.errors import PayloadTooLarge
+from penstock.core.errors import InvalidRequest, PayloadTooLarge
+from penstock.core.ids import format_id, id_bytes
 from penstock.core.limits import GIB, MIB
 from penstock.protocol.actions import Action
-from penstock.protocol.blocks import _ROWS, Batch, BlockReader, Scratch, is_one_frame
+from penstock.protocol.blocks import _ROWS, Batch, BlockReader, Scratch, is_one_frame, publish_frames, rehearse
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, parse_message
 from penstock.protocol.header import HEADER_BYTES_MAX, Head, Salvage
+from penstock.record.block import EMPTY, Draft, parse_block
 from penstock.record.frame_kernels import HEADS_MAX
+from penstock.record.message import Message
 
 LIMITS = FrameLimits(payload_bytes_max=PAYLOAD_BYTES_MAX)
 SCRATCH = Scratch()
@@ -337,6 +340,110 @@ def test_an_empty_part_says_nothing() -> None:
     batch = one_batch(*[b"publish:a.b:1.0.0\n"] * 3)
     empty = batch.where(np.zeros(3, np.bool_))
     assert empty.deliveries(FIRST_ID) == empty.answers(FIRST_ID, b"x") == b""
+    assert empty.receipts(partition=0, first_offset=0, first_ticks=0, id_low=0) == b""
+    with pytest.raises(InvalidRequest, match="at least one message"):
+        empty.draft(b"")
+
+
+# On the way to the log and back
+
+
+def test_a_batch_that_is_kept_does_not_depend_on_the_reader() -> None:
+    reader = BlockReader(LIMITS, SCRATCH)
+    made = [raw(HEADS[n % 4], ID if n % 3 else None, b"%d" % n) for n in range(20)]
+    (batch,) = reader.receive_data(b"".join(map(framed, made)))
+    assert isinstance(batch, Batch)
+    kept, part = batch.kept(), batch.of([0, 2]).kept()
+    inside, chosen = frames_of(kept), frames_of(part)
+    list(reader.receive_data(framed(b"publish:c:9.9.9\nother") * 30))
+    assert list(batch.messages()) != list(kept.messages())
+    assert frames_of(kept) == inside == [parse_message(each, FrameLimits()) for each in made]
+    assert frames_of(part) == chosen
+    check(kept)
+    check(part)
+
+
+@given(sent_messages, st.text(max_size=20))
+def test_a_batch_becomes_a_draft_of_its_payloads(sent: list[tuple[str, str | None, bytes]], name: str) -> None:
+    draft = one_batch(*(raw(*each) for each in sent)).draft(name.encode())
+    expected = Draft.of([Message(payload=payload, producer_name=name) for _, _, payload in sent])
+    assert draft.data.tobytes() == expected.data
+    assert draft.count == len(parse_block(draft.data, verify=False)) == len(sent)
+
+
+def test_a_part_of_a_batch_becomes_a_draft_of_that_part() -> None:
+    batch = one_batch(*(f"publish:a.b{n % 2}:1.0.0\n{n}".encode() for n in range(9)))
+    block = parse_block(batch.of([1]).kept().draft(b"x" * 255).data, verify=False)
+    assert [record.message for record in block] == [
+        Message(payload=b"%d" % n, producer_name="x" * 255) for n in (1, 3, 5, 7)
+    ]
+
+
+def test_a_payload_as_large_as_they_get_becomes_a_record() -> None:
+    data = (framed(b"publish:a:1.0.0\n" + b"x" * MIB) + framed(b"publish:a:1.0.0\n")) * 2
+    (batch,) = batches(data, FrameLimits())
+    block = parse_block(batch.draft(b"").data, verify=False)
+    assert [len(record.message.payload) for record in block] == [MIB, 0, MIB, 0]
+
+
+@pytest.mark.parametrize(("name", "kind"), [(b"x" * 256, PayloadTooLarge), (b"\xff", InvalidRequest)])
+def test_a_name_that_no_producer_can_have_makes_no_draft(name: bytes, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="producer_name"):
+        one_batch(b"publish:a:1.0.0\n", b"publish:a:1.0.0\n").draft(name)
+
+
+@given(
+    sent_messages,
+    st.integers(0, 1023),
+    st.integers(0, 2**63 - 100) | st.sampled_from([0, 5, 95, 9_990]),
+    st.integers(0, 2**60 - 100),
+    st.integers(0, 2**64 - 1),
+)
+def test_receipts_say_where_each_message_lies(
+    sent: list[tuple[str, str | None, bytes]], partition: int, offset: int, ticks: int, low: int
+) -> None:
+    batch = one_batch(*(raw(*each) for each in sent))
+    expected = b"".join(
+        framed(
+            f"response:{head.partition(':')[2]}:{given_id}\n"
+            f'{{"partition":{partition},"offset":{offset + place},'
+            f'"id":"{format_id(id_bytes(ticks + place, low))}","duplicate":false}}'.encode()
+        )
+        for place, (head, given_id, _) in enumerate(sent)
+        if given_id is not None
+    )
+    found = batch.receipts(partition=partition, first_offset=offset, first_ticks=ticks, id_low=low)
+    assert found == expected
+
+
+def test_receipts_of_a_part_count_the_messages_of_that_part() -> None:
+    made = [f"publish:a.b{n % 2}:1.0.0:{ID}\n" if n > 2 else f"publish:a.b{n % 2}:1.0.0\n" for n in range(7)]
+    part = one_batch(*map(str.encode, made)).of([1])
+    found = read(part.receipts(partition=1, first_offset=10, first_ticks=0, id_low=0))
+    assert [frame.payload.split(b",")[1] for frame in found] == [b'"offset":11', b'"offset":12']
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=20), first_ids)
+def test_records_are_published_under_ids_that_count_up(given_payloads: list[bytes], first_id: str) -> None:
+    block = parse_block(Draft.of_payloads(given_payloads, type="t", producer_name="n", keys=given_payloads).data)
+    assert publish_frames(block, "a.b", "1.0.0", first_id) == b"".join(
+        framed(f"publish:a.b:1.0.0:{id_of(first_id, place)}\n".encode() + payload)
+        for place, payload in enumerate(given_payloads)
+    )
+
+
+def test_published_records_are_frames_like_any_other() -> None:
+    block = parse_block(Draft.of_payloads([b"%d" % n for n in range(5_000)]).data)
+    found = read(publish_frames(block.select(7, 4_000), "/shop/orders.created", "10.20.30", FIRST_ID))
+    assert [frame.payload for frame in found] == [b"%d" % n for n in range(7, 4_000)]
+    ids = [frame.header.request_id or "" for frame in found]
+    assert all(map(is_uuid4, ids))
+    assert len(set(ids)) == len(ids)
+    assert publish_frames(EMPTY, "a.b", "1.0.0", FIRST_ID) == b""
+
+
+def test_all_of_it_can_be_rehearsed() -> None:
+    rehearse()
 
 
 # Limits
@@ -414,6 +521,7 @@ def test_a_frame_that_is_announced_and_does_not_come_allocates_only_what_came() 
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_frame_in_tiny_pieces_costs_little_more_than_its_bytes() -> None:
     reader = BlockReader(FrameLimits(), SCRATCH)
     size = 200_000

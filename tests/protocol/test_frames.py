@@ -11,6 +11,7 @@ from tests.protocol.kit import ID, PAYLOAD_BYTES_MAX, cut, facts, fitting_messag
 
 from penstock.core.errors import MalformedMessage, PayloadTooLarge
 from penstock.core.limits import GIB, MIB
+from penstock.protocol.actions import Action
 from penstock.protocol.frames import (
     Frame,
     FrameLimits,
@@ -194,9 +195,17 @@ def test_a_wrong_header_is_told_before_a_payload_that_is_too_large() -> None:
 
 
 def test_check_payload_counts_bytes() -> None:
-    check_payload(PAYLOAD_BYTES_MAX, LIMITS)
+    check_payload(PAYLOAD_BYTES_MAX, LIMITS, Action.PUBLISH)
     with pytest.raises(PayloadTooLarge, match="Payload of 41 bytes is larger than the limit of 40"):
-        check_payload(PAYLOAD_BYTES_MAX + 1, LIMITS)
+        check_payload(PAYLOAD_BYTES_MAX + 1, LIMITS, Action.PUBLISH)
+
+
+@pytest.mark.parametrize("action", [Action.APPEND, Action.MESSAGE, Action.RECORDS])
+def test_what_carries_more_than_one_payload_has_a_limit_of_its_own(action: Action) -> None:
+    limits = LIMITS._replace(block_bytes_max=100)
+    check_payload(100, limits, action)
+    with pytest.raises(PayloadTooLarge, match="Payload of 101 bytes is larger than the limit of 100"):
+        check_payload(101, limits, action)
 
 
 def test_the_frame_limit_is_exact_and_only_beyond_it_framing_is_lost() -> None:

@@ -480,6 +480,7 @@ near_headers = st.integers(1, 6).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(near_headers)
 @settings(max_examples=1000)
 def test_nearly_right_headers_are_judged_as_the_rules_say(text: str) -> None:
@@ -493,6 +494,7 @@ def test_nearly_right_headers_are_judged_as_the_rules_say(text: str) -> None:
         assert refused(raw).details["field"] == expected
 
 
+@pytest.mark.slow
 @given(headers(), st.data())
 @settings(max_examples=500)
 def test_one_changed_byte_is_judged_as_the_rules_say(given_header: Header, data: st.DataObject) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.core.errors import PenstockError
 from penstock.core.ids import IdRun
-from penstock.record import kernels, text_kernels
+from penstock.record import kernels, stream_kernels, text_kernels
 from penstock.record.block import Block, Draft, scan, stamp
 from penstock.record.message import Message, SchemaRef
 
@@ -92,6 +92,19 @@ def use(block: Block) -> None:
     block.to_arrow()
     block.to_arrow(views=False)
     text_kernels.first_bad_text(block.data, block.columns)
+    use_many(block)
+
+
+def use_many(block: Block) -> None:
+    """The same for what looks at all records at once."""
+    block.rows()
+    block.key_hashes()
+    block.matching(["a*", "*x"], ["*"])
+    for chosen in (np.arange(len(block)), np.arange(len(block))[::-2]):
+        gathered = block.gather(chosen)
+        assert gathered.rows() == [block.rows()[row] for row in chosen]
+    out = np.empty(len(block) * (4 + 36 + 1) + int(block.payload_sizes.sum()), np.uint8)
+    stream_kernels.publish(block.data, block.columns, np.zeros(36, np.uint8), 0, out)
 
 
 def look_at(data: Any, chance: random.Random) -> None:

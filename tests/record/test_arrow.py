@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -471,6 +472,56 @@ def test_the_largest_numbers_go_in_and_come_out() -> None:
 def test_what_the_log_gives_is_not_taken_from_a_batch() -> None:
     nonsense = {name: pa.array(["nonsense"] * 3) for name in GIVEN_BY_THE_LOG}
     assert messages_of(Draft.from_arrow(batch_of(value=VALUES, **nonsense))) == PLAIN
+
+
+# Sent by a producer
+
+
+def test_a_producer_may_fill_the_columns_that_name_it() -> None:
+    draft = Draft.from_arrow(batch_of(value=VALUES), producer_name="till", producer_id=7, first_request_id=5)
+    assert messages_of(draft) == [
+        Message(payload=each.payload, producer_name="till", producer_id=7, request_id=5 + place)
+        for place, each in enumerate(PLAIN)
+    ]
+
+
+@pytest.mark.parametrize("views", [True, False])
+@given(messages=blocks)
+@settings(unhurried, max_examples=20)
+def test_what_a_producer_gives_stands_in_place_of_the_columns(views: bool, messages: list[Message]) -> None:
+    batch = scan(stamped(messages))[0].to_arrow(views=views)
+    for given_ in ({"producer_name": "é"}, {"producer_id": 9}, {"producer_name": "", "producer_id": 0}):
+        found = messages_of(Draft.from_arrow(batch, **given_))
+        assert found == [replace(each, **given_) for each in messages]
+    for first in (0, 1, NUMBER_MAX - len(messages) + 1):
+        found = messages_of(Draft.from_arrow(batch, first_request_id=first))
+        numbered = [first + place if first else 0 for place in range(len(messages))]
+        assert found == [replace(each, request_id=number) for each, number in zip(messages, numbered, strict=True)]
+
+
+def test_columns_that_are_replaced_are_not_judged() -> None:
+    wrong = {name: pa.array(["nonsense"] * 3) for name in ("producer_id", "request_id")}
+    batch = batch_of(value=VALUES, producer_name=pa.array([1, 2, 3]), **wrong)
+    draft = Draft.from_arrow(batch, producer_name="n", producer_id=1, first_request_id=1)
+    assert [each.request_id for each in messages_of(draft)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("given_", "sentence"),
+    [
+        ({"producer_name": "n" * 256}, "producer_name takes at most 255 bytes, not 256"),
+        ({"producer_name": "\ud800"}, "producer_name is not valid Unicode"),
+        ({"producer_name": b"n"}, "producer_name must be text, not bytes"),
+        ({"producer_id": -1}, "producer_id must be a whole number"),
+        ({"producer_id": False}, "producer_id must be a whole number"),
+        ({"first_request_id": 2**63}, "first_request_id must be a whole number"),
+        ({"first_request_id": NUMBER_MAX - 1}, "request_id must be a whole number"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_producer_that_cannot_be_is_refused(given_: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PenstockError, match=sentence):
+        Draft.from_arrow(batch_of(value=VALUES), **given_)
 
 
 def test_a_block_of_many_rows_goes_out_and_in() -> None:

@@ -6,17 +6,30 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.record.reference import Broken, Entry, read, record, write
-from tests.record.samples import MIXED, NUMBER_MAX, blocks, entry_of, stamped, unhurried
+from tests.record.samples import (
+    MIXED,
+    NUMBER_MAX,
+    attribute_maps,
+    blocks,
+    entry_of,
+    numbers,
+    payloads,
+    short,
+    stamped,
+    unhurried,
+)
 
+from penstock.core import limits
 from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, Limits
-from penstock.record.block import Draft
+from penstock.record.block import EMPTY, Draft, parse_block, scan
 from penstock.record.message import Message
 
 FIRST = Entry(type=b"first", payload=b"one")
@@ -320,3 +333,167 @@ def test_an_attribute_named_twice_is_refused_with_its_record() -> None:
     twice = bytes(fine.data).replace(b"\x00\x01b", b"\x00\x01a")
     with pytest.raises(MalformedMessage, match=r"record 1 at byte .* an attribute is named twice"):
         Draft.parse(bytes(fine.data) + twice, verify=False)
+
+
+# A block of checked records
+
+
+def test_a_block_from_outside_can_be_had_as_a_block() -> None:
+    block = parse_block(stamped(MIXED))
+    assert [record.message for record in block] == list(MIXED)
+    with pytest.raises(MalformedMessage, match="record 1 at byte"):
+        parse_block(write(FIRST) + b"\0")
+    with pytest.raises(MalformedMessage, match="record 0 at byte 0: the checksum"):
+        parse_block(Draft.of([Message(payload=b"")]).data)
+    assert len(parse_block(Draft.of([Message(payload=b"")]).data, verify=False)) == 1
+    with pytest.raises(InvalidRequest, match="at least one message"):
+        parse_block(b"")
+
+
+def test_rows_of_a_block_split_over_partitions_are_drafts() -> None:
+    data = stamped(MIXED)
+    block = parse_block(data)
+    places = np.arange(len(block)) % 3
+    for partition in range(3):
+        draft = Draft.of_block(block.gather(np.flatnonzero(places == partition)))
+        found = parse_block(draft.data)
+        assert [record.message for record in found] == list(MIXED[partition::3])
+        assert draft.count == len(found)
+
+
+def test_a_draft_of_neighbours_is_a_window_and_of_others_a_copy() -> None:
+    data = bytearray(stamped(MIXED))
+    block = parse_block(data)
+    for start in range(10):
+        for stop in range(start + 1, 11):
+            part = block.select(start, stop)
+            draft = Draft.of_block(part)
+            assert bytes(draft.data) == bytes(part.raw)
+            assert np.shares_memory(np.frombuffer(draft.data, np.uint8), block.data)
+    apart = type(block)(block.data, block.columns[[1, 3, 4]])
+    draft = Draft.of_block(apart)
+    assert not np.shares_memory(np.frombuffer(draft.data, np.uint8), block.data)
+    assert [record.message for record in parse_block(draft.data)] == [MIXED[1], MIXED[3], MIXED[4]]
+    assert bytearray().join([draft.data]) == bytes(draft.data)
+    assert len(draft.data) == len(bytes(draft.data))
+
+
+def test_a_draft_of_no_records_is_refused() -> None:
+    for block in (EMPTY, scan(stamped(MIXED))[0].select(4, 4)):
+        with pytest.raises(InvalidRequest, match="at least one message"):
+            Draft.of_block(block)
+
+
+# Payloads that have much in common
+
+
+def messages_of(given_: list[bytes], keys: list[bytes | None] | None, first: int, **common: Any) -> list[Message]:
+    return [
+        Message(
+            payload=payload,
+            key=None if keys is None else keys[place],
+            request_id=first + place if first else 0,
+            **common,
+        )
+        for place, payload in enumerate(given_)
+    ]
+
+
+@given(
+    st.lists(st.tuples(payloads, st.none() | st.binary(max_size=40)), min_size=1, max_size=8),
+    st.booleans(),
+    st.sampled_from([0, 1, 7, NUMBER_MAX - 8]),
+    st.fixed_dictionaries(
+        {}, optional={"type": short, "attributes": attribute_maps, "producer_name": short, "producer_id": numbers}
+    ),
+)
+@settings(unhurried, max_examples=200)
+def test_payloads_become_the_records_that_the_reference_writes(
+    pairs: list[tuple[bytes, bytes | None]], keyed: bool, first: int, common: dict[str, Any]
+) -> None:
+    given_, keys = [payload for payload, _ in pairs], [key for _, key in pairs] if keyed else None
+    draft = Draft.of_payloads(given_, keys=keys, first_request_id=first, **common)
+    messages = messages_of(given_, keys, first, **common)
+    assert draft.data.tobytes() == write(*(entry_of(message) for message in messages))
+    assert draft.count == len(draft) == len(parse_block(draft.data)) == len(pairs)
+
+
+def test_many_payloads_become_a_block() -> None:
+    given_ = [b"%d" % each * (each % 50) for each in range(3_000)]
+    keys = [None if each % 3 else b"k%d" % each for each in range(3_000)]
+    block = parse_block(Draft.of_payloads(given_, keys=keys, type="t", first_request_id=1).data)
+    assert [record.message for record in block] == messages_of(given_, keys, 1, type="t")
+
+
+def test_the_largest_fields_become_a_record() -> None:
+    common: dict[str, Any] = {"type": "t" * 255, "producer_name": "n" * 255, "producer_id": NUMBER_MAX}
+    common["attributes"] = {"a" * 255: "v" * (ATTRIBUTE_BYTES_MAX - 261)}
+    given_, keys = [bytes(1 << 20), b""], [b"k" * 65_535, b"\xff" * 65_535]
+    draft = Draft.of_payloads(given_, keys=keys, first_request_id=NUMBER_MAX - 1, **common)
+    expected = messages_of(given_, list(keys), NUMBER_MAX - 1, **common)
+    assert [record.message for record in parse_block(draft.data)] == expected
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        *(bytearray(b"abcdefgh"), memoryview(b"abcdefgh"), memoryview(b"abcdefgh").cast("I")),
+        *(memoryview(b"abcdefgh").cast("B", (2, 4)), memoryview(b"a_b_c_d_e_f_g_h_")[::2]),
+    ],
+    ids=["bytearray", "view", "view of words", "view of rows", "every second byte"],
+)
+def test_any_kind_of_bytes_is_taken_for_the_bytes_it_holds(view: Any) -> None:
+    draft = Draft.of_payloads([b"x", view], keys=[view, b"y"])
+    assert draft.data.tobytes() == Draft.of_payloads([b"x", b"abcdefgh"], keys=[b"abcdefgh", b"y"]).data.tobytes()
+
+
+REFUSED: dict[str, tuple[type[Exception], dict[str, Any], dict[str, Any]]] = {
+    "message 1 of the block: payload must be bytes, not str": (
+        *(InvalidRequest, {"payloads": [b"", "text"]}, {"record": 1, "field": "payload"}),
+    ),
+    "message 0 of the block: payload must be bytes, not NoneType": (
+        *(InvalidRequest, {"payloads": [None]}, {"record": 0, "field": "payload"}),
+    ),
+    "message 0 of the block: payload must be bytes, not ndarray": (
+        *(InvalidRequest, {"payloads": [np.zeros(3, np.uint8)]}, {"record": 0, "field": "payload"}),
+    ),
+    "message 2 of the block: key must be bytes, not int": (
+        *(InvalidRequest, {"payloads": [b""] * 3, "keys": [b"", None, 5]}, {"record": 2, "field": "key"}),
+    ),
+    "message 1 of the block: key takes at most 65535 bytes, not 65536": (
+        PayloadTooLarge,
+        {"payloads": [b""] * 3, "keys": [None, bytes(65_536), bytes(65_537)]},
+        {"record": 1, "field": "key", "limit": 65_535},
+    ),
+    "2 messages have 2 keys, not 1": (InvalidRequest, {"payloads": [b""] * 2, "keys": [b""]}, {"field": "keys"}),
+    "a block has at least one message": (InvalidRequest, {"payloads": []}, {}),
+    "type takes at most 255 bytes, not 256": (PayloadTooLarge, {"type": "é" * 128}, {"field": "type", "limit": 255}),
+    "producer_name is not valid Unicode": (*(InvalidRequest, {"producer_name": "\ud800"}, {"field": "producer_name"}),),
+    "a message has at most 256 attributes, not 257": (
+        *(InvalidRequest, {"attributes": {str(each): "" for each in range(257)}}, {}),
+    ),
+    "producer_id must be a whole number": (InvalidRequest, {"producer_id": -1}, {"field": "producer_id"}),
+    "first_request_id must be a whole number": (
+        *(InvalidRequest, {"first_request_id": -1}, {"field": "first_request_id"}),
+    ),
+    "request_id must be a whole number": (
+        *(InvalidRequest, {"payloads": [b""] * 2, "first_request_id": NUMBER_MAX}, {"field": "request_id"}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("sentence", "case"), REFUSED.items(), ids=REFUSED.keys())
+def test_what_cannot_be_a_message_is_refused_with_its_number(sentence: str, case: Any) -> None:
+    kind, given_, details = case
+    with pytest.raises(kind) as caught:
+        Draft.of_payloads(**{"payloads": [b""]} | given_)
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(sentence)
+    assert caught.value.details == details
+
+
+def test_a_payload_that_no_segment_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SEGMENT_BYTES_CEILING", 100)
+    assert Draft.of_payloads([bytes(100)]).count == 1
+    with pytest.raises(PayloadTooLarge, match="message 1 of the block: payload takes at most 100 bytes, not 101"):
+        Draft.of_payloads([b"", bytes(101)])

@@ -363,6 +363,7 @@ def main(first: int, last: int) -> None:
     print("whole")
 
 
+@pytest.mark.slow
 def test_no_hostile_buffer_makes_a_kernel_touch_a_byte_outside_it() -> None:
     """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
     command = [sys.executable, "-m", "tests.record.test_frame_kernels", "0", "300"]

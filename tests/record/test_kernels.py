@@ -254,6 +254,7 @@ def test_the_first_used_byte_is_found_wherever_it_is() -> None:
 # Memory
 
 
+@pytest.mark.slow
 def test_no_hostile_block_makes_a_kernel_touch_a_byte_outside_it() -> None:
     """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
     command = [sys.executable, str(Path(__file__).with_name("guarded.py")), "0", "150"]

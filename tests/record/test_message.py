@@ -12,7 +12,15 @@ from tests.record.samples import NUMBER_MAX, entry_of, messages, unhurried
 from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX
 from penstock.core.offsets import Offset
-from penstock.record.message import Message, Record, SchemaRef, draft_bytes
+from penstock.record.message import (
+    Message,
+    Record,
+    SchemaRef,
+    check_request_ids,
+    draft_bytes,
+    key_hash,
+    partition_of,
+)
 
 KIB_256 = 256 * 1024
 
@@ -162,3 +170,46 @@ def test_a_record_introduces_itself_by_offset_id_and_type() -> None:
     id_ = bytes.fromhex("1f0c2a4e7b1d6c009a3f0123456789ab")
     record = Record(id=id_, offset=Offset(7), publish_time_ms=0, message=Message(payload=b"", type="order.paid"))
     assert str(record) == "7 1f0c2a4e-7b1d-6c00-9a3f-0123456789ab order.paid"
+
+
+# Keys
+
+VECTORS = {
+    b"": 0xCBF29CE484222325,
+    b"a": 0xAF63DC4C8601EC8C,
+    b"b": 0xAF63DF4C8601F1A5,
+    b"foo": 0xDCB27518FED9D577,
+    b"foobar": 0x85944171F73967E8,
+}
+"""Published with the hash itself, by Fowler, Noll and Vo."""
+
+
+@pytest.mark.parametrize(("key", "hashed"), VECTORS.items())
+def test_a_key_is_hashed_as_published(key: bytes, hashed: int) -> None:
+    assert key_hash(key) == hashed
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 16, 1024])
+def test_a_key_belongs_to_one_partition(partitions: int) -> None:
+    for key, hashed in VECTORS.items():
+        assert partition_of(key, partitions) == hashed % partitions
+    places = [partition_of(b"customer-%d" % each, partitions) for each in range(20 * partitions)]
+    assert set(places) == set(range(partitions))
+
+
+# Request ids
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 10**6), (1, 1), (NUMBER_MAX, 1), (NUMBER_MAX - 9, 10)])
+def test_request_ids_may_count_up_to_the_largest(first: int, count: int) -> None:
+    check_request_ids(first, count)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "field"),
+    [(-1, 1, "first_request_id"), (True, 1, "first_request_id"), (NUMBER_MAX, 2, "request_id")],
+)
+def test_request_ids_that_leave_their_range_are_refused(first: int, count: int, field: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{field} must be a whole number") as caught:
+        check_request_ids(first, count)
+    assert caught.value.details == {"field": field}

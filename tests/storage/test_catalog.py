@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,10 +21,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest, StorageFailed, TopicNotSupported
 from penstock.core.names import TopicName
-from penstock.core.offsets import Offset
+from penstock.core.offsets import Offset, OffsetRange
 from penstock.storage.catalog import Catalog
 from penstock.storage.catalog_schema import TOPICS, seal_of
-from penstock.storage.topics import Dispatch, ProducerCheckpoint, ProducerMark, Retention, Topic, TopicSettings
+from penstock.storage.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.topics import Dispatch, ProducerCheckpoint, Retention, Run, Topic, TopicSettings
 
 ORDERS = TopicName.parse("/shop/orders.created")
 START_MS = 1_700_000_000_000
@@ -58,8 +60,8 @@ def catalog(path: Path, clock: Hand) -> Iterator[Catalog]:
 
 def checkpoint(next_offset: int, **requests: int) -> ProducerCheckpoint:
     """`p7=3`: the last request of producer 7 is 3."""
-    last = {int(key[1:]): ProducerMark(request_id=request, offset=0) for key, request in requests.items()}
-    return ProducerCheckpoint(next_offset=Offset(next_offset), last=last)
+    runs = {int(key[1:]): (Run(request, 0, 1),) for key, request in requests.items()}
+    return ProducerCheckpoint(next_offset=Offset(next_offset), runs=runs)
 
 
 def all_at_once(work: Callable[[int], T], workers: int = 8) -> list[T]:
@@ -250,6 +252,212 @@ def test_a_checkpoint_of_a_partition_that_is_not_there_is_refused(catalog: Catal
         catalog.load_checkpoint(topic, -1)
 
 
+# Settings of a namespace
+
+
+def test_a_topic_takes_from_its_namespace_what_it_does_not_say_itself(catalog: Catalog) -> None:
+    catalog.set_namespace_settings("shop", TopicSettings(retention=Retention(age_ms=5), rate_max=10, redeliveries=2))
+    topic = catalog.create_topic(ORDERS, settings=TopicSettings(rate_max=20))
+    assert topic.settings == TopicSettings(retention=Retention(age_ms=5), rate_max=20, redeliveries=2)
+    assert catalog.get_topic(ORDERS) == topic
+    assert catalog.create_topic(TopicName.parse("/other/a")).settings == TopicSettings()
+
+
+def test_settings_of_a_namespace_are_kept_and_replaced_as_a_whole(path: Path, clock: Hand) -> None:
+    with Catalog.open(path, clock=clock) as catalog:
+        assert catalog.namespace_settings("shop") == TopicSettings()
+        assert catalog.namespaces() == ()
+        catalog.set_namespace_settings("Shop", TopicSettings(rate_max=10))
+        topic = catalog.create_topic(ORDERS)
+        catalog.set_namespace_settings("shop", TopicSettings(redeliveries=2))
+    with Catalog.open(path, clock=clock) as catalog:
+        assert catalog.namespaces() == ("shop",)
+        assert catalog.namespace_settings("SHOP") == TopicSettings(redeliveries=2)
+        assert catalog.get_topic(ORDERS).settings == topic.settings == TopicSettings(rate_max=10)
+
+
+def test_a_topic_that_contradicts_its_namespace_is_refused_and_leaves_nothing_behind(catalog: Catalog) -> None:
+    catalog.set_namespace_settings("shop", TopicSettings(payload_bytes_max=100_000))
+    with pytest.raises(InvalidRequest, match="payload_bytes_max"):
+        catalog.create_topic(ORDERS, settings=TopicSettings(segment_bytes_max=8192))
+    assert catalog.list_topics() == ()
+
+
+def test_a_name_that_no_namespace_has_gets_no_settings(catalog: Catalog) -> None:
+    for call in (
+        lambda: catalog.namespace_settings("a/b"),
+        lambda: catalog.set_namespace_settings("", TopicSettings()),
+    ):
+        with pytest.raises(TopicNotSupported, match="namespace"):
+            call()
+
+
+# Subscriptions
+
+SHARED = SubscriptionOptions(kind=SubscriptionKind.SHARED)
+FAILOVER = SubscriptionOptions(kind=SubscriptionKind.FAILOVER, redeliveries=1, types=("order.*",))
+
+
+def starts(topic: Topic, offset: int = 0) -> dict[int, Offset]:
+    return {partition: Offset(offset) for partition in range(topic.partitions)}
+
+
+def test_a_subscription_is_what_it_was_created_as_also_after_opening_again(path: Path, clock: Hand) -> None:
+    with Catalog.open(path, clock=clock) as catalog:
+        topic = catalog.create_topic(ORDERS, partitions=2)
+        made = catalog.create_subscription(topic, "billing", FAILOVER, {0: Offset(5), 1: Offset(7)})
+    assert (made.topic_uid, made.name, made.options, made.paused) == (topic.topic_uid, "billing", FAILOVER, False)
+    assert made.created_ms == START_MS
+    with Catalog.open(path, clock=clock) as catalog:
+        assert catalog.list_subscriptions() == catalog.list_subscriptions(topic) == (made,)
+        expected = {0: Cursor(floor=Offset(5)), 1: Cursor(floor=Offset(7))}
+        assert catalog.load_cursors(made.subscription_uid) == expected
+
+
+def test_a_subscription_that_exists_is_not_created_again(catalog: Catalog) -> None:
+    topic, other = catalog.create_topic(ORDERS), catalog.create_topic(TopicName.parse("other"))
+    first = catalog.create_subscription(topic, "billing", SHARED, starts(topic, 3))
+    with pytest.raises(InvalidRequest, match=r"subscription billing of /shop/orders\.created exists already"):
+        catalog.create_subscription(topic, "billing", FAILOVER, starts(topic))
+    assert catalog.load_cursors(first.subscription_uid) == {0: Cursor(floor=Offset(3))}
+    assert catalog.create_subscription(topic, "Billing", SHARED, starts(topic)).name == "Billing"
+    assert catalog.create_subscription(other, "billing", SHARED, starts(other)).topic_uid == other.topic_uid
+
+
+@pytest.mark.parametrize("places", [{}, {0: 0}, {0: 0, 2: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 1: -1}])
+def test_a_subscription_starts_somewhere_in_every_partition(catalog: Catalog, places: dict[int, Offset]) -> None:
+    topic = catalog.create_topic(ORDERS, partitions=2)
+    with pytest.raises(InvalidRequest):
+        catalog.create_subscription(topic, "billing", SHARED, places)
+    assert catalog.list_subscriptions() == ()
+
+
+def test_a_name_that_no_subscription_has_is_refused(catalog: Catalog) -> None:
+    topic = catalog.create_topic(ORDERS)
+    with pytest.raises(InvalidRequest, match="name"):
+        catalog.create_subscription(topic, "a b", SHARED, starts(topic))
+
+
+def test_subscriptions_are_listed_by_name_topic_by_topic(catalog: Catalog) -> None:
+    one, other = catalog.create_topic(ORDERS), catalog.create_topic(TopicName.parse("/a/a"))
+    for topic, name in ((one, "z"), (other, "m"), (one, "a")):
+        catalog.create_subscription(topic, name, SHARED, starts(topic))
+    assert [found.name for found in catalog.list_subscriptions()] == ["a", "z", "m"]
+    assert [found.name for found in catalog.list_subscriptions(one)] == ["a", "z"]
+
+
+def test_altering_a_subscription_changes_what_is_given_and_nothing_else(catalog: Catalog) -> None:
+    topic = catalog.create_topic(ORDERS)
+    made = catalog.create_subscription(topic, "billing", SHARED, starts(topic, 4))
+    uid = made.subscription_uid
+    assert catalog.alter_subscription(uid, paused=True) == replace(made, paused=True)
+    assert catalog.alter_subscription(uid, options=FAILOVER) == replace(made, paused=True, options=FAILOVER)
+    assert catalog.alter_subscription(uid, paused=False) == replace(made, options=FAILOVER)
+    assert catalog.list_subscriptions() == (replace(made, options=FAILOVER),)
+    assert catalog.load_cursors(uid) == {0: Cursor(floor=Offset(4))}
+
+
+def test_a_subscription_that_was_deleted_is_gone_and_made_again_is_another(catalog: Catalog) -> None:
+    topic = catalog.create_topic(ORDERS)
+    made = catalog.create_subscription(topic, "billing", SHARED, starts(topic))
+    assert catalog.delete_subscription(made.subscription_uid) == made
+    assert catalog.load_cursors(made.subscription_uid) == {}
+    assert catalog.load_all_cursors() == {}
+    for call in (catalog.delete_subscription, catalog.alter_subscription):
+        with pytest.raises(InvalidRequest, match="there is no subscription"):
+            call(made.subscription_uid)
+    again = catalog.create_subscription(topic, "billing", SHARED, starts(topic))
+    assert again.subscription_uid > made.subscription_uid
+
+
+def test_a_topic_takes_its_subscriptions_with_it_and_leaves_those_of_others(catalog: Catalog) -> None:
+    topic, other = catalog.create_topic(ORDERS, partitions=3), catalog.create_topic(TopicName.parse("other"))
+    gone = catalog.create_subscription(topic, "billing", SHARED, starts(topic))
+    kept = catalog.create_subscription(other, "billing", SHARED, starts(other))
+    catalog.delete_topic(ORDERS)
+    assert catalog.list_subscriptions() == (kept,)
+    assert set(catalog.load_all_cursors()) == {(kept.subscription_uid, 0)}
+    calls: list[Callable[[], object]] = [
+        lambda: catalog.create_subscription(topic, "late", SHARED, starts(topic)),
+        lambda: catalog.list_subscriptions(topic),
+    ]
+    for call in calls:
+        with pytest.raises(TopicNotSupported, match="has been deleted"):
+            call()
+    catalog.save_cursors({(gone.subscription_uid, 0): Cursor(floor=Offset(1))})
+
+
+# Cursors
+
+
+def test_cursors_are_saved_together_and_replaced_as_a_whole(path: Path, clock: Hand) -> None:
+    first = Cursor(floor=Offset(5), acked=(OffsetRange.of(7, 9),), failures={6: 2})
+    second = Cursor(floor=Offset(2))  # a cursor may go back
+    with Catalog.open(path, clock=clock) as catalog:
+        topic = catalog.create_topic(ORDERS, partitions=2)
+        uids = [catalog.create_subscription(topic, name, SHARED, starts(topic)).subscription_uid for name in ("a", "b")]
+        catalog.save_cursors({(uid, partition): first for uid in uids for partition in (0, 1)})
+        catalog.save_cursors({(uids[0], 1): second})
+        catalog.save_cursors({})
+    with Catalog.open(path, clock=clock) as catalog:
+        assert catalog.load_cursors(uids[0]) == {0: first, 1: second}
+        assert catalog.load_cursors(uids[1]) == {0: first, 1: first}
+        assert catalog.load_all_cursors() == {
+            (uids[0], 0): first,
+            (uids[0], 1): second,
+            (uids[1], 0): first,
+            (uids[1], 1): first,
+        }
+
+
+def test_cursors_of_what_was_deleted_meanwhile_are_passed_over_and_the_others_saved(catalog: Catalog) -> None:
+    topic = catalog.create_topic(ORDERS)
+    gone = catalog.create_subscription(topic, "gone", SHARED, starts(topic)).subscription_uid
+    kept = catalog.create_subscription(topic, "kept", SHARED, starts(topic)).subscription_uid
+    catalog.delete_subscription(gone)
+    moved = Cursor(floor=Offset(9))
+    catalog.save_cursors({(gone, 0): moved, (kept, 0): moved, (kept, 1): moved})
+    assert catalog.load_all_cursors() == {(kept, 0): moved}
+
+
+def test_cursors_are_saved_all_or_none(catalog: Catalog) -> None:
+    topic = catalog.create_topic(ORDERS, partitions=2)
+    uid = catalog.create_subscription(topic, "billing", SHARED, starts(topic)).subscription_uid
+    before = catalog.load_all_cursors()
+    with catalog._file.writing() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER failing BEFORE UPDATE ON cursors WHEN NEW.partition_index = 1"
+            " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        )
+    with pytest.raises(StorageFailed, match="not this one"):
+        catalog.save_cursors({(uid, partition): Cursor(floor=Offset(5)) for partition in (0, 1)})
+    assert catalog.load_all_cursors() == before
+
+
+def test_cursors_saved_from_many_threads_are_each_as_one_of_them_saved_it(catalog: Catalog) -> None:
+    topic = catalog.create_topic(ORDERS)
+    uids = [catalog.create_subscription(topic, f"s{n}", SHARED, starts(topic)).subscription_uid for n in range(20)]
+
+    def save(i: int) -> None:
+        for turn in range(5):
+            catalog.save_cursors({(uid, 0): Cursor(floor=Offset(10 * i + turn)) for uid in uids})
+
+    all_at_once(save)
+    assert len({cursor.floor for cursor in catalog.load_all_cursors().values()}) == 1
+
+
+# Producers without a name
+
+
+def test_a_number_that_was_taken_is_never_given_to_anybody(catalog: Catalog, clock: Hand) -> None:
+    topic = catalog.create_topic(ORDERS)
+    numbers = [catalog.take_producer_id(), catalog.producer_id(topic, "till"), catalog.take_producer_id()]
+    clock.ms -= 1000
+    numbers += [catalog.take_producer_id(), catalog.producer_id(topic, "other")]
+    assert numbers == sorted(set(numbers))
+    assert [producer.name for producer in catalog.producers(topic)] == ["till", "other"]
+
+
 # Backups
 
 
@@ -409,6 +617,8 @@ class Story(RuleBasedStateMachine):
         self.topics: dict[TopicName, Topic] = {}
         self.producers: dict[tuple[int, str], int] = {}
         self.spent: set[int] = set()
+        self.subscriptions: dict[tuple[int, str], Subscription] = {}
+        self.cursors: dict[tuple[int, int], Cursor] = {}
         self.clock = Hand()
         self.directory = tempfile.TemporaryDirectory()
         self.path = Path(self.directory.name) / "catalog.db"
@@ -431,6 +641,42 @@ class Story(RuleBasedStateMachine):
             assert self.catalog.delete_topic(name) == topic
         except TopicNotSupported:
             assert topic is None
+        if topic is not None:
+            for key in [key for key in self.subscriptions if key[0] == topic.topic_uid]:
+                self.forget(key)
+
+    def forget(self, key: tuple[int, str]) -> None:
+        uid = self.subscriptions.pop(key).subscription_uid
+        self.cursors = {place: cursor for place, cursor in self.cursors.items() if place[0] != uid}
+
+    @rule(name=names, who=st.sampled_from("xy"))
+    def subscribe(self, name: TopicName, who: str) -> None:
+        if name in self.topics:
+            topic = self.topics[name]
+            key = (topic.topic_uid, who)
+            try:
+                found = self.catalog.create_subscription(topic, who, SHARED, starts(topic))
+            except InvalidRequest:
+                assert key in self.subscriptions
+            else:
+                assert key not in self.subscriptions
+                self.subscriptions[key] = found
+                self.cursors |= {(found.subscription_uid, p): Cursor(floor=Offset(0)) for p in starts(topic)}
+
+    @rule(data=st.data())
+    def unsubscribe(self, data: st.DataObject) -> None:
+        if self.subscriptions:
+            key = data.draw(st.sampled_from(sorted(self.subscriptions)))
+            assert self.catalog.delete_subscription(self.subscriptions[key].subscription_uid) == self.subscriptions[key]
+            self.forget(key)
+
+    @rule(floor=st.integers(0, 99), data=st.data())
+    def acknowledge(self, floor: int, data: st.DataObject) -> None:
+        if self.cursors:
+            places = data.draw(st.sets(st.sampled_from(sorted(self.cursors)), max_size=3))
+            moved = {place: Cursor(floor=Offset(floor), failures={floor: 1}) for place in places}
+            self.catalog.save_cursors({**moved, (1, 0): Cursor(floor=Offset(1))})  # and one that is nobody's
+            self.cursors |= moved
 
     @rule(name=names, count=st.integers(1, 99))
     def alter(self, name: TopicName, count: int) -> None:
@@ -458,6 +704,8 @@ class Story(RuleBasedStateMachine):
     @invariant()
     def the_catalog_is_the_story_so_far(self) -> None:
         assert {topic.name: topic for topic in self.catalog.list_topics()} == self.topics
+        assert {(s.topic_uid, s.name): s for s in self.catalog.list_subscriptions()} == self.subscriptions
+        assert self.catalog.load_all_cursors() == self.cursors
 
     def teardown(self) -> None:
         self.catalog.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from penstock.storage.reading import read, view_of
 from penstock.storage.segment import index_path
 from penstock.storage.topics import Retention
 from penstock.testing import Fault, FaultDisk, ManualClock
+from penstock.testing.fault_disk import FaultFile
 
 OpenLog = Callable[[FaultDisk], Log]
 MakeDraft = Callable[..., Draft]
@@ -378,3 +381,80 @@ def test_ids_go_on_although_every_record_was_truncated_and_the_clock_set_back(
     before = log.last_id
     assert before > last
     assert log.append(draft(b"d")).id > before
+
+
+class Interrupted(FaultDisk):
+    """Something happens between the decision to open a segment for reading and its opening."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] | None = None
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> FaultFile:
+        if self.meanwhile is not None and path.suffix == ".seg" and not write:
+            happen, self.meanwhile = self.meanwhile, None
+            happen()
+        return super().open(path, write=write, create=create)
+
+
+def filled(open_log: OpenLog, disk: FaultDisk, draft: MakeDraft) -> Log:
+    """Forty records in several segments."""
+    log = open_log(disk)
+    for number in range(40):
+        log.append(draft(b"%d" % number + bytes(1000)))
+    assert len(log.view.segments) > 3
+    return log
+
+
+def test_a_reader_whose_segment_goes_away_is_told_that_its_offset_is_gone(open_log: OpenLog, draft: MakeDraft) -> None:
+    disk = Interrupted()
+    log = filled(open_log, disk, draft)
+    disk.meanwhile = lambda: log.truncate_before(30)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0)
+    assert log.read(30).block.offsets.start == 30
+    assert log.damages == []
+
+
+@pytest.mark.parametrize(("last", "expected"), [(False, 30), (True, 39)])
+def test_a_search_goes_on_in_what_is_left_when_segments_go_away_under_it(
+    open_log: OpenLog, draft: MakeDraft, last: bool, expected: int
+) -> None:
+    disk = Interrupted()
+    log = filled(open_log, disk, draft)
+    disk.meanwhile = partial(log.truncate_before, 30)
+    assert log.offset_of(AtId(log.last_id) if last else AtTime(0)) == expected
+
+
+def test_a_search_that_the_disk_ends_says_so(open_log: OpenLog, draft: MakeDraft) -> None:
+    def fail() -> None:
+        raise OSError(13, "not today")
+
+    disk = Interrupted()
+    log = filled(open_log, disk, draft)
+    disk.meanwhile = fail
+    with pytest.raises(StorageFailed, match="not today"):
+        log.offset_of(AtTime(0))
+
+
+def test_a_closed_log_forgets_nothing_for_another_may_be_in_its_place(open_log: OpenLog, draft: MakeDraft) -> None:
+    log = filled(open_log, FaultDisk(), draft)
+    log.close()
+    with pytest.raises(StorageFailed, match="is closed"):
+        log.truncate_before(30)
+    with pytest.raises(StorageFailed, match="is closed"):
+        log.retain(Retention(count=1))
+    assert log.first_offset == 0
+
+
+def test_new_limits_hold_from_the_next_segment_on(open_log: OpenLog, small_limits: Limits, draft: MakeDraft) -> None:
+    log = open_log(FaultDisk())
+    log.append(draft(bytes(1000)))
+    log.set_limits(replace(small_limits, segment_bytes_max=8192))
+    assert log.limits.segment_bytes_max == 8192
+    for _ in range(60):
+        log.append(draft(bytes(1000)))
+    assert max(segment.size for segment in log.view.segments) <= 8192
+    with pytest.raises(InvalidRequest):
+        log.set_limits(replace(small_limits, segment_bytes_max=1))
+    assert log.limits.segment_bytes_max == 8192

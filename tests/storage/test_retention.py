@@ -54,3 +54,38 @@ def test_what_is_kept_satisfies_every_bound_or_nothing_more_could_be_kept(
             policy.count is not None and count >= policy.count
         )
     assert expired(kept, active, policy, now_ms=now_ms) == 0
+
+
+# who has yet to see them
+
+
+def numbered(*stops: int) -> list[Aged]:
+    return [Aged(size=10, count=5, last_time_ms=1, stop=stop) for stop in stops]
+
+
+def test_what_somebody_has_yet_to_see_stays_whatever_the_policy_says() -> None:
+    strict = Retention(age_ms=1, bytes=1, count=1)
+    assert expired(numbered(5, 10, 15), ACTIVE, strict, now_ms=10**9) == 3
+    assert expired(numbered(5, 10, 15), ACTIVE, strict, now_ms=10**9, floor=10) == 2
+    assert expired(numbered(5, 10, 15), ACTIVE, strict, now_ms=10**9, floor=9) == 1
+    assert expired(numbered(5, 10, 15), ACTIVE, strict, now_ms=10**9, floor=0) == 0
+
+
+def test_what_everybody_has_seen_goes_by_the_policy_alone() -> None:
+    assert expired(numbered(5, 10, 15), ACTIVE, Retention(count=6), now_ms=0, floor=15) == 2
+    assert expired(numbered(5, 10, 15), ACTIVE, Retention(), now_ms=0, floor=15) == 0
+
+
+@given(st.lists(st.integers(1, 20), max_size=8), policies, st.integers(0, 2000), st.integers(0, 100))
+def test_a_floor_only_ever_keeps_more_and_never_drops_a_segment_it_lies_in(
+    counts: list[int], policy: Retention, now_ms: int, floor: int
+) -> None:
+    sealed, stop = [], 0
+    for count in counts:
+        stop += count
+        sealed.append(Aged(size=10 * count, count=count, last_time_ms=stop, stop=stop))
+    gone = expired(sealed, ACTIVE, policy, now_ms=now_ms, floor=floor)
+    free = expired(sealed, ACTIVE, policy, now_ms=now_ms)
+    assert gone <= free
+    assert all(segment.stop <= floor for segment in sealed[:gone])
+    assert gone == free or sealed[gone].stop > floor

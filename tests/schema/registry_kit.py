@@ -1,0 +1,95 @@
+"""A registry to try, and a language of schemas simple enough to see through.
+
+A schema is a set of words. A reader needs every word it has in the writer, but for those with a question mark; with
+`lenient` also but for those with a tilde. A word with an exclamation mark is no word.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.core.clock import SystemClock
+from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
+from penstock.schema.errors import InvalidSchema
+from penstock.schema.problems import Problem
+from penstock.schema.procedures import Pair, Procedure, carry_out
+from penstock.schema.registered import Registered
+from penstock.schema.registry import Registry
+from penstock.storage.catalog import Catalog
+
+T = TypeVar("T")
+
+
+class Words:
+    """Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.examined: list[Definition] = []
+        self.compared: list[tuple[str, str]] = []
+
+    def examine(self, definition: Definition, *, serialized: bool = False) -> str:
+        self.examined.append(definition)
+        if "!" in definition.text:
+            raise InvalidSchema("Invalid schema: that is no word", path="/")
+        return " ".join(sorted(set(definition.text.split())))
+
+    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+        self.compared += [(pair.reader.text, pair.writer.text) for pair in pairs]
+        return [_missing(pair, optional="?~" if lenient else "?") for pair in pairs]
+
+
+def _missing(pair: Pair, optional: str) -> list[Problem]:
+    written = {word.rstrip("?~") for word in pair.writer.text.split()}
+    needed = [word for word in pair.reader.text.split() if not word.endswith(tuple(optional))]
+    missing = [word for word in needed if word.rstrip("~") not in written]
+    return [
+        Problem(kind="WORD_MISSING", path=f"/{word}", message=f"nobody wrote {word}", fix=f"make it {word}?")
+        for word in missing
+    ]
+
+
+def words(text: str, **references: tuple[str, int]) -> Schema:
+    """`words("a b", other=("subject", 1))` refers to version 1 of the subject as `other`."""
+    named = (Reference(name=name, subject=subject, version=version) for name, (subject, version) in references.items())
+    return Schema(kind=SchemaKind.AVRO, text=text, references=tuple(named))
+
+
+class Trial:
+    """A registry with all that it takes to try it."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.registry = Registry(catalog.schemas)
+        self.examiner = Words()
+
+    def do(self, procedure: Procedure[T]) -> T:
+        return carry_out(procedure, self.examiner)
+
+    def register(self, subject: str, text: str, **references: tuple[str, int]) -> Registered:
+        return self.do(self.registry.register(subject, words(text, **references)))
+
+    def reload(self) -> Registry:
+        """As another process would have it."""
+        return Registry(self.catalog.schemas)
+
+
+@cache
+def new_catalog() -> bytes:
+    """Made once: what is tried is the registry, not the making of files."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "catalog.db"
+        Catalog.open(path, clock=SystemClock()).close()
+        return path.read_bytes()
+
+
+@contextmanager
+def trial(directory: Path) -> Iterator[Trial]:
+    path = directory / "catalog.db"
+    path.write_bytes(new_catalog())
+    with Catalog.open(path, clock=SystemClock()) as catalog:
+        yield Trial(catalog)

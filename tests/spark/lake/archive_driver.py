@@ -1,0 +1,31 @@
+"""A driver of its own that archives all that is there, in small batches: to be killed.
+
+python -m tests.spark.lake.archive_driver DATA LAKE KIND MASTER
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+
+import penstock.spark
+from penstock.spark.files.location import Location
+from penstock.spark.lake.archive import archive
+
+
+def archive_all(spark: SparkSession, data: str, lake: str, kind: str) -> None:
+    archive(
+        spark,
+        Location(data),
+        warehouse=lake,
+        kind=kind,
+        once=True,
+        batch_bytes=30_000,
+        told=lambda batch: print("batch", batch.batch_id, flush=True),
+    )
+
+
+if __name__ == "__main__":
+    *arguments, master = sys.argv[1:]
+    archive_all(penstock.spark.session("archive", master=master, memory="1g", quick=True), *arguments)

@@ -1,0 +1,122 @@
+"""Topics into tables by a real Spark: everything once, read by others, going on where it was left."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.lake.kit import KINDS, independent
+from tests.spark.log_kit import ORDERS, SOLD, append, everything, make_data
+
+from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed
+from penstock.core.names import TopicName
+from penstock.spark.files.location import Location
+from penstock.spark.lake import open_table
+from penstock.spark.lake.archive import ArchiveReport, archive
+from penstock.spark.lake.batching import BatchReport
+from penstock.storage.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDERS_TABLE = "default.orders"
+SOLD_TABLE = "shop.parts_sold"
+
+
+def ids_in_log(data: Path, topic: TopicName) -> list[bytes]:
+    found = everything(Location(str(data)).open())
+    return sorted(record.id for (name, _), records in found.items() if name == str(topic) for record in records)
+
+
+def ids_in(lake: Path, kind: str, name: str) -> list[bytes]:
+    return sorted(independent(open_table(kind, str(lake), name), ["_id"]).column(0).to_pylist())
+
+
+def once(spark: SparkSession, data: Path, lake: Path, *topics: str, **more: Any) -> ArchiveReport:
+    return archive(spark, Location(str(data)), topics, warehouse=str(lake), once=True, **more)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_archive_is_the_log_and_goes_on_where_it_was(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    data, lake = make_data(tmp_path / "data", messages=300), tmp_path / "lake"
+    told: list[BatchReport] = []
+    first = once(spark, data, lake, kind=kind, batch_bytes=10_000, told=told.append)
+    assert first.rows == 315
+    assert first.batches == len(told) > 2
+    assert set(first.tables) == {ORDERS_TABLE, SOLD_TABLE}
+    assert once(spark, data, lake, kind=kind).rows == 0
+    with Store.open(data) as store:
+        append(store, ORDERS, range(300, 350))
+    second = once(spark, data, lake, kind=kind)
+    assert (second.rows, second.query_id) == (50, first.query_id)
+    assert ids_in(lake, kind, ORDERS_TABLE) == ids_in_log(data, ORDERS)
+    assert ids_in(lake, kind, SOLD_TABLE) == ids_in_log(data, SOLD)
+
+
+def test_a_second_archive_is_fenced_and_takes_over_where_the_table_ends(spark: SparkSession, tmp_path: Path) -> None:
+    data, lake = make_data(tmp_path / "data", messages=100), tmp_path / "lake"
+    once(spark, data, lake, "orders")
+    with Store.open(data) as store:
+        append(store, ORDERS, range(100, 150))
+    with pytest.raises(NotOwner, match="--take-over"):
+        once(spark, data, lake, "orders", name="second")
+    taken = once(spark, data, lake, "orders", name="second", take_over=True)
+    assert taken.rows == 50
+    with pytest.raises(NotOwner, match=taken.query_id):
+        once(spark, data, lake, "orders")
+    assert ids_in(lake, "delta", ORDERS_TABLE) == ids_in_log(data, ORDERS)
+
+
+def test_a_topic_that_was_made_again_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    data, lake = make_data(tmp_path / "data", messages=100), tmp_path / "lake"
+    once(spark, data, lake, "orders")
+    with Store.open(data) as store:
+        store.delete_topic(ORDERS)
+        store.create_topic(ORDERS)
+        append(store, ORDERS, range(200))
+    with pytest.raises(StorageFailed, match="was the topic made anew"):
+        once(spark, data, lake, "orders")
+    with pytest.raises(StorageFailed, match="the topic was deleted and made again"):
+        once(spark, data, lake, "orders", name="second", take_over=True)
+    assert len(ids_in(lake, "delta", ORDERS_TABLE)) == 100
+
+
+def test_an_empty_topic_has_no_table_until_it_has_a_message(spark: SparkSession, tmp_path: Path) -> None:
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    with Store.open(data, create=True) as store:
+        store.create_topic(ORDERS)
+    assert once(spark, data, lake).rows == 0
+    assert not open_table("delta", str(lake), ORDERS_TABLE).exists()
+    with Store.open(data) as store:
+        append(store, ORDERS, range(7))
+    assert once(spark, data, lake).rows == 7
+
+
+def test_a_continuous_archive_sees_what_comes_and_ends_when_told(spark: SparkSession, tmp_path: Path) -> None:
+    data, lake, stop = make_data(tmp_path / "data", messages=100), tmp_path / "lake", threading.Event()
+
+    def told(report: BatchReport) -> None:
+        if report.batch_id == 0:
+            with Store.open(data) as store:
+                append(store, ORDERS, range(100, 120))
+        else:
+            stop.set()
+
+    report = archive(
+        spark, Location(str(data)), ["orders"], warehouse=str(lake), every_seconds=0.1, told=told, stop=stop
+    )
+    assert (report.rows, report.batches) == (120, 2)
+    assert ids_in(lake, "delta", ORDERS_TABLE) == ids_in_log(data, ORDERS)
+
+
+def test_what_cannot_be_is_refused_with_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    data, lake = make_data(tmp_path / "data", messages=10), tmp_path / "lake"
+    with pytest.raises(InvalidRequest, match="format 'hudi': expected one of delta, iceberg, parquet"):
+        once(spark, data, lake, kind="hudi")
+    with pytest.raises(InvalidRequest, match="name it"):
+        once(spark, data, lake, subscription="archive")
+    once(spark, data, lake, "orders")
+    with pytest.raises(InvalidRequest, match="was made with kind='delta', and this is 'iceberg'"):
+        once(spark, data, lake, "orders", kind="iceberg")

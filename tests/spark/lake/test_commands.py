@@ -1,0 +1,93 @@
+"""`penstock lake`: what it says of tables, and what it does to them. No Spark is started."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
+
+from penstock.cli.app import run
+from penstock.spark.lake import LakeTable
+
+
+@pytest.fixture(params=KINDS)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTable:
+    found = made(tmp_path, request.param, owner="q1")
+    for batch in range(3):
+        found.commit(files(found, rows(batch * 10, batch * 10 + 10)), marker(batch, batch * 10, batch * 10 + 10))
+    return found
+
+
+class Said:
+    def __init__(self, table: LakeTable, capsys: pytest.CaptureFixture[str]) -> None:
+        self._where = ["--warehouse", str(table.folder.local.parents[1]), "--format", table.kind]
+        self._capsys = capsys
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        assert run(["lake", words[0], *self._where, *words[1:]]) == code
+        caught = self._capsys.readouterr()
+        return caught.err if code else caught.out
+
+    def rows(self, *words: str) -> list[Any]:
+        return [json.loads(line) for line in self(*words, "--json").splitlines()]
+
+
+@pytest.fixture
+def lake(table: LakeTable, capsys: pytest.CaptureFixture[str]) -> Said:
+    return Said(table, capsys)
+
+
+def test_tables_are_shown_with_rows_owner_and_positions(lake: Said, table: LakeTable) -> None:
+    assert "default.orders" in lake("show")
+    (facts,) = lake.rows("show")
+    assert (facts["rows"], facts["files"], facts["owner"], facts["last_batch"]) == (30, 3, "q1", 2)
+    assert facts["positions"] == [{"topic": "/default/orders", "partition": 0, "first_offset": 0, "next_offset": 30}]
+    whole = lake("show", "orders")
+    for word in ("archived offsets", "_timestamp", "q1", table.folder.uri):
+        assert word in whole
+
+
+def test_small_files_are_compacted_and_the_rest_is_left_to_vacuum(lake: Said, table: LakeTable) -> None:
+    assert "3 small files would be rewritten" in lake("compact", "--dry-run")
+    assert "3 files" in lake("compact", "orders")
+    assert lake.rows("compact")[0]["files_before"] == 0
+    assert offsets(table) == list(range(30))
+    assert lake.rows("vacuum", "--yes")[0]["count"] == 0
+    then = time.time() - 30 * 86_400
+    for each in files(table, rows(90, 95), name="orphan"):
+        os.utime(table.folder.local / each.path, (then, then))
+    assert lake.rows("vacuum", "--dry-run")[0]["count"] == 1
+    assert "1 file deleted" in lake("vacuum", "--yes")
+    assert offsets(table) == list(range(30))
+
+
+def test_versions_are_forgotten_only_if_they_are_old(lake: Said, table: LakeTable) -> None:
+    assert lake.rows("expire", "--yes", "--older-than", "1h")[0]["expired"] == 0
+    assert offsets(table) == list(range(30))
+
+
+def test_what_cannot_be_is_refused_with_a_sentence(
+    lake: Said, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "there is no" in lake("show", "nothing", code=2)
+    assert "there are: default.orders" in lake("compact", "nothing", code=2)
+    assert "at least 1h" in lake("vacuum", "--older-than", "5m", code=2)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
+    assert "nothing was changed" in lake("vacuum", code=2)
+    assert "is not a size" in lake("compact", "--target", "much", code=2)
+    assert "expected name=value" in lake("show", "--storage-option", "x", code=2)
+    assert "expected NAME or NAMESPACE.NAME" in lake("show", "a/b", code=2)
+
+
+def test_a_warehouse_without_tables_says_how_to_get_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lake", "show", "--warehouse", str(tmp_path)]) == 0
+    assert "penstock archive makes them" in capsys.readouterr().out
+    assert run(["lake", "show", "--warehouse", str(tmp_path), "--format", "hudi"]) == 2
+    assert "expected one of delta, iceberg, parquet" in capsys.readouterr().err

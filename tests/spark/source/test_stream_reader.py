@@ -1,0 +1,115 @@
+"""The readers as Spark calls them, without Spark: in other processes, pickled, with JSON in between."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from tests.spark.source_kit import make_logs, unchanged
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.scan.columns import COLUMNS, schema_of
+from penstock.spark.source.asked import work_for
+from penstock.spark.source.batch import BatchReader, PushingReader, reader_for
+from penstock.spark.source.data_source import PenstockSource
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.streaming import StreamReader
+
+NAMES = ("topic", "partition", "offset")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_logs(tmp_path_factory.mktemp("readers") / "data", seed=31, messages=150)
+
+
+def source(root: Path, **options: str) -> PenstockSource:
+    return PenstockSource({"path": str(root), "subscribe": "orders,/shop/carts", **options})
+
+
+def stream(root: Path, **options: str) -> Any:
+    asked = {"startingOffsets": "earliest", "columns": ",".join(NAMES), **options}
+    return source(root, **asked).streamReader(from_arrow_schema(schema_of(NAMES)))
+
+
+def everything(root: Path) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in NAMES} for _, rows in sorted(unchanged(root).items()) for row in rows]
+
+
+def test_the_schema_is_what_the_options_ask_for(logs: Path) -> None:
+    assert source(logs).schema().fieldNames() == [name for name in COLUMNS.names if name != "attributes"]
+    assert source(logs, columns="id,type").schema().simpleString() == "struct<id:binary,type:string>"
+    assert source(logs, rows="slices").schema().fieldNames() == ["topic", "partition", "start", "stop", "bytes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": "7"}, ReadMaxRows(7)),
+        ({"maxBytesPerTrigger": "1KiB"}, ReadMaxBytes(1024)),
+        ({"maxOffsetsPerTrigger": "7", "maxBytesPerTrigger": "1KiB"}, ReadMaxRows(7)),
+    ],
+)
+def test_the_limit_is_the_one_that_was_asked_for(logs: Path, options: dict[str, str], limit: Any) -> None:
+    assert stream(logs, **options).getDefaultReadLimit() == limit
+
+
+def test_a_query_goes_through_the_log_batch_by_batch(logs: Path) -> None:
+    reader: StreamReader = stream(logs, maxOffsetsPerTrigger="40")
+    reader.prepareForTriggerAvailableNow()
+    at, found, rounds = reader.initialOffset(), [], 0
+    while (end := json.loads(json.dumps(reader.latestOffset(at, reader.getDefaultReadLimit())))) != at:
+        for partition in pickle.loads(pickle.dumps(reader.partitions(at, end))):
+            worker = pickle.loads(pickle.dumps(reader))  # another process
+            found += [row for batch in worker.read(partition) for row in batch.to_pylist()]
+        reader.commit(end)
+        at, rounds = end, rounds + 1
+    assert sorted(found, key=lambda row: tuple(row.values())) == everything(logs)
+    assert rounds == -(-len(found) // 40)
+    reader.stop()
+
+
+def test_what_is_left_is_told_to_who_watches(logs: Path) -> None:
+    reader = stream(logs)
+    latest = reader.reportLatestOffset()
+    assert latest["topics"]["/default/orders"]["0"] == {"offset": len(unchanged(logs)["/default/orders", 0])}
+
+
+def test_trigger_once_reads_all_whatever_the_limits(logs: Path) -> None:
+    reader = stream(logs, maxOffsetsPerTrigger="1", maxBytesPerTrigger="1")
+    at = reader.initialOffset()
+    end = reader.latestOffset(at, ReadAllAvailable())
+    assert sum(part.part.stop - part.part.start for part in reader.partitions(at, end)) == len(everything(logs))
+
+
+def test_a_reader_takes_filters_only_where_spark_pushes_them(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = from_arrow_schema(COLUMNS)
+
+    def made(**options: str) -> Any:
+        asked = {"path": str(logs), "subscribe": "orders", **options}
+        return type(reader_for(ReadOptions.of(asked, streaming=False), schema))
+
+    assert made(pushdown="true") is BatchReader
+    monkeypatch.setattr("penstock.spark.source.batch._is_pushing", lambda: True)
+    assert made(pushdown="true") is PushingReader
+    assert made() is BatchReader
+
+
+def test_a_schema_of_the_user_is_held_against_the_columns(logs: Path) -> None:
+    from pyspark.sql.types import LongType, StringType, StructType
+
+    options = ReadOptions.of({"path": str(logs), "subscribe": "orders"}, streaming=False)
+    exact = StructType().add("offset", LongType(), nullable=False).add("type", StringType())
+    assert work_for(options, exact).schema.field("offset").nullable is False
+    with pytest.raises(InvalidRequest, match="offset as string, and it is bigint"):
+        work_for(options, StructType().add("offset", StringType()))
+    with pytest.raises(InvalidRequest, match="a column 'body', which is not there: choose from key, value"):
+        work_for(options, StructType().add("body", StringType()))
+    with pytest.raises(InvalidRequest, match="schema_id as NOT NULL, and a message may be without"):
+        work_for(options, StructType().add("schema_id", LongType(), nullable=False))

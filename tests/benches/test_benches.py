@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from benches.report import Targets, missed, report, target
 
-from benches import log, wire
+from benches import http, log, operations, schema, spark, stream, wire
 from penstock.bench import Figure
+from penstock.bench.rivals import RIVALS, Redis, Rival, Way, measure_way, pump
+from penstock.bench.stream import PenstockLane, best_in_turns
+from penstock.core.errors import InvalidRequest
+from penstock.testing import RunningBroker
 
 TARGETS: Targets = {"stamp, 100 B": 0.5}
+WAYS = [
+    pytest.param(
+        kind,
+        way,
+        marks=pytest.mark.skipif(not (kind.available() and way.available), reason=f"{way.name}: not installed"),
+    )
+    for kind in RIVALS
+    for way in kind.ways
+]
+UNMEASURED = tuple(
+    name
+    for name in stream.TARGETS
+    for kind in RIVALS
+    for way in kind.ways
+    if name.endswith(way.name) and not (kind.available() and way.available)
+)
+"""What has a target, and nobody here to compare with."""
 
 
 def check(figures: Iterable[Figure], targets: Targets, *, absent: tuple[str, ...] = ()) -> None:
@@ -30,6 +53,85 @@ def test_the_log_is_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_wire_is_measured() -> None:
     check(wire.measure(quick=True), wire.TARGETS, absent=("beside the founding server",))
+
+
+@pytest.mark.slow
+def test_http_is_measured(tmp_path: Path) -> None:
+    check(http.measure(tmp_path, quick=True), http.TARGETS)
+
+
+@pytest.mark.slow
+def test_operations_are_measured(tmp_path: Path) -> None:
+    check(operations.measure(tmp_path, quick=True), operations.TARGETS)
+
+
+@pytest.mark.slow
+def test_streams_are_measured(tmp_path: Path) -> None:
+    check(stream.measure(tmp_path, quick=True), stream.TARGETS, absent=UNMEASURED)
+
+
+@pytest.mark.slow
+def test_schemas_are_measured(tmp_path: Path) -> None:
+    check(schema.measure(tmp_path, quick=True), schema.TARGETS)
+
+
+@pytest.mark.slow
+def test_spark_is_measured() -> None:
+    """In a process of its own: a process has one session, and the one of the tests is for all of them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benches.spark", "--quick"], capture_output=True, text=True, check=True
+    )
+    assert all(name in done.stdout for name in spark.TARGETS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "way"), WAYS)
+def test_what_a_package_has_confirmed_is_there(kind: type[Rival], way: Way, tmp_path: Path) -> None:
+    with kind(tmp_path) as rival:
+        assert measure_way(rival, way, 100, 1001, windows=(64,)) > 0
+        assert rival.stored() == 1001
+
+
+def test_a_package_that_loses_messages_is_not_measured(tmp_path: Path) -> None:
+    class Empty(Redis):
+        def clear(self) -> None: ...
+
+        def stored(self) -> int:
+            return 0
+
+    way = Way(name="nobody", package="sys", windows=(1,), publish=lambda *_: 1.0)
+    with pytest.raises(InvalidRequest, match="nobody: 0 of 7 messages"):
+        measure_way(Empty(tmp_path), way, 100, 7)
+
+
+def test_a_package_that_is_not_installed_is_not_available() -> None:
+    assert not Way(name="", package="no_such_package_anywhere", windows=(), publish=lambda *_: 1.0).available
+
+
+def test_a_confirmation_counts_once_wherever_it_is_cut(broker: RunningBroker) -> None:
+    answer = b'{"partition":0,"offset":7,"duplicate":false}'
+    with PenstockLane(broker.tcp_port) as lane:
+        for cut in range(len(answer)):
+            assert lane.count(answer[:cut]) + lane.count(answer[cut:]) == 1
+        assert sum(lane.count(answer[place : place + 1]) for place in range(len(answer))) == 1
+
+
+def test_a_message_that_the_broker_refuses_is_an_error(broker: RunningBroker) -> None:
+    """Topics are live at this broker, and nobody listens."""
+    with PenstockLane(broker.tcp_port) as lane, pytest.raises(InvalidRequest, match="refused a message"):
+        pump([lane], b"x", 10, window=4, batch=2)
+
+
+def test_sides_take_turns_and_the_best_of_each_counts() -> None:
+    seen: list[str] = []
+
+    def side(name: str, rates: list[float]) -> float:
+        seen.append(name)
+        return rates.pop()
+
+    ours, theirs = [1.0, 3.0], [5.0, 2.0]
+    best = best_in_turns({"a": lambda: side("a", ours), "b": lambda: side("b", theirs)}, 2)
+    assert (best, seen) == ({"a": 3.0, "b": 5.0}, ["a", "b", "a", "b"])
 
 
 def figure(ratio: float | None, name: str = "stamp, 100 B") -> Figure:

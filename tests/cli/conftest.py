@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import logging
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from tests.cli.kit import Fill, Outcome, Run, Start, child_environment
 
 from penstock.cli.app import run
@@ -17,8 +20,11 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.store import Store
+from penstock.testing import RunningBroker
 
 DEADLINE_SECONDS = 60
+command_tree = functools.cache(typer.main.get_command)
+"""Typer makes all ninety commands anew for each that is run: a tenth of a second."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +39,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def here(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in this process."""
+    """Run a command in this process. What it sets for all logs ends with the test, as the stream that they go to."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", logging.getLogger().handlers.copy())
+    monkeypatch.setattr(logging.getLogger(), "level", logging.getLogger().level)
+    monkeypatch.setattr(typer.main, "get_command", command_tree)
 
     def call(*arguments: str | Path, given: bytes = b"", **_: Any) -> Outcome:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
@@ -72,6 +81,14 @@ def apart(start: Start) -> Run:
         return Outcome(process.returncode, out or b"", err.decode())
 
     return call
+
+
+@pytest.fixture
+def at_keeper(keeper: RunningBroker, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> str:
+    """Commands talk to the broker that keeps what is published."""
+    monkeypatch.setenv("PENSTOCK_URL", keeper.url)
+    monkeypatch.setitem(environment, "PENSTOCK_URL", keeper.url)
+    return keeper.url
 
 
 @pytest.fixture

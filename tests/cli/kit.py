@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import pytest
 
@@ -58,6 +59,21 @@ class Fill(Protocol):
     def __call__(
         self, messages: Sequence[Message | bytes] = (), *, topic: str = "orders", partitions: int = 1
     ) -> Path: ...
+
+
+def said(stream: IO[bytes] | None, word: str) -> None:
+    """Wait for a line with this word."""
+    assert stream is not None
+    for line in stream:
+        if word in line.decode():
+            return
+    raise AssertionError(f"ended without {word!r}")
+
+
+def ended(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> tuple[int, bytes, bytes]:
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
 
 
 def contents(root: Path) -> dict[Path, tuple[bytes, int]]:

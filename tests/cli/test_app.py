@@ -28,6 +28,50 @@ COMMANDS = [
     "segment verify",
     "bench log",
     "bench wire",
+    "bench stream",
+    "bench schema",
+    "bench spark",
+    "bench http",
+    "bench operations",
+    "topic create",
+    "topic ls",
+    "topic describe",
+    "topic alter",
+    "topic delete",
+    "topic namespace",
+    "topic browse",
+    "topic get",
+    "connection ls",
+    "connection close",
+    "topic schema show",
+    "topic schema set",
+    "produce",
+    "consume",
+    "sub ls",
+    "sub describe",
+    "sub create",
+    "sub seek",
+    "sub pause",
+    "sub resume",
+    "sub skip",
+    "sub delete",
+    "dlq ls",
+    "dlq show",
+    "dlq redrive",
+    "dlq drop",
+    "schema register",
+    "schema check",
+    "schema get",
+    "schema ls",
+    "schema versions",
+    "schema describe",
+    "schema diff",
+    "schema config",
+    "schema deprecate",
+    "schema delete",
+    "schema undelete",
+    "schema export",
+    "schema import",
     "serve",
     "publish",
     "subscribe",
@@ -35,8 +79,39 @@ COMMANDS = [
     "respond",
     "ping",
     "services",
+    "archive",
+    "audit",
+    "stats",
+    "replay",
+    "compact",
+    "export",
+    "import",
+    "lake show",
+    "lake compact",
+    "lake vacuum",
+    "lake expire",
+    "pipeline run",
+    "pipeline validate",
+    "pipeline explain",
+    "key create",
+    "key ls",
+    "key revoke",
+    "access grant",
+    "access revoke",
+    "access show",
+    "backup create",
+    "backup verify",
+    "restore",
+    "top",
+    "doctor",
     "warm",
     "demo",
+]
+GROUPS = [
+    (),
+    *((name,) for name in ("topic", "sub", "dlq", "connection", "schema", "log", "segment", "lake", "pipeline")),
+    *((name,) for name in ("key", "access", "backup", "bench")),
+    ("topic", "schema"),
 ]
 HEAVY = ["numba", "llvmlite", "numpy", "pyarrow", "sqlalchemy", "msgspec", "asyncio", "picows", "structlog", "uvloop"]
 
@@ -61,7 +136,7 @@ def test_every_command_explains_itself_with_an_example(here: Run, command: str) 
     assert f"penstock {command}" in " ".join(shown.out.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("group", [(), ("log",), ("segment",), ("bench",)])
+@pytest.mark.parametrize("group", GROUPS)
 def test_a_group_alone_shows_what_it_can_do_and_is_not_done(here: Run, group: tuple[str, ...]) -> None:
     shown = here(*group)
     assert shown.code == 2
@@ -165,7 +240,10 @@ def blocked(names: list[str], *arguments: str) -> str:
     return BLOCKED.format(names=names, arguments=list(arguments), heavy=HEAVY)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["log", "read", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["log", "read", "--help"], ["consume", "--help"], ["schema", "check", "--help"]],
+)
 def test_help_needs_nothing_heavy_and_loads_nothing_heavy(environment: dict[str, str], arguments: list[str]) -> None:
     assert python(blocked([], *arguments), environment).stdout.splitlines()[-1] == "[]"
     assert python(blocked(HEAVY, *arguments), environment).returncode == 0

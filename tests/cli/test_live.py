@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from collections.abc import Callable
-from typing import IO
 
 import pytest
-from tests.cli.kit import Run, Start
+from tests.cli.kit import Run, Start, ended, said
 
 import penstock
 from penstock.testing import RunningBroker
@@ -23,21 +21,6 @@ def url(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, environment: dic
     monkeypatch.setenv("PENSTOCK_URL", broker.url)
     monkeypatch.setitem(environment, "PENSTOCK_URL", broker.url)
     return broker.url
-
-
-def said(stream: IO[bytes] | None, word: str) -> None:
-    """Wait for a line with this word."""
-    assert stream is not None
-    for line in stream:
-        if word in line.decode():
-            return
-    raise AssertionError(f"ended without {word!r}")
-
-
-def ended(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> tuple[int, bytes, bytes]:
-    process.send_signal(number)
-    out, err = process.communicate(timeout=30)
-    return process.returncode, out, err
 
 
 Listen = Callable[..., subprocess.Popen[bytes]]

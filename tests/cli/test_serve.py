@@ -15,7 +15,9 @@ from penstock.testing import RunningBroker
 
 def test_it_says_where_it_listens_and_stops_when_told(start: Start, home: Path) -> None:
     ready = home / "ready.json"
-    with start("serve", "--tcp-port", "0", "--ws-port", "off", "--ready-file", ready, "--json") as process:
+    with start(
+        "serve", "--tcp-port", "0", "--ws-port", "off", "--http-port", "off", "--ready-file", ready, "--json"
+    ) as process:
         assert process.stdout is not None
         announced = json.loads(process.stdout.readline())
         assert announced == json.loads(ready.read_text())
@@ -29,7 +31,7 @@ def test_it_says_where_it_listens_and_stops_when_told(start: Start, home: Path) 
 
 
 def test_ctrl_c_is_130_and_the_log_tells_of_it(start: Start) -> None:
-    with start("serve", "--tcp-port", "0", "--ws-port", "0", "--log-format", "json") as process:
+    with start("serve", "--tcp-port", "0", "--ws-port", "0", "--http-port", "0", "--log-format", "json") as process:
         assert process.stdout is not None
         assert b"penstock is ready: TCP tcp://127.0.0.1:" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -56,6 +58,17 @@ def test_what_cannot_be_is_refused_with_a_sentence(here: Run, arguments: list[st
     here("serve", *arguments).refused(*words)
 
 
+def test_a_broker_that_could_not_start_leaves_signals_as_they_were(here: Run) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        here("serve", "--tls-cert", "a.pem", "--tls-key", "b.pem").refused("cannot be used")
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+
+
 def test_an_unknown_key_is_refused_with_a_suggestion(here: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "a.toml").write_text("[limits]\npayload_byte_max = 5\n")
     here("serve", "--config", "a.toml").refused("limits.payload_byte_max", "did you mean payload_bytes_max?")
@@ -64,9 +77,9 @@ def test_an_unknown_key_is_refused_with_a_suggestion(here: Run, home: Path, monk
 
 
 def test_a_port_in_use_and_a_directory_in_use_are_named(apart: Run, broker: RunningBroker) -> None:
-    taken = apart("serve", "--tcp-port", str(broker.tcp_port), "--ws-port", "off")
+    taken = apart("serve", "--tcp-port", str(broker.tcp_port), "--ws-port", "off", "--http-port", "off")
     assert taken.code == 2
     assert f"cannot listen on 127.0.0.1 port {broker.tcp_port}" in taken.err
-    owned = apart("serve", "--data", broker.data, "--tcp-port", "0", "--ws-port", "0")
+    owned = apart("serve", "--data", broker.data, "--tcp-port", "0", "--ws-port", "0", "--http-port", "0")
     assert owned.code == 2
     assert "NOT_OWNER" in owned.err

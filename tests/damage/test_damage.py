@@ -127,15 +127,24 @@ def test_a_flipped_bit_costs_the_record_it_is_in(state: str) -> None:
 @pytest.mark.slow
 @by_state
 def test_every_single_bit_of_a_segment(state: str) -> None:
+    """Of three records: one is the first, one the last, and one has neighbours on both sides."""
+    sample = Sample(state, [b"", b"1" * 33, b"2" * 7])
+    check_flips(sample, range(sample.size * 8))
+
+
+@pytest.mark.soak
+@by_state
+def test_every_single_bit_of_a_longer_segment(state: str) -> None:
     sample = small(state)
     check_flips(sample, range(sample.size * 8))
 
 
 @by_state
 @pytest.mark.slow
-def test_a_flipped_bit_in_unused_space_costs_nothing(state: str) -> None:
+@pytest.mark.parametrize("stride", [31, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_flipped_bit_in_unused_space_costs_nothing(state: str, stride: int) -> None:
     sample = small(state)
-    unused = range(sample.size * 8, len(sample.disk.content(FIRST)) * 8, 7)
+    unused = range(sample.size * 8, len(sample.disk.content(FIRST)) * 8, stride)
     for bit in unused:
         check(sample, flipped(sample.disk, FIRST, bit), set())
 

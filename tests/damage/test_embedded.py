@@ -93,9 +93,13 @@ def host_start(sent: list[bytes]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", ["kept", "lost"])
-@pytest.mark.parametrize("behind", [0, 1, 3])
-def test_whatever_bit_of_the_head_around_them_is_hit(index: str, behind: int) -> None:
-    for host in hosts():
+@pytest.mark.parametrize(
+    ("behind", "some"),
+    [(0, [0]), (1, [1]), (3, [2]), *(pytest.param(each, [0, 1, 2], marks=pytest.mark.soak) for each in (0, 1, 3))],
+)
+def test_whatever_bit_of_the_head_around_them_is_hit(index: str, behind: int, some: list[int]) -> None:
+    """Every payload once, with so many records behind it or with others; `./dev soak` has each with all."""
+    for host in (each for number, each in enumerate(hosts()) if number % 3 in some):
         disk, sent = build(host, behind=behind)
         if index == "lost":
             disk.remove(index_path(FIRST))

@@ -1,46 +1,71 @@
-"""The demo: it tells the truth, and it notices when it would not."""
+"""The demo as it is run: it tells the truth, leaves nothing behind, and fails when a step fails."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from tests.cli.kit import child_environment
 
 from penstock.cli.app import run
-from penstock.core.errors import StorageFailed
-from penstock.demo import log as demo
-from penstock.demo import writer
-from penstock.storage.verify import segment_paths
+from penstock.demo.around import program
+from penstock.demo.story import EVENTS_SMALL
 
 pytestmark = pytest.mark.slow
 
-MESSAGES = 4000
+DEMO = [sys.executable, "-m", "penstock", "demo", "--small"]
+SECONDS = 240
+"""A busy machine starts Spark slowly."""
+
+
+TOOLS = ("sh", "chmod", "sleep", "rm", "curl")
+"""All that the machine has beside Python: what any has, and what the demo's last words say to type."""
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where temporary directories are made, here and in child processes."""
-    place = tmp_path / "scratch"
+def tools(tmp_path: Path) -> Path:
+    """A directory of programs, among them neither Java nor Node."""
+    place = tmp_path / "tools"
     place.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    for name, value in (child_environment(tmp_path_factory) | {"TMPDIR": str(place)}).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    for name in TOOLS:
+        (place / name).symlink_to(str(shutil.which(name)))
     return place
 
 
-def children(pid: int) -> Iterator[int]:
-    """The processes that a process has started."""
+@pytest.fixture
+def scratch(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Where temporary directories are made by child processes, on a machine with nothing but Python."""
+    place = tmp_path / "scratch"
+    place.mkdir()
+    for name, value in (child_environment(tmp_path_factory) | {"TMPDIR": str(place), "PATH": str(tools)}).items():
+        monkeypatch.setenv(name, value)
+    for name in ("PYTHONDONTWRITEBYTECODE", "JAVA_HOME", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return place
+
+
+def test_the_machine_of_these_tests_has_no_java_and_no_node(scratch: Path) -> None:
+    assert [shutil.which(name) for name in ("java", "node", "npm", "spark-submit")] == [None] * 4
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """All processes that a process has started, and those that these have."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        yield from map(int, task.read_text().split())
+        for child in map(int, task.read_text().split()):
+            yield child
+            yield from descendants(child)
 
 
 def gone(pid: int) -> bool:
@@ -48,119 +73,114 @@ def gone(pid: int) -> bool:
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def check_facts(facts: dict[str, Any], messages: int) -> None:
-    assert facts["holds"] is True
-    assert messages // 2 <= facts["acknowledged"] <= facts["recovered"] <= messages
-    assert facts["recovered"] + facts["written_after"] == messages
-    assert facts["read"] == facts["verified"] == messages
+def all_gone(pids: list[int]) -> bool:
+    """Soon: Spark's Python workers notice that the JVM is gone, and need a moment for it."""
+    until = time.monotonic() + 30
+    while not all(map(gone, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return all(map(gone, pids))
 
 
-def test_the_demo_runs_and_its_numbers_add_up(scratch: Path) -> None:
-    command = [sys.executable, "-m", "penstock", "demo", "--messages", str(MESSAGES), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+def said(stream: IO[str] | None, words: str) -> None:
+    assert stream is not None
+    for line in stream:
+        if words in line:
+            return
+    raise AssertionError(f"ended without {words!r}")
+
+
+# the whole of it
+
+
+def test_the_demo_runs_its_sums_add_up_and_what_it_says_can_be_pasted(scratch: Path, tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    done = subprocess.run(
+        [*DEMO, "--json", "--keep", "--dir", str(place)], capture_output=True, text=True, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stderr
-    check_facts(json.loads(done.stdout), MESSAGES)
     assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout)
+    try:
+        check_counts(told)
+        assert (place / "revenue.png").read_bytes().startswith(b"\x89PNG")
+        assert "<html" in (place / "audit.html").read_text()[:200]
+        *commands, last = told["look_around"]
+        for command in commands:
+            shown = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+            assert shown.returncode == 0, (command, shown.stderr)
+            assert shown.stdout, command
+            assert '"error"' not in shown.stdout, (command, shown.stdout)
+    finally:
+        subprocess.run(told["look_around"][-1], shell=True, check=True, timeout=60)
+    assert last.startswith("kill ")
+    assert not place.exists()
+    assert all_gone([int(last.split()[1].rstrip(";"))])
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to see child processes")
+def check_counts(told: dict[str, Any]) -> None:
+    counts = told["counts"]
+    assert told["holds"] is True
+    assert counts["published"] == EVENTS_SMALL
+    assert set(counts["by_transport"]) == {"TCP", "WebSocket", "HTTP"}
+    assert counts["acknowledged"] + counts["refused"] == EVENTS_SMALL
+    assert EVENTS_SMALL // 3 < counts["acknowledged_before_kill"] < counts["acknowledged"]
+    assert counts["dead_letters"] == counts["redriven"] == counts["poisoned"] > 0
+    assert counts["archived"] == counts["in_log"] == counts["acknowledged"] + counts["redriven"]
+    assert counts["recognised"] > 0
+    assert counts["revenue_cents"] > 0
+
+
+# the end of it
+
+
+def test_a_broker_that_dies_for_good_fails_the_demo(scratch: Path, tmp_path: Path) -> None:
+    ready = tmp_path / "place" / "broker.json"
+    with subprocess.Popen([*DEMO, "--dir", str(ready.parent)], stderr=subprocess.PIPE, text=True) as process:
+        while not ready.exists():
+            assert process.poll() is None
+            time.sleep(0.005)
+        os.kill(json.loads(ready.read_text())["pid"], signal.SIGKILL)
+        started = list(descendants(process.pid))
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert "failed" in errors
+    assert re.search(r"^penstock: SERVICE_UNAVAILABLE: the broker was killed by signal 9", errors, re.MULTILINE)
+    assert "Traceback" not in errors
+    assert not ready.parent.exists()
+    assert all_gone(started)
+
+
 def test_an_interrupted_demo_leaves_no_process_and_no_file(scratch: Path) -> None:
-    """Ctrl-C goes to all processes of a terminal: only the demo answers, with nothing but its exit code."""
-    command = [sys.executable, "-m", "penstock", "demo"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert process.stderr is not None
-        while "killing it half way" not in process.stderr.readline():
-            pass
-        writers: list[int] = []
-        while not writers:
-            writers = list(children(process.pid))
+    """Ctrl-C goes to all processes of a terminal; the broker has none, and is ended by the demo."""
+    with subprocess.Popen(DEMO, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        said(process.stderr, "publish")
+        started = list(descendants(process.pid))
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(60) == 130
-        assert process.stderr.read() == ""
-    assert all(map(gone, writers))
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert len(started) >= 2  # the broker, and Spark's JVM
+    assert all_gone(started)
     assert list(scratch.iterdir()) == []
 
 
-def test_the_data_can_be_kept_and_looked_at(scratch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demo", "--messages", "2000", "--keep", str(tmp_path / "kept")]) == 0
-    shown = capsys.readouterr().out
-    assert "BROKEN" not in shown
-    assert f"penstock segment verify {tmp_path / 'kept'}" in shown
-    assert run(["segment", "verify", str(tmp_path / "kept"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["summary"]["records"] == 2000
+# what is asked for
 
 
-@pytest.mark.parametrize("kind", ["a file", "a directory with something in it"])
-def test_data_is_kept_only_where_there_is_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
-    (tmp_path / "place").mkdir()
-    (tmp_path / "place" / "file").write_text("mine")
-    target = tmp_path / "place" if kind == "a directory with something in it" else tmp_path / "place" / "file"
-    assert run(["demo", "--keep", str(target)]) == 2
-    assert "choose a new directory" in capsys.readouterr().err
-    assert (tmp_path / "place" / "file").read_text() == "mine"
+def test_a_directory_with_something_in_it_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("mine")
+    assert run(["demo", "--small", "--dir", str(tmp_path)]) == 2
+    assert "name a new directory, or an empty one" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 
 
-def demo_with(
-    monkeypatch: pytest.MonkeyPatch, step: str, change: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str]:
-    """Run the demo with one step changed: its exit code and its table."""
-    real = getattr(demo, step)
-    monkeypatch.setattr(demo, step, lambda *arguments: change(real, *arguments))
-    code = run(["demo", "--messages", "2000"])
-    return code, capsys.readouterr().out
+@pytest.mark.parametrize("events", ["0", "1999", "1000001", "many"])
+def test_too_few_or_too_many_events_are_refused(events: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--events", events]) == 2
+    assert "--events" in capsys.readouterr().err
 
 
-def test_a_lost_message_is_a_broken_promise(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def boast(real: Callable[..., int], *arguments: Any) -> int:
-        """More is said to be acknowledged than was."""
-        return real(*arguments) + 5000
-
-    code, shown = demo_with(monkeypatch, "_write_and_kill", boast, capsys)
-    assert code == 1
-    assert "BROKEN" in next(line for line in shown.splitlines() if "nothing acknowledged is lost" in line)
-
-
-def test_a_changed_message_is_a_broken_promise(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def damage(real: Callable[..., None], root: Path, *arguments: Any) -> None:
-        real(root, *arguments)
-        path = segment_paths(root)[0]
-        data = bytearray(path.read_bytes())
-        data[data.index(b'"order":77,')] ^= 1
-        path.write_bytes(data)
-
-    code, shown = demo_with(monkeypatch, "_write_rest", damage, capsys)
-    assert code == 1
-    broken = [line for line in shown.splitlines() if "BROKEN" in line]
-    assert len(broken) == 2
-    assert "every message is there once, in order, unchanged" in broken[0]
-    assert "checksums, ids, offsets and indexes agree" in broken[1]
-
-
-def test_a_writer_that_cannot_write_says_why_and_ends_the_demo(
-    scratch: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(StorageFailed, match="exit code 2"), demo._writer(tmp_path / "nowhere", 0, 10) as process:
-        assert list(demo._acknowledged(process)) == []
-    said = capfd.readouterr().err
-    assert "not a Penstock data directory" in said
-    assert "Traceback" not in said
-
-
-def test_a_writer_is_gone_when_its_listener_fails(scratch: Path, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), demo._writer(tmp_path, 0, 10**9) as process:
-        raise ZeroDivisionError
-    assert process.returncode == -signal.SIGKILL
-
-
-def test_an_order_is_the_same_every_time_it_is_asked_for() -> None:
-    assert writer.order(7) == writer.order(7)
-    orders = {writer.order(number).payload for number in range(1000)}
-    assert len(orders) == 1000
-    assert all(json.loads(payload)["cents"] > 0 for payload in orders)
+def test_the_program_is_named_so_that_a_shell_finds_it() -> None:
+    shown = subprocess.run(f"{program()} --version", shell=True, capture_output=True, text=True, timeout=60)
+    assert shown.stdout.startswith("penstock ")

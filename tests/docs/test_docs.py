@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shlex
 import shutil
@@ -11,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,6 @@ import typer
 from tests.cli.kit import child_environment
 
 import penstock
-from penstock.broker.replies import CLOSING, INITIALIZE, LOG
 from penstock.broker.system import TOPICS
 from penstock.cli.app import app
 from penstock.core import errors, limits
@@ -29,7 +28,8 @@ from penstock.core.errors import Code, PenstockError
 from penstock.core.limits import Limits, WireLimits
 from penstock.protocol.actions import Action
 from penstock.protocol.header import FIELDS, HEADER_BYTES_MAX
-from penstock.server.settings import LIMITS, SETTINGS, Settings, load
+from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, INITIALIZE, LOG, SOUGHT
+from penstock.server.settings import LIMITS, SETTINGS, STORAGE, Settings, load
 from penstock.testing import RunningBroker
 
 ROOT: Final = Path(__file__).parents[2]
@@ -135,13 +135,14 @@ def test_every_action_is_documented() -> None:
 
 
 def test_every_system_topic_is_documented() -> None:
-    assert set(rows(DOCS / "protocol.md", below="System topics")) == {*TOPICS, INITIALIZE, LOG, CLOSING}
+    told = {INITIALIZE, LOG, CLOSING, ACTIVE, ENDED, SOUGHT, FENCED}
+    assert set(rows(DOCS / "protocol.md", below="System topics")) == told | set(TOPICS)
 
 
 def test_every_setting_is_documented_with_its_variable_and_default() -> None:
     found = rows(DOCS / "settings.md")
-    wanted = {f"{each.section}.{each.key}": each for each in SETTINGS if each.section != LIMITS}
-    assert set(found) == {*wanted, "limits.*"}
+    wanted = {f"{each.section}.{each.key}": each for each in SETTINGS if each.section not in (LIMITS, STORAGE)}
+    assert set(found) == {*wanted, "limits.*", "storage.*"}
     for name, setting in wanted.items():
         variable, default, _ = found[name]
         value = getattr(Settings(), setting.name)
@@ -193,8 +194,8 @@ def called(line: str) -> tuple[str, list[str]] | None:
     words = words[: next((place for place, word in enumerate(words) if word.startswith("<")), None)]
     if not words or words[0] != "penstock":
         return None
-    words = words[: next((place for place, word in enumerate(words) if word in ("&", "2>/dev/null;")), None)]
-    length = next(size for size in (3, 2) if " ".join(words[:size]) in COMMANDS)
+    words = words[: next((place for place, word in enumerate(words) if word in ("&", "||", "2>/dev/null;")), None)]
+    length = next(size for size in (4, 3, 2) if " ".join(words[:size]) in COMMANDS)
     return " ".join(words[:length]), words[length:]
 
 
@@ -221,28 +222,38 @@ def test_every_command_has_an_example() -> None:
 
 
 def test_the_client_of_the_readme_runs(
-    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    keeper: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    monkeypatch.setenv("PENSTOCK_URL", keeper.url)
     (block,) = blocks(ROOT / "README.md", "python", below="A first look")
     exec(compile(block, "README.md", "exec"), {})
-    assert capsys.readouterr().out.splitlines() == ["{'order': 1}", "b'12.50'"]
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["0 order.created {'order': 1}", "{'order': 2}", "b'12.50'"]
 
 
-def test_the_chat_of_the_clients_page_runs(
-    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_programs_of_the_clients_page_run(
+    keeper: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_URL", broker.url)
-    (block,) = blocks(DOCS / "clients.md", "python")
-    exec(compile(block, "clients.md", "exec"), {})
+    monkeypatch.setenv("PENSTOCK_URL", keeper.url)
+    chat, streams, values = blocks(DOCS / "clients.md", "python")
+    exec(compile(chat, "clients.md", "exec"), {})
     assert capsys.readouterr().out == "chat.room hello\n"
+    exec(compile(streams, "clients.md", "exec"), {})
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["0", "0 b'customer-7' {'order': 1} {'traceparent': '00-4bf9-01'}"]
+    assert said[-1].startswith("{'offset': [0, 1, 2], 'type': ['order.created', 'order.created', 'order.created'],")
+    exec(compile(values, "clients.md", "exec"), {"__name__": "__main__"})
+    wrong, *orders, payment = capsys.readouterr().out.splitlines()
+    assert wrong.startswith("/id the value does not fit version 1 of shop.orders-value at /id: ")
+    assert orders == ["Order(id=1, lines=['tea']) 1", "Order(id=2, lines=[]) 1", "Order(id=3, lines=[]) 1"]
+    assert payment == "{'cents': 1999}"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
 def test_the_certificates_of_the_settings_page_work(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     (recipe,) = blocks(DOCS / "settings.md", "sh")
-    *making, _serve, _ping = recipe.splitlines()
+    *making, _serve, _wait, _ping = recipe.splitlines()
     done = subprocess.run(["sh", "-ec", "\n".join(making)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     files = [f"--tls-{name}={tmp_path / name}.pem" for name in ("cert", "key", "ca")]
@@ -267,23 +278,66 @@ def test_the_python_of_the_readme_runs(
     assert third == """{'offset': [0], 'type': ['order.created'], 'value': [b'{"order": 1}']}"""
 
 
+def typed(script: str, place: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What somebody types who has installed it, with free ports in the place of the usual ones."""
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(2)]
+    ports = {"PENSTOCK_TCP_PORT": str(free[0]), "PENSTOCK_WS_PORT": "0", "PENSTOCK_HTTP_PORT": str(free[1])}
+    more = {
+        "PENSTOCK_URL": f"tcp://127.0.0.1:{free[0]}",
+        "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
+    }
+    return subprocess.run(
+        ["sh", "-c", "set -e\n" + script.replace("localhost:7452", f"localhost:{free[1]}")],
+        cwd=place,
+        env=environment | ports | more,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
+def test_what_the_readme_says_of_running_it_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (script,) = blocks(ROOT / "README.md", "sh", below="Running it")
+    done = typed(script, tmp_path, child_environment(tmp_path_factory))
+    assert done.returncode == 0, done.stderr
+    for words in (
+        '{"status":"ready"',
+        'penstock_topic_messages{topic="/default/visits"} 1',
+        '"next_offset":1',
+        "topics by rate",
+        "holds   1 topic, 1 partition, 1 message",
+        "start it with: penstock serve --data restored",
+    ):
+        assert words in done.stdout
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_security_page_run(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    first, second = blocks(DOCS / "security.md", "sh")
+    done = typed(f"trap 'kill $!' EXIT\n{first}{second}", tmp_path, child_environment(tmp_path_factory))
+    assert done.returncode == 0, done.stderr
+    assert "consumer@topic:/default/shop.#" in done.stdout
+    assert done.stdout.endswith("key:shop has publisher@topic:/default/shop.orders\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
 def test_the_first_look_of_the_readme_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """As it stands, but for installing what is installed already."""
     install, live = blocks(ROOT / "README.md", "sh", below="A first look")
     assert install == "pip install 'penstock[server]'\n"
     (stored,) = blocks(ROOT / "README.md", "sh", below="The log itself")
-    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 90}
     environment = child_environment(tmp_path_factory)
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     (tmp_path / "live").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    ports = {"PENSTOCK_TCP_PORT": str(port), "PENSTOCK_WS_PORT": "0", "PENSTOCK_URL": f"tcp://127.0.0.1:{port}"}
-    asked = subprocess.run(["sh", "-c", f"set -e\n{live}"], cwd=tmp_path / "live", env=environment | ports, **options)
+    asked = typed(live, tmp_path / "live", environment)
     assert asked.returncode == 0, asked.stderr
-    assert "HELLO, PENSTOCK" in asked.stdout
-    done = subprocess.run(["sh", "-c", f"set -e\n{stored}"], cwd=tmp_path, env=environment, **options)
+    assert '1 order.created customer-7 {"order": 2}' in asked.stdout
+    assert 'event: order.created\ndata: {"order": 3}\n' in asked.stdout
+    assert "billing" in asked.stdout
+    done = typed(stored, tmp_path, environment)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("created /default/orders", "1 message appended", '"cents": 1999', "key=customer-7", "1 record"):
         assert words in done.stdout

@@ -23,14 +23,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Topics are live unless a test says otherwise: most are about connections, and what is kept is in their way."""
     found = child_environment(tmp_path_factory)
     kept = ("PENSTOCK_KERNEL_CACHE",)
-    return {name: value for name, value in found.items() if not name.startswith("PENSTOCK_") or name in kept}
+    plain = {name: value for name, value in found.items() if not name.startswith("PENSTOCK_") or name in kept}
+    return {**plain, "PENSTOCK_AUTO_CREATE": "live"}
 
 
 @pytest.fixture(scope="session")
 def shared(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With every default; what happens to it must leave no trace of a defect in its log."""
+    """With every default but for live topics; what happens to it must leave no trace of a defect in its log."""
     started = launch(tmp_path_factory.mktemp("broker"), environment, "--log-level", "debug", "--log-format", "json")
     try:
         yield started.wait_ready()

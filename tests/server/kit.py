@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
+from penstock.core.limits import WireLimits
+from penstock.protocol.frames import FrameLimits
+
 DEADLINE_SECONDS: Final = 20.0
 START_SECONDS: Final = 60.0
 ID: Final = "0a1b2c3d-0000-4000-8000-00000000000a"
@@ -24,6 +27,8 @@ OTHER_ID: Final = "0a1b2c3d-0000-4000-8000-00000000000b"
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _KEY: Final = base64.b64encode(bytes(16)).decode()
 _MAGIC: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+FRAME_BYTES_MAX: Final = FrameLimits(block_bytes_max=WireLimits().block_bytes_max).frame_bytes_max
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -137,7 +142,7 @@ def launch(
     (folder / "ready.json").unlink(missing_ok=True)
     variables = {f"PENSTOCK_LIMITS_{name.upper()}": str(value) for name, value in (limits or {}).items()}
     command = [sys.executable, "-m", "penstock", "serve", "--data", folder / "data"]
-    command += ["--tcp-port", tcp, "--ws-port", ws, "--ready-file", folder / "ready.json", *flags]
+    command += ["--tcp-port", tcp, "--ws-port", ws, "--http-port", "off", "--ready-file", folder / "ready.json", *flags]
     if open_files is not None:
         command = ["/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *command]
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:

@@ -157,7 +157,8 @@ def test_killed_it_starts_again_on_the_same_data(start: Start) -> None:
 def test_a_second_broker_on_the_same_data_is_refused(start: Start, environment: dict[str, str]) -> None:
     first = start()
     other = first.folder / "other.json"
-    command = ["serve", "--data", str(first.data), "--tcp-port", "0", "--ws-port", "off", "--ready-file", str(other)]
+    command = ["serve", "--data", str(first.data), "--tcp-port", "0", "--ws-port", "off"]
+    command += ["--http-port", "off", "--ready-file", str(other)]
     done = _run(environment, *command)
     assert done.returncode == 2
     assert "NOT_OWNER" in done.stderr

@@ -12,6 +12,7 @@ from tests.server.conftest import Connect
 from tests.server.kit import (
     BINARY,
     CONTINUATION,
+    FRAME_BYTES_MAX,
     ID,
     OTHER_ID,
     BrokerProcess,
@@ -29,13 +30,11 @@ from tests.server.kit import (
 )
 
 from penstock.core.limits import MIB
-from penstock.protocol.frames import FrameLimits
 from penstock.protocol.header import HEADER_BYTES_MAX
 
 Tcp = Callable[..., TcpClient]
 Ws = Callable[..., WsClient]
 PAYLOAD_MAX = 1 * MIB
-FRAME_MAX = FrameLimits().frame_bytes_max
 AROUND = (-1, 0, 1)
 BEAT = f"request:system.heartbeat:1.0.0:{ID}"
 
@@ -105,7 +104,7 @@ def test_a_request_may_wait_an_hour_and_no_longer(connect: Connect, more: int) -
 def test_a_frame_is_as_long_as_any_message_can_be(connect: Connect, more: int) -> None:
     client = connect()
     content = message(BEAT)
-    content += bytes(FRAME_MAX + more - len(content))
+    content += bytes(FRAME_BYTES_MAX + more - len(content))
     client.raw(client.frame(content))
     if more <= 0 or isinstance(client, TcpClient):
         answer = client.receive()
@@ -121,8 +120,8 @@ def test_a_frame_is_as_long_as_any_message_can_be(connect: Connect, more: int) -
 def test_a_message_in_fragments_is_no_longer_than_one_in_a_piece(ws: Ws, more: int) -> None:
     client = ws()
     content = message(BEAT)
-    content += bytes(FRAME_MAX + more - len(content))
-    half = FRAME_MAX // 2
+    content += bytes(FRAME_BYTES_MAX + more - len(content))
+    half = FRAME_BYTES_MAX // 2
     client.raw(ws_frame(BINARY, content[:half], fin=False) + ws_frame(CONTINUATION, content[half:]))
     if more <= 0:
         assert client.receive().error == "PAYLOAD_TOO_LARGE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from tests.server.kit import Start, TcpClient, WsClient
 
+import penstock
 from penstock.core.errors import InvalidRequest
 from penstock.server.settings import SETTINGS, Settings, load
 
@@ -59,11 +61,12 @@ def test_a_running_broker_follows_the_same_order(start: Start, tmp_path: Path) -
 
 def test_every_setting_can_be_given_in_the_file_and_in_the_environment(tmp_path: Path) -> None:
     values = {"port": "7", "allow": "true", "level": "debug", "format": "json", "limits": "123456"}
+    values |= {"auto_create": "live", "durability": "os", "http_logs": "false"}
     for setting in SETTINGS:
         kind = next((each for each in values if each in setting.name), "text")
         value = values.get(kind, "127.0.0.1")
         environment = {setting.variable: value}
-        if setting.section in ("tls", "limits"):
+        if setting.section in ("tls", "auth", "limits", "storage"):
             continue  # these depend on one another; the tests below give them together
         by_variable = given(tmp_path, environment=environment)
         by_file = given(tmp_path, f'[{setting.section}]\n{setting.key} = "{value}"\n')
@@ -107,6 +110,15 @@ def test_what_the_file_must_not_say_is_refused_with_advice(tmp_path: Path, toml:
     said = refused(tmp_path, toml)
     assert words in said
     assert "penstock.toml" in said or "limits" not in said or "_max" in said or "_ms" in said
+
+
+def test_a_broker_starts_where_variables_for_other_commands_are_set() -> None:
+    """Every variable that any module names is the broker's own, or known to be another's."""
+    sources = (path.read_text() for path in Path(penstock.__file__).parent.rglob("*.py"))
+    named = {each for text in sources for each in re.findall(r"PENSTOCK_[A-Z_]*[A-Z]\b", text)}
+    assert "PENSTOCK_SPARK_LOG" in named
+    own = {setting.variable for setting in SETTINGS}
+    assert load(None, dict.fromkeys(named - own, "x")) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +196,7 @@ def test_a_real_broker_told_once_does_not_start_and_told_twice_does(start: Start
         ({"tls_key": Path("k")}, "--tls-cert"),
         ({"tls_ca": Path("a")}, "--tls-cert"),
         ({"tcp_port": "off", "ws_port": "off"}, "nobody could connect"),
-        ({"tcp_port": "7000", "ws_port": "7000"}, "choose two"),
+        ({"tcp_port": "7000", "ws_port": "7000"}, "choose another"),
     ],
 )
 def test_settings_that_make_no_sense_together_are_refused(tmp_path: Path, flags: dict[str, Any], words: str) -> None:

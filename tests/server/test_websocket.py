@@ -12,6 +12,7 @@ from tests.server.kit import (
     BINARY,
     CLOSE,
     CONTINUATION,
+    FRAME_BYTES_MAX,
     ID,
     PING,
     PONG,
@@ -29,12 +30,9 @@ from tests.server.kit import (
     ws_frame,
 )
 
-from penstock.protocol.frames import FrameLimits
-
 Tcp = Callable[..., TcpClient]
 Ws = Callable[..., WsClient]
 BEAT = message(f"request:system.heartbeat:1.0.0:{ID}", b"{}")
-FRAME_BYTES_MAX = FrameLimits().frame_bytes_max
 
 
 # messages and fragments
@@ -109,7 +107,7 @@ def test_a_flood_of_empty_fragments_hurts_nobody_else(ws: Ws, tcp: Tcp, broker: 
     for _ in range(10):
         client.raw(flood)
         assert other.answers()
-    assert broker.rss_bytes() - before < 8 << 20
+    assert broker.rss_bytes() - before < 16 << 20
     client.raw(ws_frame(CONTINUATION, BEAT))
     assert client.receive().request_id == ID
 
@@ -161,7 +159,7 @@ def test_a_violation_ends_the_connection_with_its_code(ws: Ws, broker: BrokerPro
     data, code = VIOLATIONS[name]
     client.raw(data)
     assert client.closed() == code
-    assert broker.rss_bytes() - before < 4 << 20
+    assert broker.rss_bytes() - before < 16 << 20
 
 
 @pytest.mark.parametrize("name", ["reserved bit 1", "continuation of nothing", "text that is not UTF-8"])
@@ -279,13 +277,13 @@ def test_a_huge_upgrade_request_is_refused_and_not_kept(broker: BrokerProcess) -
     with WsClient(broker.ws_port, greet=False) as client:
         client.raw(b"GET / HTTP/1.1\r\n")
         try:
-            for _ in range(64):
+            for _ in range(640):
                 client.raw(b"X-Padding: " + b"x" * 65536 + b"\r\n")
         except ConnectionError:
             pass
         with suppress(Ended):
             assert client.response_status() in (400, 413, 431)
-    assert broker.rss_bytes() - before < 4 << 20
+    assert broker.rss_bytes() - before < 16 << 20, "of 40 MiB that were sent"
 
 
 def test_an_upgrade_request_may_come_slowly_and_with_a_message_behind_it(broker: BrokerProcess) -> None:
@@ -373,7 +371,7 @@ def test_pings_that_are_never_read_do_not_fill_the_memory(ws: Ws, broker: Broker
             assert time.monotonic() < until
     except (ConnectionError, TimeoutError):
         pass
-    assert peak < 24 << 20
+    assert peak < 48 << 20, "of 75 MiB that were sent"
 
 
 def test_pings_count_as_signs_of_life(start: Start) -> None:

@@ -1,27 +1,26 @@
 """The founding system's own conversations, as they were recorded, held again with a real broker.
 
-The recordings are not part of this project: `FOUNDING_CONVERSATIONS` names the directory that holds them. What they
-teach is also in the transcripts beside this file, which are. Where we differ on purpose, the row below says what we
-answer instead; `docs/protocol.md` gives the reasons.
+The recordings are not part of this project: they lie in `shared/conformance` beside it, or where
+`FOUNDING_CONVERSATIONS` says. What they teach is also in the transcripts beside this file, which are. Where we differ
+on purpose, the row below says what we answer instead; `docs/protocol.md` gives the reasons.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.beside import files_beside
 from tests.wire.kit import UUID, Party, normalised
 
 from penstock.testing import RunningBroker
 
-_FOLDER: Final = os.environ.get("FOUNDING_CONVERSATIONS", "")
+_FILES: Final = files_beside("conformance/*.jsonl", "FOUNDING_CONVERSATIONS")
 _SUCCESS: Final = '\n{"status":"success"}'
 
 DIFFERENT: Final = {
@@ -44,7 +43,7 @@ DIFFERENT: Final = {
 
 def conversations() -> list[Any]:
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for file in sorted(Path(_FOLDER).glob("*.jsonl")) if _FOLDER else []:
+    for file in _FILES:
         for line in file.read_text().splitlines():
             exchange = json.loads(line)
             found[exchange["transport"], exchange["scenario"]].append(exchange)
@@ -80,7 +79,7 @@ class Conversation:
         return normalised(message)
 
 
-@pytest.mark.skipif(not _FOLDER, reason="FOUNDING_CONVERSATIONS names no directory with recordings")
+@pytest.mark.skipif(not _FILES, reason="there are no recordings beside the repository")
 @pytest.mark.parametrize(("transport", "scenario", "exchanges"), conversations() or [("", "", [])])
 def test_a_recorded_conversation_goes_the_same_way_here(
     broker: RunningBroker, transport: str, scenario: str, exchanges: list[dict[str, Any]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -43,6 +44,8 @@ CONNECTIONS_MAX: Final = 1024
 
 HEAD_BYTES_MAX: Final = 32 * KIB
 """Of a request line with its headers: the longest subject, every byte of it escaped, and some credentials."""
+
+_HEAD_TOO_LARGE: Final = f"a head has at most {HEAD_BYTES_MAX} bytes"
 
 SILENCE_SECONDS: Final = 15.0
 """Within twice that a request's head has come, and some of an answer is read: a connection is not held for nothing."""
@@ -233,7 +236,7 @@ class _Connection(H11Protocol):
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()
         else:
-            self._say(HTTPStatus.BAD_REQUEST, f"not HTTP/1.1, or a head of more than {HEAD_BYTES_MAX} bytes")
+            self._say(*_what_was_wrong(sys.exception()))
             self._hang_up()
 
     def _hang_up(self) -> None:
@@ -250,6 +253,14 @@ class _Connection(H11Protocol):
         head = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
         head += [name + b": " + value for name, value in (*answer.raw_headers, (b"connection", b"close"))]
         self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
+
+
+def _what_was_wrong(error: BaseException | None) -> tuple[HTTPStatus, str]:
+    """What the parser hints at, for uvicorn answers all of it alike, and the same however the bytes arrived."""
+    status = getattr(error, "error_status_hint", HTTPStatus.BAD_REQUEST)
+    if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _HEAD_TOO_LARGE
+    return HTTPStatus.BAD_REQUEST, "not HTTP/1.1"
 
 
 def _keep_alive(transport: asyncio.Transport) -> None:
@@ -281,9 +292,7 @@ class Guard:
         origin, host = header(scope, b"origin"), header(scope, b"host")
         if _head_bytes(scope) > HEAD_BYTES_MAX:
             # What comes in one piece is never incomplete, and so is not refused by the parser.
-            too_large = HttpError(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEAD_BYTES_MAX} bytes"
-            )
+            too_large = HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _HEAD_TOO_LARGE)
             await refusal(too_large, scope)(scope, receive, send)
         elif self._here and host is not None and not is_loopback(_name(host)):
             # A page whose own name was made to mean this machine: to the browser it is the same site.

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic
 
+import msgspec
+
 from penstock.client.values import V
 from penstock.core.errors import InvalidRequest
 from penstock.core.ids import format_id
@@ -36,16 +38,15 @@ class Origin:
         """Known before they are handed out."""
 
 
-class StreamMessage(Generic[V]):
-    """One message with everything that is known of it."""
+class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
+    """One message with everything that is known of it.
 
-    __slots__ = ("_origin", "_row", "_value")
+    The garbage collector does not look at it: messages are many and refer to nothing that refers to them.
+    """
 
-    _value: V
-
-    def __init__(self, row: Row, origin: Origin) -> None:
-        self._row = row
-        self._origin = origin
+    _row: Row
+    _origin: Origin
+    _value: V | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def value(self) -> V:
@@ -54,10 +55,8 @@ class StreamMessage(Generic[V]):
 
         Raises `MalformedMessage` for a payload that cannot be read, or a schema that nobody knows.
         """
-        try:
+        if self._value is not msgspec.UNSET:
             return self._value
-        except AttributeError:
-            pass
         if self._origin.values is None:
             raise InvalidRequest("the value of a message is known when a consumer has handed it out")
         value: V = self._origin.values.of(self)

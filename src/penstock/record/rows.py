@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +19,26 @@ _Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Row = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str]]
 """Id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes."""
 
-NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
+
+class _Nothing(Mapping[str, str]):
+    """Has no place of its own to hold anything: the garbage collector need not look at it, nor at a row with it."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> str:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+
+NO_ATTRIBUTES: Final[Mapping[str, str]] = _Nothing()
 """Those of every record that has none."""
 
 _NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
@@ -51,7 +69,7 @@ def rows(data: _Bytes, columns: _Longs) -> list[Row]:
     columns = columns.copy()
     for place in _PLACES:
         columns[:, place] -= base
-    return _read(data[base:end].tobytes(), columns.tolist())
+    return _read(data[base:end].tobytes(), columns.T.tolist())
 
 
 def one_row(data: _Bytes, column: list[int]) -> Row:
@@ -59,14 +77,15 @@ def one_row(data: _Bytes, column: list[int]) -> Row:
     base, end = column[at.START], column[at.END]
     for place in _PLACES:
         column[place] -= base
-    return _read(data[base:end].tobytes(), [column])[0]
+    return _read(data[base:end].tobytes(), [[each] for each in column])[0]
 
 
 def _read(whole: bytes, table: list[list[int]]) -> list[Row]:
+    """`table` has a list for each column: one for each row would keep the garbage collector busy."""
     texts, schemas, found = _Texts(), _Schemas(), []
     # fmt: off
     for (start, end, _, _, type_bytes, offset, producer_id, request_id, publish_time, schema_id, schema_version, flags,
-         name_bytes, key_bytes, attributes, payload) in table:
+         name_bytes, key_bytes, attributes, payload) in zip(*table, strict=True):
         # fmt: on
         name = start + _NAME_AT + type_bytes
         key = name + name_bytes + 2

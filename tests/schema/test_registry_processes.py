@@ -16,6 +16,7 @@ from tests.schema.registry_kit import Trial, trial, words
 from penstock.schema.procedures import carry_out
 from penstock.schema.registered import Registered
 from penstock.schema.registry import Registry
+from penstock.storage import catalog_sqlite
 
 KILLER = Path(__file__).with_name("killed_registrars.py")
 
@@ -27,8 +28,10 @@ from penstock.core.clock import SystemClock
 from penstock.core.schemas import Schema, SchemaKind
 from penstock.schema.procedures import carry_out
 from penstock.schema.registry import Registry
+from penstock.storage import catalog_sqlite
 from penstock.storage.catalog import Catalog
 
+catalog_sqlite.BUSY_MS = 60_000
 path, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with Catalog.open(path, clock=SystemClock()) as catalog:
     registry = Registry(catalog.schemas)
@@ -40,6 +43,12 @@ with Catalog.open(path, clock=SystemClock()) as catalog:
             made = carry_out(registry.register("orders", schema), Agreeing())
             print(text, made.version, made.schema_id)
 """
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many write at once here, on a disk that may be slow: who is told to try again is tested elsewhere."""
+    monkeypatch.setattr(catalog_sqlite, "BUSY_MS", 60_000)
 
 
 def check_dense(registry: Registry, subject: str, count: int) -> None:
@@ -80,7 +89,7 @@ def outputs_of(commands: Iterable[list[str]]) -> list[list[str]]:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        outputs = [process.communicate(timeout=60)[0].splitlines() for process in processes]
+        outputs = [process.communicate(timeout=120)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     return outputs
 

@@ -96,6 +96,9 @@ def test_a_schema_within_is_of_the_same_draft() -> None:
         ({"$defs": {"a": {"multipleOf": 0}}}, "/$defs/a/multipleOf"),
         ({"properties": []}, "/properties"),
         ({**DRAFT_4, "minimum": 1, "exclusiveMinimum": 1}, "/exclusiveMinimum"),
+        ({**DRAFT_4, "$defs": {"a": {"maximum": 5, "exclusiveMaximum": 3}}}, "/$defs/a/exclusiveMaximum"),
+        ({**DRAFT_4, "$defs": {"a": True}}, "/$defs/a"),
+        ({**DRAFT_7, "$defs": {"a": {"$defs": {"b": {"multipleOf": 0}}}}}, "/$defs/a/$defs/b/multipleOf"),
     ],
 )
 def test_what_breaks_the_rules_of_its_draft_is_refused_with_its_place(made: Any, path: str) -> None:

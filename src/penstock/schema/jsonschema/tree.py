@@ -120,11 +120,14 @@ def grow(start: Node) -> list[Node]:
 def _within(node: Node) -> Iterator[Node]:
     if isinstance(node.raw, bool):
         return
-    resource = node if node.resource is None else node.resource
-    for keyword, shape in places(node.raw, node.document.draft):
+    resource, draft = node if node.resource is None else node.resource, node.document.draft
+    for keyword, shape in places(node.raw, draft):
         for tokens, raw in _standing(keyword, shape, node.raw[keyword]):
             if isinstance(raw, (dict, bool)):
-                yield Node(node.document, node.pointer + text.pointer(tokens), raw, node.base, resource)
+                within = Node(node.document, node.pointer + text.pointer(tokens), raw, node.base, resource)
+                if keyword == "$defs" and draft < Draft.D2019:
+                    _check_meta(within)  # the draft's own schema does not know the word, and looks at nothing below it
+                yield within
 
 
 def _standing(keyword: str, shape: Shape, value: Any) -> Iterable[tuple[tuple[str | int, ...], Any]]:

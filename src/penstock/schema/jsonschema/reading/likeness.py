@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from penstock.schema.jsonschema.text import compact
 from penstock.schema.jsonschema.tree import Node
 
 _Pair = tuple[Node, Node]
+
+_SETS: Final = ("dependentRequired", "enum", "required")
+"""Lists whose order means nothing."""
 
 
 class Likeness:
@@ -60,13 +63,15 @@ def _below(one: Node, other: Node) -> list[_Pair] | None:
 
 
 def _match(keyword: str, one: Any, other: Any, found: list[_Pair]) -> bool:
-    if keyword in ("const", "enum"):
+    if keyword == "const":
         return compact(one) == compact(other)
+    if keyword in _SETS and isinstance(one, list) and isinstance(other, list):
+        return set(map(compact, one)) == set(map(compact, other))
     if isinstance(one, Node) and isinstance(other, Node):
         found.append((one, other))
         return True
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_match, [keyword] * len(one), one, other, [found] * len(one)))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_match("", one[name], other[name], found) for name in one)
+        return one.keys() == other.keys() and all(_match(keyword, one[name], other[name], found) for name in one)
     return bool(one == other)

@@ -38,7 +38,7 @@ GROWTH = {
 
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
-    messages, rounds, seconds = (50_000, 1, 3.0) if quick else (4_000_000, 3, 20.0)
+    messages, rounds, seconds = (50_000, 1, 1.0) if quick else (4_000_000, 3, 20.0)
     yield from spark.measure(folder, messages=messages, rounds=rounds, seconds=seconds)
 
 

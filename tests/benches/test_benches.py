@@ -76,6 +76,7 @@ def test_schemas_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_spark_is_measured() -> None:
     """In a process of its own: a process has one session, and the one of the tests is for all of them."""
     done = subprocess.run(

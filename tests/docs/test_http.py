@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 from tests.cli.kit import child_environment
-from tests.docs.test_docs import DOCS, blocks
+from tests.docs.test_docs import DOCS, SECONDS, blocks
 from tests.server.events.sse import Parser
 
 from penstock.testing import RunningBroker
@@ -55,8 +55,9 @@ def test_the_transcripts_are_what_happens(tmp_path: Path, tmp_path_factory: pyte
 
 
 def run(line: str, folder: Path) -> str:
+    environment = os.environ | {"LC_ALL": "C"}
     done = subprocess.run(
-        ["sh", "-c", line], cwd=folder, capture_output=True, text=True, timeout=60, env=os.environ | {"LC_ALL": "C"}
+        ["sh", "-c", line], cwd=folder, capture_output=True, text=True, timeout=SECONDS, env=environment
     )
     assert done.returncode == 0, (line, done.stderr)
     return done.stdout

@@ -25,8 +25,9 @@ PORT: Final = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 MESSAGES: Final = re.compile(r"\n(?=(?:response|message):)")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
+    """One for all who leave nothing behind."""
     with RunningBroker() as running:
         yield running
 
@@ -67,8 +68,11 @@ def held(party: Party, transcript: str) -> None:
                 assert agrees(message, heard), (message, heard)
 
 
-def test_the_conversation_about_streams_is_one(party: Party) -> None:
-    held(party, STREAMED)
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_the_conversation_about_streams_is_one(transport: str) -> None:
+    with RunningBroker() as fresh:
+        for party in joined(fresh, transport):
+            held(party, STREAMED)
 
 
 def test_the_question_of_the_page_is_answered_as_it_says(broker: RunningBroker, party: Party) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 from tests.cli.kit import child_environment
+from tests.docs.test_docs import SECONDS
+from tests.ports import free_ports
 
 from penstock.testing import RunningBroker
 
@@ -26,7 +27,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 def shell(script: str, place: Path, environment: dict[str, str]) -> str:
     """What a script says; no line of it fails, unless it tells what to do then."""
-    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": 120}
+    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": SECONDS}
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"}
     done = subprocess.run(["sh", "-c", f"set -e\n{script}"], cwd=place, env=environment | path, **output)
     said = str(done.stdout)
@@ -78,8 +79,7 @@ def test_the_program_of_the_page_runs(
 def test_the_schemas_of_the_readme_run(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     section = re.split(r"^## ", (ROOT / "README.md").read_text().split("## Schemas\n", 1)[1], flags=re.MULTILINE)[0]
     (script,) = blocks(section, "sh")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     ports = {"PENSTOCK_TCP_PORT": str(port), "PENSTOCK_WS_PORT": "0", "PENSTOCK_URL": f"tcp://127.0.0.1:{port}"}
     said = shell(script, tmp_path, child_environment(tmp_path_factory) | ports)
     for words in (

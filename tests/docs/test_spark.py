@@ -80,7 +80,6 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(240)
 def test_the_programs_of_the_page_run(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(data)
     raw = spark.read.format("penstock").options(path=str(data / "penstock-data"), subscribe=str(TOPIC)).load()
@@ -97,6 +96,7 @@ def test_the_programs_of_the_page_run(spark: SparkSession, data: Path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("spark")
 def test_the_readme_archives_and_audits(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     (block,) = blocks(ROOT / "README.md", "sh", below="Spark and the lakehouse")

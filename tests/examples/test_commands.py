@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,11 @@ from pathlib import Path
 import pytest
 from tests.cli.kit import child_environment
 from tests.examples.kit import commands, copied
+from tests.ports import free_ports
+
+SECONDS = 1500
+"""Every command of a page has a Spark of its own, which a busy machine starts slowly."""
+pytestmark = pytest.mark.timeout(SECONDS + 60)
 
 
 def typed(example: Path, temporary: pytest.TempPathFactory, *, orders: tuple[str, str] | None = None) -> str:
@@ -22,8 +26,7 @@ def typed(example: Path, temporary: pytest.TempPathFactory, *, orders: tuple[str
         text = text.replace(*orders)
     environment = child_environment(temporary)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     ports = {"PENSTOCK_TCP_PORT": str(port), "PENSTOCK_WS_PORT": "0", "PENSTOCK_URL": f"tcp://127.0.0.1:{port}"}
     done = subprocess.run(
         ["sh", "-ec", text],
@@ -31,7 +34,7 @@ def typed(example: Path, temporary: pytest.TempPathFactory, *, orders: tuple[str
         env=environment | ports,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -94,6 +94,6 @@ def test_every_session_is_found_once(spark: SparkSession, tmp_path: Path) -> Non
     made = clicks(20)
     write(tmp_path / "data", made)
     query = start(spark, tmp_path / "data", tmp_path / "out", once=True)
-    assert query.awaitTermination(250)
+    assert query.awaitTermination(500)
     expected = [each for each in plain(made) if each[0] != "visitor-late"]  # whose session is still open
     assert sessions_of(tmp_path / "out") == expected

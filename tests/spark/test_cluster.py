@@ -24,7 +24,10 @@ import json, sys
 import penstock.spark
 from tests.spark.test_cluster import summary
 
-all_first = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}  # no job begins before both are there
+all_first = {  # no job begins before both are there
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
+}
 spark = penstock.spark.session("cluster", master="local-cluster[2,1,1024]", quick=True, config=all_first)
 frame = spark.read.format("penstock").options(path=sys.argv[1], subscribe="shop.orders", minPartitions="4").load()
 rows = summary(frame)
@@ -60,12 +63,13 @@ def data(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.timeout(1200)
 def test_a_cluster_of_processes_reads_what_one_process_reads(spark: SparkSession, data: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(data)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1000,
         cwd=Path(__file__).parents[2],
         check=False,
     )

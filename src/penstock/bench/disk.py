@@ -98,12 +98,12 @@ def group_figure(folder: Path, seconds: float) -> Figure:
 def _sync_rate(path: Path, seconds: float) -> float:
     data = bytes(Draft.of([sample(100)]).data)
     bare = BareFile(path, 64 * MIB)
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+    began, count, took = time.perf_counter(), 0, 0.0
+    while took < seconds:
         bare.append(data)
-        count += 1
+        count, took = count + 1, time.perf_counter() - began
     bare.close()
-    return count / (time.perf_counter() - began)
+    return count / took
 
 
 def _appenders(log: Log, seconds: float) -> tuple[int, float, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,12 @@ from penstock.storage.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _TOPIC: Final = TopicName.parse("bench.latency")
 _EVERY_SECONDS: Final = 0.005
-_WARM_SECONDS: Final = 4.0
+_WARM_SECONDS_MAX: Final = 4.0
+_LOOK_SECONDS: Final = 0.05
 
 
 def latencies(spark: SparkSession, folder: Path, *, seconds: float) -> Figure:
@@ -39,12 +42,30 @@ def _bare_ms(spark: SparkSession, checkpoint: Path, seconds: float) -> float:
     rate = spark.readStream.format("rate").option("rowsPerSecond", "200").load()
     query = rate.writeStream.foreachBatch(_collected).option("checkpointLocation", str(checkpoint)).start()
     try:
-        time.sleep(_WARM_SECONDS + seconds)
-        full = [each for each in query.recentProgress if each["numInputRows"]]
+        _until(query, lambda: bool(_full(query)))
+        time.sleep(_warm(seconds) + seconds)
+        full = _full(query)
         spent: list[float] = [each["durationMs"]["triggerExecution"] for each in full[len(full) // 4 :]]
         return statistics.median(spent)
     finally:
         query.stop()
+
+
+def _full(query: StreamingQuery) -> list[Any]:
+    """What is told of its last batches, but for those that had no rows."""
+    return [each for each in query.recentProgress if each["numInputRows"]]
+
+
+def _warm(seconds: float) -> float:
+    return min(_WARM_SECONDS_MAX, seconds)
+
+
+def _until(query: StreamingQuery, true: Callable[[], bool]) -> None:
+    """Wait for it, however busy the machine is. Raises why the query has failed, if it has."""
+    while not true():
+        if (failed := query.exception()) is not None:
+            raise failed
+        time.sleep(_LOOK_SECONDS)
 
 
 def _collected(frame: DataFrame, _number: int) -> None:
@@ -68,9 +89,11 @@ def _append_to_sink_ms(spark: SparkSession, folder: Path, seconds: float) -> flo
         writer = threading.Thread(target=_append, args=(store, stop))
         writer.start()
         try:
-            time.sleep(_WARM_SECONDS)
+            _until(query, lambda: bool(seen))
+            time.sleep(_warm(seconds))
             seen.clear()
             time.sleep(seconds)
+            _until(query, lambda: bool(seen))
         finally:
             stop.set()
             writer.join()

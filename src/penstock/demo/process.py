@@ -25,7 +25,7 @@ _START_SECONDS: Final = 120.0
 """The first start on a machine may wait for others that compile kernels."""
 _STOP_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.02
-_LINGER_SECONDS: Final = 2.0
+_LINGER_SECONDS: Final = 10.0
 _LOG_SHOWN: Final = 2000
 """Characters of the end of its log that an error has."""
 _KEPT: Final = ("PENSTOCK_KERNEL_CACHE",)

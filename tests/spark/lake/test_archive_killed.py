@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from tests.cli.kit import child_environment
 from tests.spark.lake.archive_driver import archive_all
 from tests.spark.lake.test_killed import in_lake, in_log, orphans
 from tests.spark.log_kit import ORDERS, SOLD, append, make_data
+from tests.spark.processes import gone, session
 
 import penstock
 from penstock.core.errors import PenstockError
@@ -31,10 +32,10 @@ from penstock.testing import RunningBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 Killer = Callable[["Driver"], None]
-LIFE_SECONDS: Final = 180
+LIFE_SECONDS: Final = 500
 
 
 class Driver:
@@ -58,7 +59,7 @@ class Driver:
 
     def below(self, *words: str) -> list[int]:
         """Processes of this life whose command line has all of these words."""
-        return [pid for pid, line in _session(self.pid) if all(word in line for word in words)]
+        return [pid for pid, line in session(self.pid) if all(word in line for word in words)]
 
     def has_said(self, word: str) -> bool:
         self._log.seek(self._began)
@@ -72,20 +73,11 @@ class Driver:
         try:
             return self._process.wait(LIFE_SECONDS)
         finally:
-            for pid, _ in _session(self.pid):
+            for pid, _ in session(self.pid):
                 kill(pid)
             self._process.wait()
+            gone(self.pid)
             self._log.close()
-
-
-def _session(leader: int) -> Iterator[tuple[int, str]]:
-    """Every process of a session, and its command line."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == leader:
-                    yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
 def kill(pid: int) -> None:

@@ -25,7 +25,7 @@ Checkpoint(Path(sys.argv[1])).__enter__()
 def test_only_one_process_holds_it(tmp_path: Path) -> None:
     with Checkpoint(tmp_path):
         command = [sys.executable, "-c", HOLD, str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert "another archive is running with the checkpoint" in done.stderr
     with Checkpoint(tmp_path):
         pass

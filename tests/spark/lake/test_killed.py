@@ -63,7 +63,7 @@ class Lives:
 
     def close(self) -> None:
         self._input.close()
-        self._server.wait(10)
+        self._server.wait()
         self._output.close()
 
 

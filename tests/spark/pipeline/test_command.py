@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.spark.pipeline.kit import STREAM, TYPED, Directory, orders, write_topic
+from tests.spark.processes import gone
 
 from penstock.cli.app import run
 
@@ -110,7 +111,7 @@ def test_the_graph_is_shown_without_secrets(
 
 @contextmanager
 def started(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A command in a process of its own, killed at the end if it is still there."""
+    """A command in a process of its own, killed at the end if it is still there, with nothing left of it."""
     command = [sys.executable, "-m", "penstock", "pipeline", *map(str, arguments)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -120,6 +121,7 @@ def started(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+            gone(process.pid)
 
 
 def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
@@ -131,7 +133,7 @@ def first_batch(process: subprocess.Popen[str]) -> dict[str, Any]:
     return next(line for line in lines(process) if "rows_in" in line)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("commands_share_spark")
 def test_what_is_stopped_or_killed_goes_on_and_nothing_is_lost_or_twice(
     shop: Directory, capsys: pytest.CaptureFixture[str]
@@ -143,7 +145,7 @@ def test_what_is_stopped_or_killed_goes_on_and_nothing_is_lost_or_twice(
         assert first_batch(process)["query"] == "shop.out"
         process.send_signal(signal.SIGINT)
         *_, report = lines(process)
-        assert process.wait(120) == 130
+        assert process.wait() == 130
         assert [each["state"] for each in report["queries"]] == ["stopped"]
     with started("run", file, "--json") as process:
         first_batch(process)

@@ -14,6 +14,7 @@ from typing import IO
 import pytest
 from pyspark.sql import SparkSession
 from tests.cli.kit import child_environment
+from tests.spark.processes import gone
 from tests.spark.sink.killed_query import copy
 from tests.spark.sink.kit import values
 
@@ -24,7 +25,7 @@ from penstock.storage.readers import DataReader
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 
-pytestmark = pytest.mark.slow  # a Spark of its own for every life
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a Spark of its own for every life
 ROWS_A_LIFE = 12_000
 """Three batches: more than a life gets done before it is killed."""
 
@@ -59,6 +60,7 @@ def killed_at(process: subprocess.Popen[bytes], root: Path, topic: str, rows: in
         if count(root, topic) >= rows:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            gone(process.pid)
             return True
         time.sleep(0.002)
     return False

@@ -387,8 +387,7 @@ class Archive:
         self._stopping = True
         with self._busy:  # a batch that is under way is finished
             pass
-        if query.isActive:
-            query.stop()
+        query.stop()  # also one that has ended: its name is free only when its thread is gone
         if self._progress is not None:
             self._progress.close()
 

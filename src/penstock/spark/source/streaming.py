@@ -26,7 +26,8 @@ from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.progress import Progress
 
-_LAST_WORD_SECONDS: Final = 2.0
+_LAST_WORD_SECONDS: Final = 10.0
+"""Longer than a broker is waited for: only one who is slow to be reached is, and once."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from tests.cli.kit import child_environment
 
 from penstock.core.ids import IdGenerator
@@ -28,6 +30,12 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("soak", settings.get_profile("suite"), derandomize=False)
 
 
+def _same_examples_everywhere() -> None:
+    """Hypothesis also tries constants out of our modules, of those that are loaded by then: which ones they are is for
+    the tests to say that ran before in the same process, and so would be the examples."""
+    pytest.MonkeyPatch().setattr(providers, "_get_local_constants", Constants)
+
+
 _LONG = (
     *("benches/", "cli/", "client/", "crash/", "damage/", "docs/", "examples/", "server/", "wire/"),
     *("spark/decode/test_jsonschema", "spark/files/", "spark/jobs/", "spark/lake/", "spark/scan/test_reading"),
@@ -40,7 +48,10 @@ _QUICK = "not soak and not slow"
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["SPARK_QUICK"] = "1"  # the Sparks of commands are short-lived, as that of the tests
-    settings.load_profile("soak" if config.getoption("markexpr") == "soak" else "suite")
+    soak = config.getoption("markexpr") == "soak"
+    settings.load_profile("soak" if soak else "suite")
+    if not soak:
+        _same_examples_everywhere()
 
 
 def _is_long(path: Path, config: pytest.Config) -> bool:

@@ -84,9 +84,9 @@ def test_what_is_no_expression_or_too_large_a_one_is_refused_by_name(matcher: st
 def test_an_expression_that_others_choke_on_takes_no_time() -> None:
     accept = compiled("(a*)*b|(x+x+)+y")
     assert accept is not None
-    began = time.process_time()
+    began = time.thread_time()
     assert not accept("a" * 10_000)
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_a_topic_that_may_come_to_be_is_waited_for_and_one_that_may_not_is_refused(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -20,9 +22,14 @@ def test_the_system_clock_tells_the_machines_time() -> None:
     assert abs(told - before) < 60 * 10**9
 
 
+def set_time(monkeypatch: pytest.MonkeyPatch, time_ns: Callable[[], int]) -> None:
+    """For the clock alone: other threads go on with the machine's time."""
+    monkeypatch.setattr("penstock.core.clock.time", SimpleNamespace(time_ns=time_ns))
+
+
 def test_the_system_clock_goes_back_when_the_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter([1_000, 999])
-    monkeypatch.setattr(time, "time_ns", lambda: next(told))
+    set_time(monkeypatch, lambda: next(told))
     clock = SystemClock()
     assert [clock.now_ns(), clock.now_ns()] == [1_000, 999]
 
@@ -32,12 +39,12 @@ def test_the_system_clock_goes_back_when_the_machine_does(monkeypatch: pytest.Mo
     [(0, 0), (999_999, 0), (1_000_000, 1), (1_999_999, 1), (-1, -1), (-1_000_000, -1), (-1_000_001, -2)],
 )
 def test_milliseconds_are_rounded_down_also_before_1970(monkeypatch: pytest.MonkeyPatch, ns: int, ms: int) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: ns)
+    set_time(monkeypatch, lambda: ns)
     assert now_ms(SystemClock()) == ms
 
 
 def test_milliseconds_are_exact_where_a_float_would_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 9_007_199_254_740_993_999_999)
+    set_time(monkeypatch, lambda: 9_007_199_254_740_993_999_999)
     assert now_ms(SystemClock()) == 9_007_199_254_740_993
 
 

@@ -61,8 +61,9 @@ SMALL_SEGMENTS: Final = {
 }
 _UNCONFIRMED_MAX: Final = 500
 """Messages that a producer has on the way before it waits for all of them."""
-_FLUSH_SECONDS: Final = 60.0
-_DRAIN_SECONDS: Final = 90.0
+_ANSWER_SECONDS: Final = 120.0
+_FLUSH_SECONDS: Final = 120.0
+_DRAIN_SECONDS: Final = 180.0
 _GONE: Final = (ServiceUnavailable, Timeout)
 """The connection was lost, or was too slow to come back: tried again."""
 
@@ -109,7 +110,8 @@ class World:
 
 async def again(what: Callable[[], Awaitable[Any]]) -> Any:
     """Until the broker is there to answer."""
-    for _ in range(100):
+    until = time.monotonic() + _ANSWER_SECONDS
+    while time.monotonic() < until:
         with suppress(*_GONE):
             return await what()
         await asyncio.sleep(0.05)

@@ -59,7 +59,7 @@ class Load:
             number = 0
             while not self.stopped.is_set():
                 sent = producer.send_many([b"order %d" % each + b"." * 150 for each in range(number, number + 200)])
-                known = (each for each in sent.outcomes(20) if not isinstance(each, PenstockError))
+                known = (each for each in sent.outcomes(60) if not isinstance(each, PenstockError))
                 self.confirmed += [(each.partition, each.offset) for each in known]
                 number += 200
                 self.stopped.wait(0.05 if number > MANY else 0)
@@ -77,7 +77,7 @@ class Load:
                     continue
                 assert batch is not None
                 names = [f"{batch.partition} {message.offset}".encode() for message in batch]
-                producer.send_many(names).stored(20)
+                producer.send_many(names).stored(60)
                 consumer.ack(batch)
                 self.billed += len(names)
 
@@ -101,7 +101,7 @@ class Load:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -223,7 +223,7 @@ def goes_on(root: Path, environment: dict[str, str], there: dict[int, int], done
         got: set[Place] = set()
         with client.consumer("orders", "billing", type="shared") as consumer:
             while not wanted <= got:
-                batch = consumer.receive_batch(20)
+                batch = consumer.receive_batch(60)
                 assert batch is not None, f"{len(wanted - got)} are missing"
                 got |= {(batch.partition, message.offset) for message in batch}
                 consumer.ack(batch)
@@ -237,7 +237,7 @@ def goes_on(root: Path, environment: dict[str, str], there: dict[int, int], done
 def test_a_producer_that_retries_after_a_restore_is_recognised(tmp_path: Path, environment: dict[str, str]) -> None:
     with RunningBroker(data=tmp_path / "data", environment=environment) as broker:
         with penstock.connect(broker.url) as client, client.producer("orders", name="till-1") as producer:
-            producer.send_many([b"order %d" % each for each in range(300)]).stored(20)
+            producer.send_many([b"order %d" % each for each in range(300)]).stored(60)
             number = producer.producer_id
         back_up(broker.data, tmp_path / "backup")
     restore(tmp_path / "backup", tmp_path / "new")
@@ -268,10 +268,10 @@ def bury(broker: RunningBroker, payload: str) -> int:
     with penstock.connect(broker.url) as client:
         receipt = client.publish("orders", payload.encode())
         with client.consumer("orders", "s", type="shared", start="earliest", redeliveries=0) as consumer:
-            message = consumer.receive(20)
+            message = consumer.receive(60)
             while message is not None and message.payload != payload.encode():
                 consumer.nack(message, reason="poison")
-                message = consumer.receive(20)
+                message = consumer.receive(60)
             assert message is not None
             consumer.nack(message, reason="poison")
             wait_until(lambda: LETTERS in known(broker.data) and payload in payloads(broker.data, LETTERS))

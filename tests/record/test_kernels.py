@@ -148,9 +148,10 @@ def test_the_id_is_greater_than_the_one_before(ticks: int, low: int, found: bool
 def test_lengths_that_claim_all_that_follows_do_not_cost_a_hash_each() -> None:
     claim = id_at(FIRST_TICKS, LOW) + b"\0" + (1 << 20).to_bytes(4, "big") + bytes(11)
     data = claim * (1 << 17)  # 4 MiB: hashing a MiB at each of them would be 100 GiB
-    began = time.monotonic()
+    find(RECORD)  # once it is loaded, what others do meanwhile is not counted
+    began = time.thread_time()
     assert find(data + RECORD) == len(data)
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=5), st.integers(0, 2**32))

@@ -22,6 +22,7 @@ from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest, StorageFailed, TopicNotSupported
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
+from penstock.storage import catalog_sqlite
 from penstock.storage.catalog import Catalog
 from penstock.storage.catalog_schema import TOPICS, seal_of
 from penstock.storage.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
@@ -40,6 +41,12 @@ class Hand:
 
     def now_ns(self) -> int:
         return self.ms * 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many write at once here, on a disk that may be slow: who is told to try again is tested elsewhere."""
+    monkeypatch.setattr(catalog_sqlite, "BUSY_MS", 60_000)
 
 
 @pytest.fixture
@@ -524,8 +531,10 @@ from pathlib import Path
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
+from penstock.storage import catalog_sqlite
 from penstock.storage.catalog import Catalog
 
+catalog_sqlite.BUSY_MS = 60_000
 catalog = Catalog.open(Path(sys.argv[1]), clock=SystemClock())
 who, count = sys.argv[2], int(sys.argv[3])
 try:
@@ -546,7 +555,7 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def told(process: subprocess.Popen[str]) -> list[str]:
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     return output.splitlines()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ class GatedDisk(FaultDisk):
 
     def change(self) -> Fault | None:
         self.waits.set()
-        self.gate.wait(10)
+        self.gate.wait(60)
         return super().change()
 
 
@@ -68,7 +68,7 @@ def test_what_gathers_during_one_sync_shares_the_next(open_log: OpenLog, draft: 
         disk.gate.clear()
         tickets = [writer.submit(log, draft(b"%d" % number)) for number in range(100)]
         disk.gate.set()
-        offsets = [ticket.result(10).offset for ticket in tickets]
+        offsets = [ticket.result(60).offset for ticket in tickets]
         assert offsets == list(range(1, 101))
         assert writer.groups <= 3
 
@@ -83,7 +83,7 @@ def test_outcomes_are_delivered_once_a_group_in_the_order_of_submission(open_log
     log = open_log(FaultDisk())
     with GroupCommit(deliver=deliver) as writer:
         tickets = [writer.submit(log, draft(b"%d" % number)) for number in range(20)]
-        tickets[-1].result(10)
+        tickets[-1].result(60)
     assert delivered == tickets
 
 
@@ -125,9 +125,9 @@ def test_a_full_queue_refuses_or_makes_wait(open_log: OpenLog, draft: MakeDraft)
         waiting = threading.Thread(target=lambda: tickets.append(writer.submit(log, draft(b"late"))))
         waiting.start()
         disk.gate.set()
-        waiting.join(10)
-        first.result(10)
-        assert [ticket.result(10).offset for ticket in tickets] == list(range(2, 2 + len(tickets)))
+        waiting.join(60)
+        first.result(60)
+        assert [ticket.result(60).offset for ticket in tickets] == list(range(2, 2 + len(tickets)))
 
 
 Logs = tuple[Log, Log, FaultDisk, GatedDisk]
@@ -151,14 +151,14 @@ def test_of_blocks_that_belong_together_a_full_queue_takes_none(two_logs: Logs, 
         disk.gate.clear()
         disk.waits.clear()
         held = writer.submit(second, draft(b"taken by the writer"))
-        assert disk.waits.wait(10)
+        assert disk.waits.wait(60)
         both = [(first, draft(bytes(400))), (second, draft(bytes(400)))]
         tickets = writer.submit_all(both, wait=False)  # each alone would fill it, and there was room
         with pytest.raises(ServiceUnavailable, match="waiting for the disk"):
             writer.submit_all(both, wait=False)
         disk.gate.set()
-        held.result(10)
-        assert [ticket.result(10).offset for ticket in tickets] == [0, 2]
+        held.result(60)
+        assert [ticket.result(60).offset for ticket in tickets] == [0, 2]
     assert (first.next_offset, second.next_offset) == (1, 3), "of those that were refused, none"
     assert writer.queued_bytes == 0
 
@@ -190,7 +190,7 @@ def test_blocks_that_belong_together_wake_the_writer_and_keep_the_order_of_their
     with GroupCommit() as writer:
         for number in range(20):
             together = [(log, draft(b"%d" % number, b"%d again" % number)) for log in (first, second, first)]
-            assert [ticket.result(10).records for ticket in writer.submit_all(together)] == [2, 2, 2]
+            assert [ticket.result(60).records for ticket in writer.submit_all(together)] == [2, 2, 2]
             writer.append(first, draft(b"%d alone" % number))
     found = [record.message.payload for record in first.records()]
     assert found == [b"%d%s" % (number, end) for number in range(20) for end in (b"", b" again") * 2 + (b" alone",)]
@@ -207,7 +207,7 @@ def test_waiting_for_a_slow_disk_can_time_out_and_the_block_may_still_arrive(
         with pytest.raises(Timeout, match="may still be"):
             ticket.result(0.01)
         disk.gate.set()
-        assert ticket.result(10).offset == 0
+        assert ticket.result(60).offset == 0
 
 
 def test_closing_finishes_what_is_queued_and_refuses_more(open_log: OpenLog, draft: MakeDraft) -> None:
@@ -245,7 +245,7 @@ def test_a_defect_in_a_log_answers_its_callers(
 
     monkeypatch.setattr(log, "append_group", broken)
     with GroupCommit() as writer, pytest.raises(StorageFailed, match="a defect"):
-        writer.submit(log, draft(b"a")).result(10)
+        writer.submit(log, draft(b"a")).result(60)
 
 
 def test_only_so_many_logs_keep_their_files_open(clock: ManualClock, draft: MakeDraft, tmp_path: Path) -> None:
@@ -253,22 +253,24 @@ def test_only_so_many_logs_keep_their_files_open(clock: ManualClock, draft: Make
 
     ids = IdGenerator(clock, node=1)
     logs = [Log.open(OsDisk(), tmp_path / str(number), ids=ids, clock=clock) for number in range(20)]
-    before = _open_files()
     with GroupCommit(Limits(open_logs_max=3)) as writer:
         for _ in range(3):
             for log in logs:
                 writer.append(log, draft(b"a"))
-        deadline = time.monotonic() + 5
-        while _open_files() > before + 6 and time.monotonic() < deadline:
-            pass
-        assert _open_files() <= before + 6
+        writer.run(lambda: None)  # files are let go of when outcomes are known, which somebody may see before
+        assert 0 < _open_files(tmp_path) <= 6
     for log in logs:
         assert log.next_offset == 3
         log.close()
 
 
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def _open_files(folder: Path) -> int:
+    """Of this process, and in this folder: others have theirs elsewhere."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += each.readlink().is_relative_to(folder)
+    return found
 
 
 def test_what_waits_is_counted_and_what_is_taken_is_not(open_log: OpenLog, draft: MakeDraft) -> None:
@@ -278,21 +280,26 @@ def test_what_waits_is_counted_and_what_is_taken_is_not(open_log: OpenLog, draft
         assert writer.queued_bytes == 0
         writer.append(log, draft(b"warm"))
         disk.gate.clear()
+        disk.waits.clear()
+        held = writer.submit(log, draft(b"taken by the writer"))
+        assert disk.waits.wait(60)
         blocks = [draft(bytes(number)) for number in range(10)]
         tickets = [writer.submit(log, block) for block in blocks]
-        total = sum(len(block.data) for block in blocks)
-        assert total - len(blocks[0].data) <= writer.queued_bytes <= total
+        assert writer.queued_bytes == sum(len(block.data) for block in blocks)
         disk.gate.set()
-        tickets[-1].result(10)
+        held.result(60)
+        tickets[-1].result(60)
         assert writer.queued_bytes == 0
 
 
 def test_a_defect_in_delivering_does_not_end_the_writing(
     open_log: OpenLog, draft: MakeDraft, caplog: pytest.LogCaptureFixture
 ) -> None:
+    defects = [RuntimeError("a defect")]
+
     def deliver(tickets: Sequence[Ticket]) -> None:
-        if not caplog.records:
-            raise RuntimeError("a defect")
+        if defects:
+            raise defects.pop()
         release_all(tickets)
 
     log = open_log(FaultDisk())
@@ -319,9 +326,9 @@ def test_logs_of_one_group_are_written_side_by_side_and_each_in_order(
         held = writer.submit(logs[0], draft(b"held"))  # while this one is written, the others gather
         tickets = [(log, writer.submit(log, draft(b"%d" % number))) for number in range(20) for log in logs]
         gate.gate.set()
-        assert held.result(10).offset == 1
+        assert held.result(60).offset == 1
         for log in logs:
-            own = [ticket.result(10).offset for written, ticket in tickets if written is log]
+            own = [ticket.result(60).offset for written, ticket in tickets if written is log]
             assert own == list(range(2 if log is logs[0] else 1, log.next_offset))
         assert writer.groups <= len(logs) + 3
     found = [record.id for log in logs for record in log.records()]
@@ -347,10 +354,10 @@ def test_a_log_that_fails_in_a_group_fails_its_own_callers_alone(
         disks[1].fail_at, disks[1].fault = disks[1].calls, Fault.ERROR
         tickets = [writer.submit(log, draft(b"second")) for log in logs]
         gate.gate.set()
-        assert tickets[0].result(10).offset == 2
+        assert tickets[0].result(60).offset == 2
         with pytest.raises(StorageFailed):
-            tickets[1].result(10)
-        assert tickets[2].result(10).offset == 1
+            tickets[1].result(60)
+        assert tickets[2].result(60).offset == 1
 
 
 def test_when_a_group_is_handed_back_no_older_id_can_still_come(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from penstock.record.message import Message
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 command_tree = functools.cache(typer.main.get_command)
 """Typer makes all ninety commands anew for each that is run: a tenth of a second."""
 

@@ -72,7 +72,7 @@ def said(stream: IO[bytes] | None, word: str) -> None:
 
 def ended(process: subprocess.Popen[bytes], number: int = signal.SIGINT) -> tuple[int, bytes, bytes]:
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 

@@ -221,7 +221,7 @@ def test_an_interrupted_command_says_130(monkeypatch: pytest.MonkeyPatch, stop: 
 
 
 def python(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
 
 
 BLOCKED = """

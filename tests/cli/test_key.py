@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.kit import Run, child_environment
+from tests.server.kit import eventually
 
 from penstock.testing import RunningBroker
 
@@ -102,7 +103,7 @@ def test_the_first_key_comes_from_the_directory_and_the_next_through_the_broker(
     def known() -> bool:
         return here("key", "ls", "--token-file", "root.key").code == 0
 
-    assert any(known() for _ in range(1000))
+    eventually(known, "the broker has heard of the key")
     monkeypatch.setenv("PENSTOCK_TOKEN_FILE", str(home / "root.key"))
     (made,) = here("key", "create", "shop", "--role", "publisher@topic:orders", "--json").rows
     monkeypatch.delenv("PENSTOCK_TOKEN_FILE")

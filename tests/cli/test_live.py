@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 import pytest
 from tests.cli.kit import Run, Start, ended, said
+from tests.server.kit import eventually
 
 import penstock
 from penstock.testing import RunningBroker
 
 ID = "[0-9a-f-]{36}"
+PATIENT = ("--timeout", "60s")
+"""For those who start a process to answer."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +47,7 @@ def test_what_is_published_is_printed(here: Run, listen: Listen) -> None:
         assert here("publish", "cli.two", given=b"two\nlines").code == 0
         done = here("publish", "cli.lines", "--lines", "--json", given=b"a\nb\r\n")
         assert done.rows == [{"topic": "cli.lines", "published": 2}]
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert out.decode().splitlines() == ["cli.one hello", r"cli.two two\nlines", "cli.lines a", "cli.lines b"]
     assert process.returncode == 0
 
@@ -53,8 +56,8 @@ def test_json_and_payload_have_every_byte(here: Run, listen: Listen) -> None:
     with listen("cli.bytes", "--json", "-n", "2") as described, listen("cli.bytes", "--payload", "-n", "2") as plain:
         here("publish", "cli.bytes", "-", given=b"\xff\x00")
         here("publish", "Cli.Bytes", "é", "--version", "2.0.1")
-        rows = [json.loads(line) for line in described.communicate(timeout=30)[0].splitlines()]
-        assert plain.communicate(timeout=30)[0] == b"\xff\x00\n\xc3\xa9\n"
+        rows = [json.loads(line) for line in described.communicate(timeout=60)[0].splitlines()]
+        assert plain.communicate(timeout=60)[0] == b"\xff\x00\n\xc3\xa9\n"
     assert rows[0]["payload_base64"] == "/wA="
     assert (rows[1]["topic"], rows[1]["payload"], rows[1]["version"]) == ("Cli.Bytes", "é", "2.0.1")
 
@@ -68,9 +71,9 @@ def test_an_error_among_lines_says_how_many_were_published_before_it(here: Run, 
 def test_an_answer_that_is_no_text_is_printed_as_it_is(here: Run, start: Start) -> None:
     with start("respond", "cli.raw", "-x", "cat", "--limit", "2") as process:
         said(process.stderr, "serving")
-        assert here("request", "cli.raw", given=b"\xff\x00").raw == b"\xff\x00"
-        assert here("request", "cli.raw", given=b"text").raw == b"text\n"
-        assert process.wait(30) == 0
+        assert here("request", "cli.raw", *PATIENT, given=b"\xff\x00").raw == b"\xff\x00"
+        assert here("request", "cli.raw", *PATIENT, given=b"text").raw == b"text\n"
+        assert process.wait(60) == 0
 
 
 def test_nobody_to_publish_to_is_an_error(here: Run) -> None:
@@ -93,8 +96,8 @@ def test_ctrl_c_ends_a_subscriber_without_a_traceback(listen: Listen) -> None:
 def test_a_command_answers_requests(here: Run, start: Start) -> None:
     with start("respond", "cli.upper", "--exec", "tr a-z A-Z; printf $PENSTOCK_TOPIC", "--name", "upper") as process:
         said(process.stderr, "serving")
-        assert here("request", "cli.upper", "hello ").out == "HELLO cli.upper\n"
-        assert here("request", "cli.upper", "--json", given=b"x").rows == [
+        assert here("request", "cli.upper", "hello ", *PATIENT).out == "HELLO cli.upper\n"
+        assert here("request", "cli.upper", "--json", *PATIENT, given=b"x").rows == [
             {"topic": "cli.upper", "payload": "Xcli.upper"}
         ]
         (row,) = [row for row in here("services", "--json").rows if row["name"] == "upper"]
@@ -107,8 +110,8 @@ def test_a_command_answers_requests(here: Run, start: Start) -> None:
 def test_a_command_that_fails_is_an_error_to_the_requester(here: Run, start: Start) -> None:
     with start("respond", "cli.fails", "-x", "echo no such thing >&2; exit 3", "--limit", "1") as process:
         said(process.stderr, "serving")
-        here("request", "cli.fails", "x").refused("ended with 3", "no such thing")
-        assert process.wait(30) == 0
+        here("request", "cli.fails", "x", *PATIENT).refused("ended with 3", "no such thing")
+        assert process.wait(60) == 0
 
 
 def test_lines_answer_requests_until_there_are_no_more(here: Run, start: Start) -> None:
@@ -118,13 +121,14 @@ def test_lines_answer_requests_until_there_are_no_more(here: Run, start: Start) 
         process.stdin.write(b"first\nsecond\n")
         process.stdin.close()
         process.stdin = None
-        assert [here("request", "cli.lines", word).out for word in ("a", "b")] == ["first\n", "second\n"]
-        here("request", "cli.lines", "c").refused("no more answers")
-        out, _ = process.communicate(timeout=30)
+        assert [here("request", "cli.lines", word, *PATIENT).out for word in ("a", "b")] == ["first\n", "second\n"]
+        here("request", "cli.lines", "c", *PATIENT).refused("no more answers")
+        out, _ = process.communicate(timeout=60)
     assert out.decode().splitlines() == ["cli.lines a", "cli.lines b", "cli.lines c"]
 
 
-def test_a_request_waits_no_longer_than_it_says(here: Run, url: str) -> None:
+def test_a_request_waits_no_longer_than_it_says(here: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.aio._REQUEST_GRACE_SECONDS", 60.0)  # the broker says so, however slowly
     with penstock.connect(url) as client:
         import threading
 
@@ -141,4 +145,8 @@ def test_ping_prints_how_long_it_took(here: Run) -> None:
 
 
 def test_system_topics_can_be_asked(here: Run) -> None:
-    assert json.loads(here("request", "system.topic.list", "{}").out)["topics"] == []
+    def listed() -> list[object]:
+        found: list[object] = json.loads(here("request", "system.topic.list", "{}").out)["topics"]
+        return found
+
+    eventually(lambda: listed() == [], "nobody subscribes any more")

@@ -265,7 +265,7 @@ def test_a_slow_stream_is_stored_as_it_comes_and_an_interrupted_one_says_how_far
         pipe(process.stdin).flush()
         wait_for(2, root)
         process.send_signal(number)
-        assert process.wait(30) == code
+        assert process.wait(60) == code
         said = pipe(process.stderr).read().decode()
     assert said == "penstock: interrupted: 2 messages appended to /default/orders: offsets 0 to 1\n"
     with Store.open(root) as store:  # let go, and closed in order
@@ -275,7 +275,7 @@ def test_a_slow_stream_is_stored_as_it_comes_and_an_interrupted_one_says_how_far
 def test_a_missing_standard_input_is_refused(environment: dict[str, str], fill: Fill) -> None:
     fill()
     command = ["sh", "-c", 'exec "$0" "$@" <&-', sys.executable, "-m", "penstock", "log", "append", "orders"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stderr == "penstock: INVALID_REQUEST: there is no standard input: name a file with the messages\n"
 
@@ -472,7 +472,7 @@ def test_a_follower_in_another_process_sees_what_is_appended_and_ends_with_ctrl_
             store.append(ORDERS, Draft.of([Message(payload=b"new %d" % number)]))
         assert [out.readline() for _ in range(50)] == [b"new %d\n" % number for number in range(50)]
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
         assert pipe(process.stderr).read() == b""
 
 

@@ -27,7 +27,7 @@ def test_it_says_where_it_listens_and_stops_when_told(start: Start, home: Path) 
         with socket.create_connection(("127.0.0.1", announced["tcp_port"])) as connection:
             assert connection.recv(4) == b"\x00\x00\x00\x22"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_ctrl_c_is_130_and_the_log_tells_of_it(start: Start) -> None:
@@ -35,7 +35,7 @@ def test_ctrl_c_is_130_and_the_log_tells_of_it(start: Start) -> None:
         assert process.stdout is not None
         assert b"penstock is ready: TCP tcp://127.0.0.1:" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     events = [json.loads(line)["event"] for line in err.splitlines()]
     assert events == ["listening", "stopping", "stopped"]

@@ -184,10 +184,10 @@ def test_nothing_may_be_left_behind_the_value() -> None:
     ],
 )
 def test_a_payload_cannot_make_a_consumer_take_more_than_it_has(schema: Any, payload: bytes) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(Misfit):
         AvroCodec(avro(schema)).decode(payload)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_recursive_value_within_bounds_is_read() -> None:
@@ -202,9 +202,9 @@ def test_types_that_use_each_other_many_times_are_understood_in_no_time() -> Non
     for number in range(1, 40):
         twice = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{number - 1}"}]
         schema = {"type": "record", "name": f"R{number}", "fields": twice}
-    began = time.monotonic()
+    began = time.process_time()
     AvroCodec(avro({"type": "array", "items": schema}))
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_value_within_itself_is_a_misfit() -> None:

@@ -14,8 +14,9 @@ from penstock.core.errors import NoRouteFound, PenstockError, ServiceUnavailable
 from penstock.testing import RunningBroker
 
 
-def threads() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("penstock-client")]
+def threads() -> set[threading.Thread]:
+    """Those of clients, also of others in this process."""
+    return {each for each in threading.enumerate() if each.name.startswith("penstock-client")}
 
 
 def test_publish_and_iterate(broker: RunningBroker) -> None:
@@ -67,22 +68,25 @@ def test_callbacks_come_in_another_thread(broker: RunningBroker) -> None:
 
 
 def test_closing_ends_the_iterator_and_the_thread(broker: RunningBroker) -> None:
+    before = threads()
     client = penstock.connect(broker.url)
+    assert len(threads() - before) == 1
     messages = client.subscribe("blocking.end")
     client.register("blocking", "to be closed")
     open_before = client.connected
     client.close()
     client.close()
     assert open_before
-    assert not threads()
+    assert not threads() - before
     assert not client.connected
     del messages
 
 
 def test_no_broker_leaves_no_thread_behind() -> None:
+    before = threads()
     with pytest.raises(ServiceUnavailable, match="no broker at"):
-        penstock.connect("tcp://127.0.0.1:1", timeout=5)
-    assert not threads()
+        penstock.connect("tcp://127.0.0.1:1", timeout=20)
+    assert not threads() - before
 
 
 def test_a_closed_client_says_so_and_so_does_one_of_another_process(broker: RunningBroker) -> None:
@@ -99,12 +103,12 @@ def test_many_nested_requests_do_not_starve_each_other(broker: RunningBroker) ->
     with penstock.connect(broker.url) as client:
 
         def outer(message: penstock.Message) -> bytes:
-            return client.request("blocking.inner", message.payload)
+            return client.request("blocking.inner", message.payload, timeout=60)
 
         client.respond("blocking.inner", lambda message: message.payload)
         client.respond("blocking.outer", outer)
         with ThreadPoolExecutor(20) as pool:
-            answers = list(pool.map(lambda n: client.request("blocking.outer", str(n)), range(20)))
+            answers = list(pool.map(lambda n: client.request("blocking.outer", str(n), timeout=60), range(20)))
         assert answers == [str(n).encode() for n in range(20)]
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 60))
+    asyncio.run(asyncio.wait_for(story, 240))
 
 
 async def filled(client: penstock.aio.AsyncClient, topic: str, count: int, **options: Any) -> None:
@@ -285,7 +285,7 @@ def test_an_ack_that_comes_too_late_is_told_of_once(keeper: RunningBroker, how: 
         async with penstock.aio.connect(keeper.url) as client:
             topic = f"consumer.late.{how.replace('_', '')}"
             await filled(client, topic, 1)
-            options: dict[str, Any] = {"ack_timeout_ms": 100, "backoff_ms": 50_000, "backoff_ms_max": 50_000}
+            options: dict[str, Any] = {"ack_timeout_ms": 500, "backoff_ms": 50_000, "backoff_ms_max": 50_000}
             async with client.consumer(topic, "s", start="earliest", **options) as consumer:
                 (message,) = await taken(consumer, 1)
                 await failed(client, topic, 1)

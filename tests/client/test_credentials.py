@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cli.kit import child_environment
+from tests.ports import free_ports
 from tests.server.kit import eventually
 
 import penstock
@@ -102,7 +103,7 @@ def key(broker: RunningBroker, name: str, *bindings: str) -> str:
 
     def opens() -> bool:
         try:
-            penstock.connect(broker.url, token=made, timeout=5).close()
+            penstock.connect(broker.url, token=made, timeout=20).close()
         except Unauthorized:
             return False
         return True
@@ -139,15 +140,16 @@ def test_the_environment_says_who_we_are(broker: RunningBroker, monkeypatch: pyt
 @pytest.mark.slow
 def test_a_client_says_who_it_is_again_after_every_interruption(environment: dict[str, str], tmp_path: Path) -> None:
     token = str(ask(tmp_path / "data", "system.key.create", {"name": "a", "bindings": ["admin"]})["key"])
-    with RunningBroker("--auth", "on", data=tmp_path / "data", environment=environment) as running:
-        port = running.ready["tcp_port"]
-        with penstock.connect(running.url, token=token, timeout=60) as client:
-            client.publish("work", b"1")
-            running.kill()
-            with RunningBroker(
-                "--auth", "on", "--tcp-port", str(port), data=tmp_path / "data", environment=environment
-            ):
-                client.ask("system.topic.describe", {"topic": "work"})
+    (port,) = map(str, free_ports(1))
+    flags = ("--auth", "on", "--tcp-port", port)
+    with (
+        RunningBroker(*flags, data=tmp_path / "data", environment=environment) as running,
+        penstock.connect(running.url, token=token, timeout=60) as client,
+    ):
+        client.publish("work", b"1")
+        running.kill()
+        with RunningBroker(*flags, data=tmp_path / "data", environment=environment):
+            client.ask("system.topic.describe", {"topic": "work"})
 
 
 def test_a_revoked_client_is_told_and_does_not_come_back(broker: RunningBroker) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.cli.kit import child_environment
+from tests.ports import free_ports
 
 import penstock
 import penstock.aio
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 60))
+    asyncio.run(asyncio.wait_for(story, 240))
 
 
 async def stored(client: penstock.aio.AsyncClient, topic: str, count: int) -> list[StreamMessage]:
@@ -272,18 +273,18 @@ def test_what_was_sent_before_a_restart_is_confirmed_after_it_and_stored_once(
     data = tmp_path_factory.mktemp("data")
 
     async def story() -> None:
-        first = RunningBroker(data=data, environment=environment)
+        (port,) = map(str, free_ports(1))
+        first = RunningBroker("--tcp-port", port, data=data, environment=environment)
         with first:
-            port = first.tcp_port
             client = await penstock.aio.connect(first.url)
-            producer = await client.producer("producer.restart", name="stubborn", timeout=50)
+            producer = await client.producer("producer.restart", name="stubborn", timeout=200)
             for number in range(500):
                 await producer.send(str(number))
             await asyncio.sleep(0.005)
             assert first.process is not None
             first.process.kill()
         more = asyncio.create_task(_send_more(producer))
-        with RunningBroker("--tcp-port", str(port), data=data, environment=environment):
+        with RunningBroker("--tcp-port", port, data=data, environment=environment):
             await more
             found = await stored(client, "producer.restart", 1000)
             assert [int(message.payload) for message in found] == list(range(1000))

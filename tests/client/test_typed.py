@@ -341,7 +341,7 @@ def test_what_is_wrong_with_a_schema_is_told_when_the_producer_is_made(keeper: R
                     await client.producer("typed.wrong", schema=schema)
                 with pytest.raises(InvalidRequest):
                     async with client.consumer("typed.wrong", schema=schema, start="earliest") as consumer:
-                        await consumer.receive(1)
+                        await consumer.receive(20)
             with pytest.raises(InvalidRequest, match="framing"):
                 await client.consumer("typed.wrong", framing="plain")
 

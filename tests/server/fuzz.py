@@ -43,7 +43,7 @@ from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
 
 LIMITS: Final = FrameLimits(payload_bytes_max=2000)
 WATCHED: Final = "fuzz.watched"
-_CONNECTION_SECONDS: Final = 3.0
+_CONNECTION_SECONDS: Final = 20.0
 _SEEDS: Final = (
     message("publish:fuzz.noise:1.0.0", b"payload"),
     message(f"publish:fuzz.noise:1.0.0:{ID}", b"payload\nwith lines"),
@@ -279,13 +279,14 @@ def fuzz_socket(broker: BrokerProcess, chance: random.Random) -> None:
 # the program
 
 
-def rounds(seed: int, seconds: float, broker: BrokerProcess, *, loud: bool = False) -> tuple[int, int]:
-    """Both, in turn, for so long; how many rounds of each. A failure names the seed of its round."""
+def rounds(seed: int, seconds: float, broker: BrokerProcess, *, least: int = 1, loud: bool = False) -> tuple[int, int]:
+    """Both, in turn, for so long, and so often at least; how many rounds of each. A failure names the seed of its
+    round."""
     until = time.monotonic() + seconds
     scratch, witness = Scratch(), Witness(broker)
     parsed = said = 0
     try:
-        while time.monotonic() < until:
+        while time.monotonic() < until or said < least:
             _round(f"{seed}/parser/{parsed}", lambda chance: fuzz_parser(chance, scratch))
             parsed += 1
             _round(f"{seed}/socket/{said}", lambda chance: fuzz_socket(broker, chance))

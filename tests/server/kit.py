@@ -21,7 +21,7 @@ from penstock.core.limits import WireLimits
 from penstock.protocol.frames import FrameLimits
 
 DEADLINE_SECONDS: Final = 20.0
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 120.0
 ID: Final = "0a1b2c3d-0000-4000-8000-00000000000a"
 OTHER_ID: Final = "0a1b2c3d-0000-4000-8000-00000000000b"
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -92,7 +92,8 @@ class BrokerProcess:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = DEADLINE_SECONDS) -> int:
+    def wait(self, seconds: float = START_SECONDS) -> int:
+        """Until it has ended by itself, which may be before it was ready; its exit code."""
         return self.process.wait(seconds)
 
     def stop(self) -> int:
@@ -100,7 +101,7 @@ class BrokerProcess:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(DEADLINE_SECONDS)
+                self.process.wait(START_SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

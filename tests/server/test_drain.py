@@ -10,16 +10,18 @@ import sys
 import time
 
 import pytest
-from tests.server.kit import ID, BrokerProcess, Start, TcpClient, WsClient, eventually, message
+from tests.server.kit import DEADLINE_SECONDS, ID, BrokerProcess, Start, TcpClient, WsClient, eventually, message
 
-GRACE_MS = 3000
-SLACK_SECONDS = 2.0
+GRACE_MS = 120_000
+SLACK_SECONDS = 40.0
+"""Of a machine that has much else to do, for a process to end: far less than the grace time of those who do not need
+it, so that it can be told that none of it was waited for."""
 LIMITS = {"drain_ms": GRACE_MS}
 
 
-def stopped_within(broker: BrokerProcess, seconds: float) -> float:
+def stopped_within(broker: BrokerProcess, seconds: float, began: float | None = None) -> float:
     """Its exit code was 0; how long it took."""
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     assert broker.wait(seconds) == 0
     return time.monotonic() - began
 
@@ -46,22 +48,22 @@ def test_ctrl_c_ends_it_in_the_same_way_with_130(start: Start) -> None:
 
 
 def test_a_second_signal_does_not_wait(start: Start) -> None:
-    broker = start(limits={"drain_ms": 60_000})
+    broker = start(limits=LIMITS)
     with TcpClient(broker.tcp_port) as server, TcpClient(broker.tcp_port) as client:
         server.subscribe("drain.open", "request")
-        client.send(f"request:drain.open:1.0.0:{ID}::60000")
+        client.send(f"request:drain.open:1.0.0:{ID}::{GRACE_MS}")
         server.receive()
         broker.signal(signal.SIGTERM)
         assert client.receive().topic == "system.closing"
         broker.signal(signal.SIGTERM)
-        assert broker.wait(5) == 128 + signal.SIGTERM
+        assert broker.wait(SLACK_SECONDS) == 128 + signal.SIGTERM
 
 
 def test_an_open_request_is_still_answered_and_new_ones_are_refused(start: Start) -> None:
     broker = start(limits=LIMITS)
     with TcpClient(broker.tcp_port) as server, WsClient(broker.ws_port) as client:
         server.subscribe("drain.open", "request")
-        client.send(f"request:drain.open:1.0.0:{ID}", b"?")
+        client.send(f"request:drain.open:1.0.0:{ID}::{GRACE_MS}", b"?")
         asked = server.receive()
         broker.signal(signal.SIGTERM)
         assert server.receive().topic == "system.closing"
@@ -70,7 +72,7 @@ def test_an_open_request_is_still_answered_and_new_ones_are_refused(start: Start
         assert refused.error == "SERVICE_UNAVAILABLE"
         for port in (broker.tcp_port, broker.ws_port):
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port), timeout=5)
+                socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS)
         server.send(f"response:drain.open:1.0.0:{asked.request_id}", b"!")
         assert client.receive().payload == b"!"
         stopped_within(broker, SLACK_SECONDS)
@@ -82,10 +84,11 @@ def test_a_request_nobody_answers_is_told_so_at_the_end_of_the_grace_time(start:
     with TcpClient(broker.tcp_port) as one, TcpClient(broker.tcp_port) as other:
         server, client = (one, other) if server_first else (other, one)
         server.subscribe("drain.never", "request")
-        client.send(f"request:drain.never:1.0.0:{ID}::60000")
+        client.send(f"request:drain.never:1.0.0:{ID}::{GRACE_MS}")
         server.receive()
+        began = time.monotonic()
         broker.signal(signal.SIGTERM)
-        assert stopped_within(broker, 1 + SLACK_SECONDS) > 0.5
+        assert stopped_within(broker, 1 + SLACK_SECONDS, began) > 0.5
         assert [each.error for each in client.receive_until_end()] == ["", "SERVICE_UNAVAILABLE"]
 
 
@@ -94,12 +97,12 @@ def test_a_request_nobody_waits_for_does_not_keep_it_at_all(start: Start, with_i
     broker = start(limits=LIMITS)
     with TcpClient(broker.tcp_port) as server, TcpClient(broker.tcp_port) as client:
         server.subscribe("drain.alone", "request")
-        client.send(f"request:drain.alone:1.0.0:{ID if with_id else ''}::60000")
+        client.send(f"request:drain.alone:1.0.0:{ID if with_id else ''}::{GRACE_MS}")
         server.receive()
         client.close()
         eventually(lambda: "closed by the client" in broker.log(), "it has gone")
         broker.signal(signal.SIGTERM)
-        assert stopped_within(broker, GRACE_MS / 1000 + SLACK_SECONDS) < GRACE_MS / 2000
+        stopped_within(broker, SLACK_SECONDS)
 
 
 def test_what_is_queued_is_sent_before_the_end(start: Start) -> None:
@@ -133,7 +136,7 @@ def test_a_client_that_does_not_read_does_not_delay_it_beyond_the_grace_time(
 
 
 def test_half_a_handshake_and_half_a_frame_do_not_delay_it(start: Start) -> None:
-    broker = start(limits=LIMITS)
+    broker = start(limits=LIMITS | {"handshake_ms": GRACE_MS})
     with TcpClient(broker.tcp_port) as half, WsClient(broker.ws_port, greet=False) as handshake:
         half.raw(b"\x00\x00\x10\x00abc")
         handshake.raw(b"GET / HTTP/1.1\r\n")

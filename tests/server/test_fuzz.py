@@ -25,9 +25,9 @@ def test_the_readers_agree_on_whatever_comes_in_whatever_pieces() -> None:
 
 
 def test_noise_at_a_live_broker_changes_nothing_for_others(broker: BrokerProcess) -> None:
-    parsed, said = fuzz.rounds(SEED, 6.0, broker)
-    assert parsed > 10
-    assert said > 10
+    parsed, said = fuzz.rounds(SEED, 6.0, broker, least=40)
+    assert parsed >= 40
+    assert said >= 40
 
 
 @pytest.mark.slow
@@ -35,6 +35,6 @@ def test_noise_at_a_live_broker_changes_nothing_for_others(broker: BrokerProcess
 def test_the_program_runs_as_a_module_and_by_its_path(way: list[str], environment: dict[str, str]) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, *way, "--seconds", "1", "--seed", "3"]
-    done = subprocess.run(command, check=False, cwd=root, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, cwd=root, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "nothing found" in done.stdout

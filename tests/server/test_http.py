@@ -92,24 +92,56 @@ def test_one_connection_too_many_is_told_to_try_later(serving: Serving, monkeypa
 @pytest.mark.parametrize("said", [b"", b"GET / HT", b"nonsense\r\n\r\n"])
 def test_a_connection_that_is_only_held_is_ended(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
+    spoken = looks_only_after(monkeypatch)
     with (
         Serving(echo) as serving,
         socket.create_connection(("127.0.0.1", serving.port), DEADLINE_SECONDS) as connection,
     ):
         connection.sendall(said)
+        spoken.set()
         assert_ended(connection)
 
 
 def test_so_is_one_that_never_finishes_its_second_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
+    answered = looks_only_after(monkeypatch)
     with (
         Serving(echo) as serving,
         socket.create_connection(("127.0.0.1", serving.port), DEADLINE_SECONDS) as connection,
     ):
         connection.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        answered.set()
         connection.sendall(b"GET")
         assert_ended(connection)
+
+
+def looks_only_after(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Nobody looks at a connection before this is set: we may be slower to speak than it is to be held."""
+    spoken, look = threading.Event(), http._Connection._look
+
+    def patient(connection: http._Connection) -> None:
+        if spoken.is_set():
+            look(connection)
+        else:
+            connection._watch_later()
+
+    monkeypatch.setattr(http._Connection, "_look", patient)
+    return spoken
+
+
+def looks_only_at_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks at a connection before its first request has come: that may take longer than it is to be held."""
+    look = http._Connection._look
+
+    def patient(connection: http._Connection) -> None:
+        asked: object = connection.cycle
+        if asked is None:
+            connection._watch_later()
+        else:
+            look(connection)
+
+    monkeypatch.setattr(http._Connection, "_look", patient)
 
 
 def assert_ended(connection: socket.socket) -> None:
@@ -120,6 +152,7 @@ def assert_ended(connection: socket.socket) -> None:
 
 def test_a_connection_between_two_requests_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.02)
+    looks_only_at_those_who_ask(monkeypatch)
     with Serving(echo) as serving, Client(serving.port) as client:
         for _ in range(3):
             assert client.ask("GET", "/slow").status == 200
@@ -127,6 +160,7 @@ def test_a_connection_between_two_requests_is_kept(monkeypatch: pytest.MonkeyPat
 
 def test_who_reads_nothing_of_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
+    looks_only_at_those_who_ask(monkeypatch)
     ended = threading.Event()
 
     async def flood(scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,11 +180,16 @@ def test_who_reads_nothing_of_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPat
 def test_who_reads_an_answer_that_goes_on_and_on_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often somebody looks while there is something left to be read."""
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
+    looks_only_at_those_who_ask(monkeypatch)
     looks = 0
     look = http._Connection._look
 
     def counted(connection: http._Connection) -> None:
+        """Whoever is to read shares a machine with others: it is looked at when it has had its turn."""
         nonlocal looks
+        if connection.flow.write_paused and not connection._moved:
+            connection._watch_later()
+            return
         looks += connection.flow.write_paused
         look(connection)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from tests.server.conftest import Connect
 from tests.server.kit import (
     BINARY,
     CONTINUATION,
+    DEADLINE_SECONDS,
     FRAME_BYTES_MAX,
     ID,
     OTHER_ID,
@@ -105,7 +106,8 @@ def test_a_frame_is_as_long_as_any_message_can_be(connect: Connect, more: int) -
     client = connect()
     content = message(BEAT)
     content += bytes(FRAME_BYTES_MAX + more - len(content))
-    client.raw(client.frame(content))
+    with suppress(ConnectionError):  # a WebSocket that is too long is closed before all of it was read
+        client.raw(client.frame(content))
     if more <= 0 or isinstance(client, TcpClient):
         answer = client.receive()
         assert (answer.error, answer.request_id) == ("PAYLOAD_TOO_LARGE", ID)
@@ -136,12 +138,12 @@ def test_a_message_of_endless_fragments_is_ended_at_the_limit(ws: Ws, broker: Br
     part = ws_frame(CONTINUATION, bytes(60_000), fin=False)
     client.raw(ws_frame(BINARY, message(BEAT), fin=False))
     try:
-        for _ in range(200):
+        for _ in range(2000):
             client.raw(part)
     except ConnectionError:
         pass
     assert client.closed() == 1009
-    assert broker.rss_bytes() - before < 12 << 20
+    assert broker.rss_bytes() - before < 32 << 20, "of 120 MB that would be sent"
 
 
 # one connection, and all of them
@@ -157,7 +159,7 @@ def tight(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
         "topic_rate_max": 30,
         "payload_bytes_max": 1000,
         "request_timeout_ms": 400,
-        "request_timeout_ms_max": 2000,
+        "request_timeout_ms_max": 60_000,
     }
     started = launch(tmp_path_factory.mktemp("tight"), environment, "--log-level", "debug", limits=limits).wait_ready()
     try:
@@ -167,26 +169,33 @@ def tight(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
     assert started.defects() == []
 
 
+@pytest.fixture
+def roomy(tight: BrokerProcess) -> BrokerProcess:
+    """The same, once it has seen that those who were connected before are gone."""
+    eventually(lambda: _alone(tight), "no connection of before is left").close()
+    return tight
+
+
 @pytest.fixture(params=["tcp", "ws"])
-def tight_connect(request: pytest.FixtureRequest, tight: BrokerProcess, stack: ExitStack) -> Callable[[], Link]:
+def tight_connect(request: pytest.FixtureRequest, roomy: BrokerProcess, stack: ExitStack) -> Callable[[], Link]:
     def connect() -> Link:
         if request.param == "tcp":
-            return stack.enter_context(TcpClient(tight.tcp_port))
-        return stack.enter_context(WsClient(tight.ws_port))
+            return stack.enter_context(TcpClient(roomy.tcp_port))
+        return stack.enter_context(WsClient(roomy.ws_port))
 
     return connect
 
 
 @pytest.fixture
-def tight_tcp(tight: BrokerProcess, stack: ExitStack) -> Callable[[], TcpClient]:
-    return lambda: stack.enter_context(TcpClient(tight.tcp_port))
+def tight_tcp(roomy: BrokerProcess, stack: ExitStack) -> Callable[[], TcpClient]:
+    return lambda: stack.enter_context(TcpClient(roomy.tcp_port))
 
 
 def test_one_connection_too_many_is_told_so_and_the_place_is_free_again_afterwards(tight: BrokerProcess) -> None:
     for _ in range(2):
         with ExitStack() as held:
-            eventually(lambda: _all_free(tight), "no connection of before is left")
-            for _ in range(6):
+            held.enter_context(eventually(lambda: _alone(tight), "no connection of before is left"))
+            for _ in range(5):
                 held.enter_context(TcpClient(tight.tcp_port))
             with TcpClient(tight.tcp_port, greet=False) as refused:
                 (answer,) = refused.receive_until_end()
@@ -209,19 +218,23 @@ def _served(transport: type[TcpClient | WsClient], port: int) -> bool:
         return False
 
 
-def _all_free(broker: BrokerProcess) -> bool:
+def _alone(broker: BrokerProcess) -> TcpClient | None:
+    """A connection, if there is no other; none of those of before takes a place then."""
     try:
-        with TcpClient(broker.tcp_port) as client:
-            found = client.ask(f"request:system.metrics:1.0.0:{ID}", b'{"filter":"^connection.active$"}')
-            return bool(found.json["metrics"]["connection.active"] == 1)
+        client = TcpClient(broker.tcp_port)
     except (AssertionError, Ended):
-        return False
+        return None
+    found = client.ask(f"request:system.metrics:1.0.0:{ID}", b'{"filter":"^connection.active$"}')
+    if found.json["metrics"]["connection.active"] == 1:
+        return client
+    client.close()
+    return None
 
 
 def test_refused_connections_leave_nothing_open(tight: BrokerProcess) -> None:
-    eventually(lambda: _all_free(tight), "no connection of before is left")
     with ExitStack() as held:
-        for _ in range(6):
+        held.enter_context(eventually(lambda: _alone(tight), "no connection of before is left"))
+        for _ in range(5):
             held.enter_context(TcpClient(tight.tcp_port))
         before = fds(tight)
         for _ in range(50):
@@ -251,8 +264,8 @@ def test_a_topic_takes_so_many_messages_a_second_from_all_together(tight_connect
     subscriber.subscribe(topic)
     began = time.monotonic()
     for client in (one, two):
-        client.raw(b"".join(client.frame(message(f"publish:{topic}:1.0.0:{ID}")) for _ in range(40)))
-    answers = [client.receive() for client in (one, two) for _ in range(40)]
+        client.raw(b"".join(client.frame(message(f"publish:{topic}:1.0.0:{ID}")) for _ in range(90)))
+    answers = [client.receive() for client in (one, two) for _ in range(90)]
     seconds = time.monotonic() - began
     accepted = [each for each in answers if not each.error]
     assert 30 <= len(accepted) <= 31 + 30 * seconds
@@ -265,8 +278,8 @@ def test_a_topic_takes_so_many_messages_a_second_from_all_together(tight_connect
 def test_a_connection_may_send_so_many_messages_a_second_and_then_again(tight_connect: Callable[[], Link]) -> None:
     client, other = tight_connect(), tight_connect()
     began = time.monotonic()
-    client.raw(client.frame(message(BEAT)) * 300)
-    answers = [client.receive() for _ in range(300)]
+    client.raw(client.frame(message(BEAT)) * 2000)
+    answers = [client.receive() for _ in range(2000)]
     seconds = time.monotonic() - began
     accepted = sum(not each.error for each in answers)
     assert 100 <= accepted <= 101 + 100 * seconds
@@ -277,8 +290,8 @@ def test_a_connection_may_send_so_many_messages_a_second_and_then_again(tight_co
 
 def test_what_is_malformed_counts_against_the_rate_too(tight_connect: Callable[[], Link]) -> None:
     client = tight_connect()
-    client.raw(client.frame(b"x") * 1000)
-    errors = {client.receive().error for _ in range(1000)}
+    client.raw(client.frame(b"x") * 2000)
+    errors = {client.receive().error for _ in range(2000)}
     assert "QUOTA_EXCEEDED" in errors
 
 
@@ -287,7 +300,7 @@ def test_the_newest_request_is_refused_when_too_many_are_open(tight_tcp: Callabl
     server.subscribe("limits.served", "request")
     ids = [f"0a1b2c3d-0000-4000-8000-{number:012x}" for number in range(3)]
     for number in ids:
-        client.send(f"request:limits.served:1.0.0:{number}::2000")
+        client.send(f"request:limits.served:1.0.0:{number}::60000")
     first, second = server.receive(), server.receive()
     refused = client.receive()
     assert (refused.request_id, refused.error) == (ids[2], "SERVICE_UNAVAILABLE")
@@ -304,7 +317,7 @@ def test_a_request_nobody_answers_ends_in_time_and_the_late_answer_is_refused(
     began = time.monotonic()
     answer = client.ask(f"request:limits.late:1.0.0:{ID}")
     assert (answer.error, answer.request_id) == ("TIMEOUT", ID)
-    assert 0.3 < time.monotonic() - began < 3
+    assert 0.3 < time.monotonic() - began < DEADLINE_SECONDS, "and not only at the longest that a request may wait"
     late = server.receive().request_id
     assert server.ask(f"response:limits.late:1.0.0:{late}").error == "INVALID_REQUEST_ID"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.kit import Start, TcpClient, WsClient
+from tests.server.kit import DEADLINE_SECONDS, Start, TcpClient, WsClient, eventually
 
 import penstock
 from penstock.core.errors import InvalidRequest
@@ -254,8 +254,10 @@ def test_whoever_sees_the_ready_file_sees_the_whole_of_it(start: Start) -> None:
     thread = threading.Thread(target=look)
     thread.start()
     broker.wait_ready()
-    thread.join(10)
+    eventually(lambda: seen, "somebody has seen it")
+    thread.join(DEADLINE_SECONDS)  # it looks a few hundred times
     done.set()
+    thread.join()
     assert set(seen) == {broker.ready_file.read_bytes()}
     assert json.loads(seen[0])["pid"] == broker.pid
     assert [each.name for each in broker.folder.iterdir() if "ready" in each.name] == ["ready.json"]

@@ -60,10 +60,18 @@ class Secured:
             assert shown is not None
             return shown["serialNumber"]
 
-    def reload(self) -> None:
-        before = self.broker.log().count("certificates")
+    def reload(self, *new: tuple[Path, Path]) -> None:
+        """Files and what replaces them. It looks by itself, too, so that it may know them before it is told."""
+        before = self.broker.log().count("certificates reloaded")
+        for file, source in new:
+            replace(file, source)
         self.broker.signal(signal.SIGHUP)
-        eventually(lambda: self.broker.log().count("certificates") > before, "the files have been looked at")
+        eventually(lambda: self.broker.log().count("certificates reloaded") > before, "the files are in use")
+
+    def refuse_to_reload(self) -> None:
+        before = self.broker.log().count("certificates not reloaded")
+        self.broker.signal(signal.SIGHUP)
+        eventually(lambda: self.broker.log().count("certificates not reloaded") > before, "the files were looked at")
 
 
 @pytest.fixture
@@ -129,9 +137,7 @@ def test_a_new_certificate_is_shown_after_sighup_and_those_connected_stay(
     stayed = [stack.enter_context(secured.connect(transport, tls)) for transport in (TcpClient, WsClient)]
     before = secured.serial(tls)
     new = certificates.ours.issue("renewed")
-    replace(secured.key, new.key)
-    replace(secured.cert, new.cert)
-    secured.reload()
+    secured.reload((secured.key, new.key), (secured.cert, new.cert))
     after = {secured.serial(tls, transport) for transport in (TcpClient, WsClient)}
     assert len(after) == 1
     assert before not in after
@@ -158,14 +164,12 @@ def test_half_written_files_keep_the_old_certificate(
     new = certificates.ours.issue("halved")
     for content in (b"", old[: len(old) // 2], b"garbage", new.cert.read_bytes()):  # the last without its key
         secured.cert.write_bytes(content)
-        secured.reload()
+        secured.refuse_to_reload()
         assert secured.serial(tls) == before
     secured.cert.unlink()
-    secured.reload()
+    secured.refuse_to_reload()
     assert secured.serial(tls, WsClient) == before
-    replace(secured.key, new.key)
-    replace(secured.cert, new.cert)
-    secured.reload()
+    secured.reload((secured.key, new.key), (secured.cert, new.cert))
     assert secured.serial(tls) != before
 
 
@@ -175,8 +179,7 @@ def test_an_authority_that_was_replaced_is_no_longer_trusted(
     secured = secure(clients=True)
     with secured.connect(TcpClient, certificates.ours.client(certificates.client)) as client:
         assert client.answers()
-    replace(secured.ca, certificates.foreign.pair.cert)
-    secured.reload()
+    secured.reload((secured.ca, certificates.foreign.pair.cert))
     with secured.connect(TcpClient, certificates.ours.client(certificates.foreign_client)) as client:
         assert client.answers()
     assert secured.refuses(TcpClient, certificates.ours.client(certificates.client))

@@ -39,7 +39,9 @@ _UNSTORED_BYTES: Final = 4 * 1024 * 1024
 _UNKNOWN_LIMITS: Final = FrameLimits(payload_bytes_max=64 * 1024)
 """Of a connection that has yet to say who it is: a token, and no megabytes that would wait in memory."""
 _LAST_WORD_SECONDS: Final = 1.0
-"""For the reason to reach a client that is too slow, or has stopped reading; then the connection is cut."""
+"""For the reason to reach a client that has stopped reading; then the connection is cut."""
+_LAST_WORD_LOOKS: Final = 10
+"""After so many of them that of a client is cut, too, which is slow and reads on."""
 
 
 class Session:
@@ -230,7 +232,17 @@ class Hub:
         if not session.ending:
             self.disconnect(session, reason.message)
             session.stream.close(reason)
-            self._loop.call_later(_LAST_WORD_SECONDS, session.stream.abort)
+            self._cut_later(session.stream, _LAST_WORD_LOOKS)
+
+    def _cut_later(self, stream: Stream, looks: int) -> None:
+        self._loop.call_later(_LAST_WORD_SECONDS, self._cut, stream, stream.queued_bytes(), looks)
+
+    def _cut(self, stream: Stream, before: int, looks: int) -> None:
+        """Not yet where it still takes what was queued: the reason comes last."""
+        if looks > 1 and 0 < stream.queued_bytes() < before:
+            self._cut_later(stream, looks - 1)
+        else:
+            stream.abort()
 
     # messages
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from penstock.core.errors import ServiceUnavailable
 
-_START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 20.0
+_START_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 60.0
 
 
 class RunningBroker:

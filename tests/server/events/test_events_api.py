@@ -509,4 +509,4 @@ def test_streams_end_at_once_when_the_broker_stops(tmp_path_factory: pytest.Temp
             began = time.monotonic()
             running.stop()
             assert list(reader.bodies()) == []
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 60

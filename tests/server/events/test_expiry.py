@@ -19,7 +19,7 @@ def test_an_idle_stream_of_either_kind_ends_when_the_token_of_its_reader_does(
     files = Files.make(tmp_path)
     environment = child_environment(tmp_path_factory)
     with RunningBroker("--http-port", "0", *files.flags, environment=environment) as running:
-        token = hs256(penstock=["consumer"], exp=int(time.time()) + 3)
+        token = hs256(penstock=["consumer"], exp=int(time.time()) + 8)
         port = int(running.ready["http_port"])
         with ExitStack() as opened:
             readers = [

@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +47,8 @@ class Publisher:
     def run(self) -> None:
         count = 0
         while not self.stop.is_set():
-            with contextlib.suppress(OSError), Client(port_of(self.broker)) as http:
+            # Where the broker is killed, an answer may also break off behind its first line.
+            with contextlib.suppress(OSError, HTTPException), Client(port_of(self.broker)) as http:
                 while not self.stop.is_set():
                     self._send(http, count)
                     count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from io import TextIOWrapper
@@ -23,6 +24,8 @@ def main() -> None:
         sys.exit(run())
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    finally:
+        gc.freeze()  # or the interpreter goes over all that was ever imported, in search of garbage, before it ends
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

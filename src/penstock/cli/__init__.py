@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from types import FrameType
 
@@ -19,13 +21,24 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a message may hold what this terminal cannot show
     try:
-        from penstock.cli.app import run
+        with importing():
+            from penstock.cli.app import run
 
         sys.exit(run())
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     finally:
         gc.freeze()  # or the interpreter goes over all that was ever imported, in search of garbage, before it ends
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: there is none, and a few hundred thousand objects to look through."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import EXIT_INTERRUPTED
+from penstock.cli import EXIT_INTERRUPTED, importing
 from penstock.cli.options import EXIT_OK
 from penstock.cli.output import print_json
 
@@ -81,8 +81,9 @@ def serve(
         ready_file.unlink(missing_ok=True)  # of one that was killed: before anything else, since others wait for it
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting ...\n")
-    from penstock.server import logs, settings
-    from penstock.server.app import serve as run
+    with importing():
+        from penstock.server import logs, settings
+        from penstock.server.app import serve as run
 
     given = {
         "data": data,

@@ -30,7 +30,7 @@ from penstock.protocol.blocks import rehearse
 from penstock.record import kernel_cache
 from penstock.server import logs, tcp, websocket
 from penstock.server.hub import Hub
-from penstock.server.memory import keep_freed_buffers
+from penstock.server.memory import keep_freed_buffers, keep_what_is_there
 from penstock.server.operations.health import Standing, watch_health
 from penstock.server.probe import Probe
 from penstock.server.security.guarding import Watch
@@ -142,6 +142,7 @@ async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[
         found = Ready(os.getpid(), str(store.root), *ports)
         hub.broker.desk.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
         facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
+        keep_what_is_there()
         _LOG.info("listening", extra=facts | _recovered(store))
         ready(found)
         caught = await stop

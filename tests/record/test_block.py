@@ -20,7 +20,7 @@ from penstock.core.offsets import OffsetRange
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, START_OF_LOG, After, Block, parse_block, scan
 from penstock.record.message import Message, SchemaRef, key_hash
-from penstock.record.rows import NO_ATTRIBUTES
+from penstock.record.rows import NO_ATTRIBUTES, attributes_of
 
 FIRST_OFFSET = 40
 BLOCK = stamped(MIXED, first_offset=FIRST_OFFSET)
@@ -132,7 +132,7 @@ def row_of(message: Message, place: int) -> tuple[Any, ...]:
     id_ = id_at(FIRST_TICKS + place, LOW)
     head = (id_, place, time_of(id_), message.type, message.key, message.payload)
     producer = (message.producer_name, message.producer_id, message.request_id)
-    return (*head, *producer, message.schema, message.attributes)
+    return (*head, *producer, message.schema, message.attributes or None)
 
 
 @given(blocks)
@@ -174,7 +174,15 @@ def test_some_records_get_other_schemas_and_the_rest_stays() -> None:
 def test_records_without_attributes_share_those_that_none_has() -> None:
     block, _ = scan(BLOCK)
     for row, message in zip(block.rows(), MIXED, strict=True):
-        assert (row[-1] is NO_ATTRIBUTES) == (not message.attributes)
+        assert attributes_of(row) == message.attributes
+        assert (attributes_of(row) is NO_ATTRIBUTES) == (not message.attributes)
+
+
+def test_the_garbage_collector_has_no_interest_in_plain_rows() -> None:
+    block, _ = scan(stamped([Message(payload=b"x", key=b"k", type="t", producer_name="p")] * 3))
+    rows = block.rows()
+    gc.collect()  # finds out about tuples when it meets them
+    assert not any(map(gc.is_tracked, rows))
 
 
 def test_what_is_not_text_is_replaced() -> None:

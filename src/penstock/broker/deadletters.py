@@ -44,7 +44,7 @@ from penstock.core.letters import (
 from penstock.core.limits import LIST_ENTRIES_MAX
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.core.ranges import Ranges
-from penstock.record.rows import Row
+from penstock.record.rows import Row, attributes_of
 from penstock.storage.subscriptions import FILTER_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class LetterPage(Page):
 
     def take(self, hit: Hit) -> Taken:
         row = row_of(hit)
-        if row[1] not in self.left[hit.partition] or not self.which.matches(row[10]):
+        if row[1] not in self.left[hit.partition] or not self.which.matches(attributes_of(row)):
             return Taken.NO
         return Page.take(self, hit)
 
@@ -230,7 +230,7 @@ class LetterPage(Page):
         return Page.least(self, hit) | self._said(row_of(hit))
 
     def _said(self, row: Row) -> Fields:
-        attributes = row[10]
+        attributes = attributes_of(row)
         said = {
             "original_topic": original_topic(attributes),
             "original_offset": attributes.get(ORIGINAL_OFFSET, ""),

@@ -27,7 +27,7 @@ from penstock.core.limits import MIB
 from penstock.core.ranges import Ranges, joined
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
-from penstock.record.rows import Row
+from penstock.record.rows import Row, attributes_of
 from penstock.schema.formats import Fault
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Round:
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
     def _wants(self, hit: Hit, row: Row) -> bool:
-        there = row[1] in self.left[hit.partition] and self.matches(row[10])
+        there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
         return there and self.treatment.wants(row, self.progress)
 
     def _looked(self, part: _Part, scan: Scan) -> list[Effect]:
@@ -227,7 +227,7 @@ class Redrive:
     """Of the producers in whose name they are sent: by partition."""
 
     def wants(self, row: Row, progress: Progress) -> bool:
-        found = verdict(row[10], self.original.name, self.redrives_max)
+        found = verdict(attributes_of(row), self.original.name, self.redrives_max)
         progress.strangers += found == STRANGER
         progress.too_often += found == TOO_OFTEN
         return found not in (STRANGER, TOO_OFTEN)
@@ -318,7 +318,7 @@ def _message(row: Row, producer_id: int) -> Message:
         payload=payload,
         type=type_,
         key=key,
-        attributes=sent_back(attributes),
+        attributes=sent_back(attributes or {}),
         producer_name=producer,
         producer_id=producer_id,
         request_id=offset + 1,

@@ -44,7 +44,7 @@ def shown(partition: int, row: Row, preview: int = PREVIEW_BYTES, *, whole: bool
         facts |= bytes_field("key", key, len(key) if whole else _KEY_BYTES_MAX)
     if schema is not None:
         facts |= {"schema_id": schema.id, "schema_version": schema.version}
-    facts |= {"attributes": dict(attributes)} if whole else _attributes(attributes)
+    facts |= {"attributes": dict(attributes or {})} if whole else _attributes(attributes or {})
     return facts | bytes_field("payload", payload, preview)
 
 

@@ -22,7 +22,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.limits import ATTRIBUTE_NAME_BYTES_MAX, KEY_BYTES_MAX, KIB
 from penstock.record import layout as at
 from penstock.record.block import Block, Bools, Longs
-from penstock.record.rows import Row
+from penstock.record.rows import Row, attributes_of
 from penstock.storage.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
@@ -94,7 +94,7 @@ class Sieve:
             yield len(named).to_bytes(2) + named + len(valued).to_bytes(4) + valued
 
     def _holds(self, row: Row) -> bool:
-        _, _, _, _, key, payload, _, _, _, _, attributes = row
+        key, payload, attributes = row[4], row[5], attributes_of(row)
         return (
             self.key in (None, key)
             and all(attributes.get(name) == value for name, value in self.attributes.items())

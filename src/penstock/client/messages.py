@@ -15,7 +15,7 @@ from penstock.core.ranges import Ranges
 from penstock.record import layout as at
 from penstock.record.block import Block
 from penstock.record.message import SchemaRef
-from penstock.record.rows import Row
+from penstock.record.rows import Row, attributes_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,7 @@ class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        return self._row[10]
+        return attributes_of(self._row)
 
     @property
     def text(self) -> str:

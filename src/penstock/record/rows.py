@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -16,29 +17,14 @@ _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _Longs = np.ndarray[Any, np.dtype[np.int64]]
 _Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-Row = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str]]
-"""Id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes."""
+Row = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str] | None]
+"""Id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes if any.
 
+Rows of nothing but numbers, text and bytes are none of the garbage collector's business, which would take longer over
+them than all else: so an empty mapping has no place here.
+"""
 
-class _Nothing(Mapping[str, str]):
-    """Has no place of its own to hold anything: the garbage collector need not look at it, nor at a row with it."""
-
-    __slots__ = ()
-
-    def __getitem__(self, name: str) -> str:
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-    def __repr__(self) -> str:
-        return "{}"
-
-
-NO_ATTRIBUTES: Final[Mapping[str, str]] = _Nothing()
+NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
 """Those of every record that has none."""
 
 _NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
@@ -59,6 +45,10 @@ class _Schemas(dict[tuple[int, int], SchemaRef]):
     def __missing__(self, numbers: tuple[int, int]) -> SchemaRef:
         schema = self[numbers] = SchemaRef(*numbers)
         return schema
+
+
+def attributes_of(row: Row) -> Mapping[str, str]:
+    return row[10] or NO_ATTRIBUTES
 
 
 def rows(data: _Bytes, columns: _Longs) -> list[Row]:
@@ -82,7 +72,8 @@ def one_row(data: _Bytes, column: list[int]) -> Row:
 
 def _read(whole: bytes, table: list[list[int]]) -> list[Row]:
     """`table` has a list for each column: one for each row would keep the garbage collector busy."""
-    texts, schemas, found = _Texts(), _Schemas(), []
+    texts, schemas = _Texts(), _Schemas()
+    found: list[Row] = []
     # fmt: off
     for (start, end, _, _, type_bytes, offset, producer_id, request_id, publish_time, schema_id, schema_version, flags,
          name_bytes, key_bytes, attributes, payload) in zip(*table, strict=True):
@@ -101,7 +92,7 @@ def _read(whole: bytes, table: list[list[int]]) -> list[Row]:
                 producer_id,
                 request_id,
                 schemas[schema_id, schema_version] if flags & at.FLAG_SCHEMA else None,
-                _attributes(whole, key + key_bytes + 2, attributes, texts) if attributes else NO_ATTRIBUTES,
+                _attributes(whole, key + key_bytes + 2, attributes, texts) if attributes else None,
             )
         )
     return found

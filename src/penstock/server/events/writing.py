@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from penstock.broker.merging import Gap, Slice, Source, Spots
-from penstock.record.rows import Row
+from penstock.record.rows import Row, attributes_of
 
 SSE: Final = "text/event-stream"
 NDJSON: Final = "application/x-ndjson"
@@ -139,7 +139,7 @@ class Writer:
 
 
 def sse_event(_source: Source, row: Row) -> bytes:
-    return _head(spelled_id(row[0]), row[3]) + sse_data(row[5], row[10].get(CONTENT_TYPE)) + b"\n"
+    return _head(spelled_id(row[0]), row[3]) + sse_data(row[5], attributes_of(row).get(CONTENT_TYPE)) + b"\n"
 
 
 def _head(spelled: str, kind: str) -> bytes:
@@ -189,7 +189,7 @@ def event_line(source: Source, row: Row, address: str) -> EventLine:
         producer_name=producer,
         request_id=request_id,
         msg_id=MessageId(producer_id, source.name, address, offset),
-        attributes=dict(attributes),
+        attributes=dict(attributes or {}),
         schema_id=UNSET if schema is None else schema.id,
         schema_version=UNSET if schema is None else schema.version,
         **({} if key is None else _text_or_base64("key", key)),

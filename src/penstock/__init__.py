@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from penstock import aio, errors
     from penstock.client.blocking import Client, Consumer, Producer, Sent, Serving, Subscription, connect
-    from penstock.client.consumer import Batch, StreamMessage
+    from penstock.client.consumer import Batch, Gap, StreamMessage
     from penstock.client.core import Message
     from penstock.client.receipts import Receipt
     from penstock.client.serde import AvroSchema, JsonSchema, Pinned, ProtobufSchema, Reference, UseLatest
@@ -19,6 +19,7 @@ __all__ = [
     "Batch",
     "Client",
     "Consumer",
+    "Gap",
     "JsonSchema",
     "Message",
     "Pinned",
@@ -42,6 +43,7 @@ _HOMES = {
     "Batch": "penstock.client.consumer",
     "Client": "penstock.client.blocking",
     "Consumer": "penstock.client.blocking",
+    "Gap": "penstock.client.consumer",
     "JsonSchema": "penstock.client.serde",
     "Message": "penstock.client.core",
     "Pinned": "penstock.client.serde",

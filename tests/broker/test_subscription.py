@@ -34,6 +34,7 @@ from penstock.broker.subscription import (
     Group,
     Grown,
     Lost,
+    Missing,
     Nack,
     Pause,
     Promote,
@@ -46,6 +47,7 @@ from penstock.broker.subscription import (
     Tick,
 )
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError
+from penstock.core.gaps import Gap
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.ranges import Span, joined
 from penstock.storage.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions, cursor_text, stored_cursor
@@ -84,6 +86,9 @@ class Story:
         self.saved: list[int] = []
         """Of which partitions the last event changed the cursor."""
 
+        self.missing: list[str] = []
+        """What consumers were told of messages that they will not get."""
+
         cursors = dict.fromkeys(range(partitions), cursor or Cursor(floor=Offset(0)))
         asked = SubscriptionOptions(kind=kind, **options)
         self.group = Group(asked, cursors, dict.fromkeys(cursors, len(self.keys)), paused=paused)
@@ -99,6 +104,8 @@ class Story:
         for effect in effects:
             if isinstance(effect, Save):
                 self.saved.append(effect.partition)
+            elif isinstance(effect, Missing):
+                self.missing.append(self.words(effect))
             elif isinstance(effect, Fetch) and self.reads:
                 words += self.done(self.group.handle(self.supplied(effect), self.now_ms))
             else:
@@ -136,6 +143,8 @@ class Story:
                 return f"{consumer} is evicted"
             case Save(partition):
                 return f"save {partition}"
+            case Missing(partition, (start, stop, reason), messages):
+                return f"{messages} of {self.offsets(partition, [(start, stop)])} missing: {reason}"
 
     def offsets(self, partition: int, spans: Iterable[Span]) -> str:
         where = f" of {partition}" if len(self.group.lanes) > 1 else ""
@@ -754,6 +763,40 @@ def test_lost_messages_in_the_middle_leave_the_others_as_they_were() -> None:
     assert story.lane.floor == 6
 
 
+def test_consumers_are_told_of_lost_messages_that_nobody_had_acknowledged() -> None:
+    story = Story(SHARED, end=9)
+    story.tell(join("a"))
+    story.tell(ack("a", 0, 1, 3))
+    story.tell(Lost(0, 1, 6, "damaged: by water"))
+    assert story.missing == ["3 of 1-5 missing: damaged: by water"]
+    story.tell(Lost(0, 0, 6))
+    assert (story.missing[1:], story.group.lost) == ([], 3)
+
+
+def test_damage_among_what_was_fetched_is_lost_and_told_and_what_the_filter_left_out_is_not() -> None:
+    story = Story(SHARED, end=9)
+    story.reads = False
+    story.tell(join("a"))
+    pieces = [Piece(0, 2, 2), Piece(5, 9, 4)]
+    found = Supplied(0, 0, pieces, 9, gaps=[Gap(3, 5, "damaged: by water")])
+    assert story.tell(found) == ["a gets 0-1, 5-8"]
+    assert story.missing == ["2 of 3-4 missing: damaged: by water"]
+    assert story.group.lost == 2
+    assert story.tell(ack("a", 0, 1, *range(5, 9))) == ["6 settled"]
+    assert story.lane.floor == 9
+
+
+def test_damage_that_was_told_before_a_seek_is_told_again_by_who_reads_it_again() -> None:
+    story = Story(SHARED, end=4)
+    story.reads = False
+    story.tell(join("a"))
+    found = Supplied(0, 0, [Piece(0, 1, 1), Piece(2, 4, 2)], 4, gaps=[Gap(1, 2, "damaged: by water")])
+    story.tell(found)
+    assert story.tell(Seek({0: 0})) == ["fetch from 0"]
+    story.tell(found)
+    assert (len(story.missing), story.group.lost) == (2, 2)
+
+
 def test_part_of_what_waits_to_be_tried_again_can_be_lost() -> None:
     story = Story(SHARED, end=5)
     story.tell(join("a"))
@@ -1151,17 +1194,27 @@ class Life(RuleBasedStateMachine):
                 page.ready.add(offset)
 
     @precondition(lambda self: self.fetches)
-    @rule(pick=st.integers(0, 5), most=st.integers(1, 9), cut=st.integers(1, 9), exact=st.booleans())
-    def supply(self, pick: int, most: int, cut: int, *, exact: bool) -> None:
+    @rule(
+        pick=st.integers(0, 5),
+        most=st.integers(1, 9),
+        cut=st.integers(1, 9),
+        exact=st.booleans(),
+        damaged=st.booleans(),
+    )
+    def supply(self, pick: int, most: int, cut: int, *, exact: bool, damaged: bool) -> None:
+        """What the filter does not want is, if `damaged`, what cannot be read."""
         asked = self.fetches.pop(pick % len(self.fetches))
         page = self.pages[asked.partition]
         stop = min(asked.offset + most, len(page.log))
-        if page.fetch == asked.offset:
-            self.supplied(asked.partition, asked.offset, stop)
         offsets = [each for each in range(asked.offset, stop) if page.log[each][1]]
+        unread = set(range(asked.offset, stop)) - set(offsets) if damaged else set()
+        if page.fetch == asked.offset:
+            self.lost += len(unread - page.done)
+            self.supplied(asked.partition, asked.offset, stop)
+        gaps = [Gap(*span, "damaged") for span in joined(sorted(unread))]
         slots = [page.log[each][0] for each in offsets] if self.kind is SubscriptionKind.KEY_SHARED else []
         pieces = [self.piece(part, part_stop, exact=exact) for part, part_stop in self.parts(offsets, cut)]
-        self.tell(Supplied(asked.partition, asked.offset, pieces, stop, slots))
+        self.tell(Supplied(asked.partition, asked.offset, pieces, stop, slots, gaps))
 
     def supplied(self, partition: int, start: int, stop: int) -> None:
         page = self.pages[partition]
@@ -1418,7 +1471,7 @@ class Life(RuleBasedStateMachine):
         self.in_order = True
         self.steps += 1
         if self.prompt and self.fetches:
-            self.supply(0, 9, 9, exact=True)
+            self.supply(0, 9, 9, exact=True, damaged=False)
 
     def refused(self, event: Event, error: type[PenstockError]) -> None:
         before = {each: lane.cursor() for each, lane in self.group.lanes.items()}
@@ -1557,7 +1610,7 @@ class Life(RuleBasedStateMachine):
 
     def move_on(self) -> None:
         if self.fetches:
-            self.supply(0, 9, 9, exact=True)
+            self.supply(0, 9, 9, exact=True, damaged=False)
         elif self.buries:
             self.bury(0, stored=True)
         elif any(page.poison for page in self.pages.values()):
@@ -1635,7 +1688,15 @@ def step(life: Life, chance: Random) -> None:
         life.restart: 1,
     }
     if life.fetches:
-        acts[lambda: life.supply(any_of(5), 1 + any_of(8), 1 + any_of(8), exact=chance.random() < 0.5)] = 20
+        acts[
+            lambda: life.supply(
+                any_of(5),
+                1 + any_of(8),
+                1 + any_of(8),
+                exact=chance.random() < 0.5,
+                damaged=chance.random() < 0.5,
+            )
+        ] = 20
         acts[lambda: life.lose_what_is_fetched(any_of(5), 1 + any_of(8))] = 1
     if life.buries:
         acts[lambda: life.bury(any_of(9), stored=chance.random() < 0.5)] = 10

@@ -27,7 +27,7 @@ from penstock.core.errors import Code, PenstockError
 from penstock.core.limits import Limits, WireLimits
 from penstock.protocol.actions import Action
 from penstock.protocol.header import FIELDS, HEADER_BYTES_MAX
-from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, INITIALIZE, LOG, SOUGHT
+from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, GAP, INITIALIZE, LOG, SOUGHT
 from penstock.server.settings import LIMITS, SETTINGS, STORAGE, Settings, load
 from penstock.testing import RunningBroker
 
@@ -136,7 +136,7 @@ def test_every_action_is_documented() -> None:
 
 
 def test_every_system_topic_is_documented() -> None:
-    told = {INITIALIZE, LOG, CLOSING, ACTIVE, ENDED, SOUGHT, FENCED}
+    told = {INITIALIZE, LOG, CLOSING, ACTIVE, ENDED, SOUGHT, GAP, FENCED}
     assert set(rows(DOCS / "protocol.md", below="System topics")) == told | set(TOPICS)
 
 

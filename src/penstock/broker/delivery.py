@@ -24,10 +24,11 @@ from penstock.broker.replies import json_bytes, own_message
 from penstock.broker.spans import Found, read_spans
 from penstock.core.clock import iso_time
 from penstock.core.errors import NotOwner, OffsetOutOfRange, PenstockError
+from penstock.core.gaps import Gap, gaps_of
 from penstock.core.ids import format_id
 from penstock.core.ranges import Span
 from penstock.protocol.frames import framed
-from penstock.protocol.notices import ACTIVE, ENDED, SOUGHT
+from penstock.protocol.notices import ACTIVE, ENDED, GAP, SOUGHT
 from penstock.record import layout as at
 from penstock.record.block import Block
 from penstock.storage.log import Log
@@ -90,6 +91,7 @@ class Fetched:
     pieces: list[Piece]
     slots: list[int]
     next_offset: int
+    gaps: Sequence[Gap] = ()
 
 
 class Delivery:
@@ -249,6 +251,8 @@ class Delivery:
                 return self._promoted(consumer)
             case sub.Evict(consumer):
                 return self._evicted(consumer)
+            case sub.Missing(partition, gap, messages):
+                return self._missed(partition, gap, messages)
 
     def _bury_once_saved(self, asked: sub.Bury) -> list[Effect]:
         """That it had its last delivery is durable first: however soon the broker is killed, nobody gets it again."""
@@ -279,6 +283,13 @@ class Delivery:
         facts = {"positions": {str(partition): offset for partition, offset in event.starts.items()}}
         return [Send(seat.client, self._notice(SOUGHT, seat, facts)) for seat in self.seats.values()]
 
+    def _missed(self, partition: int, gap: Gap, messages: int) -> list[Effect]:
+        """Tell every consumer of messages that none of them will get."""
+        facts = {"partition": partition, **gap._asdict(), "messages": messages}
+        return [
+            Send(seat.client, self._notice(GAP, seat, facts)) for seat in self.seats.values() if self._may_have(seat)
+        ]
+
     def _promoted(self, consumer: str) -> list[Effect]:
         seat = self.seats.get(consumer)
         if seat is None or self.group.options.kind is not SubscriptionKind.FAILOVER:
@@ -300,9 +311,9 @@ class Delivery:
     def _read(self, log: Log, offset: int, size: int) -> Fetched:
         """In another thread: the log, and nothing that changes here."""
         chunk = log.read(offset, bytes_max=size)
-        return self._look(chunk.block, int(chunk.next_offset))
+        return self._look(chunk.block, int(chunk.next_offset), gaps_of(chunk.damages))
 
-    def _look(self, block: Block, next_offset: int) -> Fetched:
+    def _look(self, block: Block, next_offset: int, gaps: Sequence[Gap] = ()) -> Fetched:
         options = self.group.options
         wanted = np.ones(len(block), np.bool_)
         if options.types or options.keys:
@@ -311,7 +322,7 @@ class Delivery:
         if options.kind is SubscriptionKind.KEY_SHARED:
             slots = _slots(block)[wanted].tolist()
         overhead = 0 if self._in_blocks else _MESSAGE_BYTES
-        return Fetched(block, list(_pieces(block, wanted, overhead)), slots, next_offset)
+        return Fetched(block, list(_pieces(block, wanted, overhead)), slots, next_offset, gaps)
 
     def _fetched(self, partition: int, offset: int, outcome: Fetched | PenstockError) -> list[Effect]:
         if self.ended:
@@ -319,7 +330,8 @@ class Delivery:
         if isinstance(outcome, Fetched):
             self.trouble = None
             self._cache.put((self.uid, partition), outcome.block)
-            return self.handle(sub.Supplied(partition, offset, outcome.pieces, outcome.next_offset, outcome.slots))
+            pieces, slots, gaps = outcome.pieces, outcome.slots, outcome.gaps
+            return self.handle(sub.Supplied(partition, offset, pieces, outcome.next_offset, slots, gaps))
         first = int(self.stream.logs[partition].first_offset)
         if isinstance(outcome, OffsetOutOfRange) and offset < first:
             return self.handle(sub.Lost(partition, offset, first))  # retention was quicker
@@ -371,7 +383,7 @@ class Delivery:
             del self._reading[consumer, partition]
             for later in waiting:
                 effects += self._deliver(consumer, partition, later)
-        lost = (self.handle(sub.Lost(partition, start, stop)) for start, stop in outcome.missing)
+        lost = (self.handle(sub.Lost(partition, *gap)) for gap in outcome.missing)
         return effects + [each for effect in lost for each in effect]
 
     def _send(self, consumer: str, partition: int, block: Block) -> list[Effect]:

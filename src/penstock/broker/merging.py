@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from penstock.core.errors import OffsetOutOfRange, StorageFailed
+from penstock.core.gaps import RETENTION, gaps_of
 from penstock.core.ids import high_word, id_bytes, ticks_of_high_word, ticks_of_id
 from penstock.core.limits import KIB
 from penstock.core.names import TopicName
@@ -171,14 +172,14 @@ def _find(merge: _Merge, source: Source) -> int:
             partition=source.partition,
             start=None,
             stop=first,
-            reason="retention",
+            reason=RETENTION,
             certain=certain,
         )
         merge.gaps.append(gap)
     return found
 
 
-def _lost(source: Source, start: int, stop: int, reason: str = "retention") -> Gap:
+def _lost(source: Source, start: int, stop: int, reason: str = RETENTION) -> Gap:
     return Gap(topic=source.topic, partition=source.partition, start=start, stop=stop, reason=reason)
 
 
@@ -226,9 +227,7 @@ def _read(merge: _Merge, source: Source, offset: int, size: int) -> Chunk:
             continue
         if not len(chunk.block) and chunk.next_offset < source.log.next_offset and chunk.next_offset <= offset:
             raise StorageFailed(f"offset {offset} of {source.name} cannot be read")
-        for damage in chunk.damages:
-            start, stop = int(damage.offsets.start), int(damage.offsets.stop)
-            merge.gaps.append(_lost(source, start, stop, f"damaged: {damage.reason}"))
+        merge.gaps += [_lost(source, *gap) for gap in gaps_of(chunk.damages)]
         return chunk
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.errors import OffsetOutOfRange, StorageFailed
+from penstock.core.gaps import RETENTION, Gap, gaps_of
 from penstock.core.ranges import Ranges, Span
 from penstock.record import layout as at
 from penstock.record.block import Block
@@ -19,7 +20,7 @@ class Found:
     """What was read of some offsets: their records, those that are not there any more, and what is yet to be read."""
 
     blocks: list[Block]
-    missing: list[Span]
+    missing: list[Gap]
     rest: list[Span]
 
 
@@ -30,7 +31,8 @@ def read_spans(log: Log, spans: Sequence[Span]) -> Found:
         chunk = log.read(start)
     except OffsetOutOfRange:
         gone = max(int(log.first_offset), start + 1)
-        return Found([], _before(spans, gone), _after(spans, gone))
+        missing = [Gap(*span, RETENTION) for span in _before(spans, gone)]
+        return Found([], missing, _after(spans, gone))
     end = int(chunk.next_offset)
     if end <= start:
         raise StorageFailed(f"offset {start} cannot be read")
@@ -39,8 +41,14 @@ def read_spans(log: Log, spans: Sequence[Span]) -> Found:
     wanted = np.concatenate(rows)
     found = [chunk.block.gather(wanted)] if wanted.size else []
     there = Ranges((offset, offset + 1) for offset in offsets[wanted].tolist())
-    missing = [gap for span in _before(spans, end) for gap in there.gaps(*span)]
+    damages = gaps_of(chunk.damages)
+    missing = [Gap(*gap, _reason(damages, gap[0])) for span in _before(spans, end) for gap in there.gaps(*span)]
     return Found(found, missing, _after(spans, end))
+
+
+def _reason(damages: Sequence[Gap], offset: int) -> str:
+    """The reason why the record at this offset was not read."""
+    return next((each.reason for each in damages if each.start <= offset < each.stop), "it is not there any more")
 
 
 def _before(spans: Sequence[Span], offset: int) -> list[Span]:

@@ -15,6 +15,7 @@ from penstock.broker.lane import Failed, Lane
 from penstock.broker.leases import Lease, Piece
 from penstock.broker.lines import Consumer, KeyedLine, Line, OrderedLine
 from penstock.core.errors import InvalidRequest, NotOwner
+from penstock.core.gaps import RETENTION, Gap
 from penstock.core.ranges import Span, joined
 from penstock.storage.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
 from penstock.storage.topics import Exhausted
@@ -62,6 +63,8 @@ class Supplied(NamedTuple):
     next_offset: int
     slots: Sequence[int] = ()
     """For key_shared: the slot of the key of each message of the pieces, one after another; `NO_KEY` without one."""
+    gaps: Sequence[Gap] = ()
+    """What of it cannot be read."""
 
 
 class Ack(NamedTuple):
@@ -126,6 +129,7 @@ class Lost(NamedTuple):
     partition: int
     start: int
     stop: int
+    reason: str = RETENTION
 
 
 class Skip(NamedTuple):
@@ -207,7 +211,16 @@ class Evict(NamedTuple):
     consumer: str
 
 
-Effect = Deliver | Fetch | Bury | Save | Settled | Promote | Evict
+class Missing(NamedTuple):
+    """Messages of these offsets, so many of them not settled before, are lost to the subscription: its consumers are
+    told."""
+
+    partition: int
+    gap: Gap
+    messages: int
+
+
+Effect = Deliver | Fetch | Bury | Save | Settled | Promote | Evict | Missing
 
 
 class _Retry(NamedTuple):
@@ -355,10 +368,9 @@ class Group:
                 return self._expire(now_ms)
             case Buried():
                 return self._buried(event, now_ms)
-            case Lost(partition, start, stop):
+            case Lost(partition, start, stop, reason):
                 lane = self.lane(partition)
-                self.lost += sum(end - begin for begin, end in lane.settled.gaps(max(start, lane.floor), stop))
-                return self._skip(lane, start, stop)
+                return [*self._lose(lane, Gap(start, stop, reason)), *self._skip(lane, start, stop)]
             case Skip(partition, start, stop):
                 return self._skip(self.lane(partition), start, stop)
 
@@ -413,7 +425,7 @@ class Group:
         lane.fetching = False
         floor, position, taken = lane.floor, event.offset, 0
         exhausted = lane.exhausted(event.offset, event.next_offset, self.options.redeliveries)
-        effects: list[Effect] = []
+        effects: list[Effect] = [each for gap in event.gaps for each in self._lose(lane, gap)]
         for piece in event.pieces:
             lane.settle(position, piece.start)
             position, count = piece.stop, len(piece)
@@ -423,6 +435,13 @@ class Group:
         lane.fetched = event.next_offset
         lane.end = max(lane.end, event.next_offset)
         return [*effects, Save(lane.partition)] if lane.floor != floor else effects
+
+    def _lose(self, lane: Lane, gap: Gap) -> Iterator[Missing]:
+        """Count the messages of a gap that were not settled before."""
+        messages = sum(stop - start for start, stop in lane.settled.gaps(max(gap.start, lane.floor), gap.stop))
+        if messages:
+            self.lost += messages
+            yield Missing(lane.partition, gap, messages)
 
     def _supply(
         self, lane: Lane, piece: Piece, slots: Sequence[int], exhausted: Collection[int], now_ms: int

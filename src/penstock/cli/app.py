@@ -111,7 +111,7 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command; its exit code. 0 done, 1 findings, 2 could not, 130 interrupted."""
+    """Run one command; its exit code. 0 done, 1 findings, 2 could not, 3 messages missing, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     code = _run(arguments, json="--json" in arguments)
     try:

@@ -44,6 +44,7 @@ DEFAULT_DATA = Path("penstock-data")
 EXIT_OK = 0
 EXIT_FINDINGS = 1
 EXIT_COULD_NOT = 2
+EXIT_MISSING = 3
 
 
 # bundles

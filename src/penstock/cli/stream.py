@@ -246,6 +246,8 @@ def consume(
     From the earliest to where the topic ends now; with --follow, what comes then, too. With a subscription, from where
     it is (a new one begins at the latest, or --from): what has been printed is acknowledged.
 
+    Messages that are damaged, or that retention drops meanwhile, are named on standard error; the exit code is then 3.
+
     In --format: %o offset, %p partition, %t type, %T publish time, %k key, %s payload as text, %i id, %h attributes as
     JSON, %S schema id and version, %n producer name, %% a percent sign, \\n and \\t.
 
@@ -290,6 +292,8 @@ class Consuming:
             Reading(client, self.topic, **place, types=self.types, keys=self.keys) as reading,
         ):
             _read(reading, show, self.limit)
+            missing = bool(reading.gaps)
+        _end(missing=missing)
 
     def consume(self, broker: opt.Broker, subscription: str, sub_type: str | None, show: Show, *, follow: bool) -> None:
         from penstock.client.catching_up import CatchingUp
@@ -310,6 +314,8 @@ class Consuming:
             endless = iter(consumer.receive_batch, None)
             batches = endless if follow else CatchingUp(client, consumer, self.topic, waits=_say_why)
             _consume(consumer, batches, show, self.limit)
+            missing = bool(consumer.lost)
+        _end(missing=missing)
 
     def _say_new(self, subscription: str, *, follow: bool) -> None:
         if self.start is None and not follow:
@@ -333,6 +339,12 @@ def _read(reading: Reading, show: Show, limit: int | None) -> None:
         limit = _less(limit, len(shown))
         if limit == 0:
             return
+
+
+def _end(*, missing: bool) -> None:
+    """End with the code of its own that tells of messages that were not printed; each gap has been told."""
+    if missing:
+        raise typer.Exit(opt.EXIT_MISSING)
 
 
 def _say_why(reason: str) -> None:

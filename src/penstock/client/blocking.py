@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.client.consumer import Batch as Batch
     from penstock.client.consumer import Consumer as AioConsumer
+    from penstock.client.consumer import Gap as Gap
     from penstock.client.consumer import StreamMessage as StreamMessage
     from penstock.client.producer import Producer as AioProducer
     from penstock.client.producer import Sent as AioSent
@@ -236,6 +237,16 @@ class Consumer(_Held, Generic[V]):
     def partitions(self) -> int:
         """How many the topic has."""
         return self._inner.partitions
+
+    @property
+    def lost(self) -> int:
+        """Messages that cannot be delivered, since this consumer came: they are damaged, or retention dropped them."""
+        return self._inner.lost
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """Where those are, the last ones of them."""
+        return list(self._inner.gaps.copy())
 
     def receive_batch(self, timeout: float | None = None) -> Batch[V] | None:
         """What arrived together, or is left of it; None if the subscription is over. Raises `TimeoutError`."""

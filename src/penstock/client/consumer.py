@@ -7,7 +7,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from penstock.client.connection import Connection
@@ -33,6 +33,27 @@ _CONFIRM_SECONDS: Final = 1.0
 _RANGES_AT_ONCE: Final = 10_000
 """A tenth of what the broker takes in one message."""
 _PARTITION_DIGITS: Final = 12
+_GAPS_MAX: Final = 1_000
+"""Gaps that a consumer remembers: a log with more of them is looked at with `penstock segment verify`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Messages that a consumer will not get: those of a partition from offset `start` up to, and without, `stop`."""
+
+    partition: int
+    start: int
+    stop: int
+    messages: int
+    """How many of them were not acknowledged before."""
+
+    reason: str
+    """`retention`, or `damaged: ...`."""
+
+    def __str__(self) -> str:
+        last = self.stop - 1
+        offsets = f"offset {self.start}" if self.start == last else f"offsets {self.start} to {last}"
+        return f"{offsets} of partition {self.partition}: {self.reason}"
 
 
 class Consumer(Generic[V]):
@@ -87,6 +108,12 @@ class Consumer(Generic[V]):
         """Messages that somebody else, in another thread, has fetched and not yet taken."""
 
         self._keeper: asyncio.Task[None] | None = None
+        self.lost = 0
+        """Messages that cannot be delivered, since this consumer came."""
+
+        self.gaps: deque[Gap] = deque(maxlen=_GAPS_MAX)
+        """Where those are, the last ones of them."""
+
         self._ack_timeout = 30.0
         self._next: dict[int, int] = {}
         """What comes after the last message that was taken, of each partition."""
@@ -169,6 +196,13 @@ class Consumer(Generic[V]):
                 ranges.pop(partition, None)
             for through in (self._through, self._unconfirmed_through):
                 through.pop(partition, None)
+
+    def missed(self, facts: Mapping[str, Any]) -> None:
+        """Note messages that the broker cannot deliver, and warn of them."""
+        gap = Gap(**{name: facts[name] for name in Gap.__slots__})
+        self.lost += gap.messages
+        self.gaps.append(gap)
+        _LOG.warning("%s: messages are missing: %s", self._topic, gap)
 
     def end(self, reason: PenstockError | None) -> None:
         """No more will come."""

@@ -15,7 +15,7 @@ from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, check_payload, encode, framed
 from penstock.protocol.header import NOTHING_READ, Header, header
-from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, HEARTBEAT, INITIALIZE, SOUGHT
+from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, GAP, HEARTBEAT, INITIALIZE, SOUGHT
 
 _FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
 """What a broker may send us: as much as any broker can be set to take."""
@@ -25,7 +25,7 @@ PAYLOAD_BYTES_MAX: Final = WireLimits().payload_bytes_max
 
 BLOCK_BYTES_MAX: Final = WireLimits().block_bytes_max
 
-_NOTICES: Final = (ENDED, ACTIVE, SOUGHT, FENCED)
+_NOTICES: Final = (ENDED, ACTIVE, SOUGHT, GAP, FENCED)
 _REMEMBERED: Final = 10_000
 
 Payload = bytes | bytearray | memoryview | str

@@ -15,7 +15,7 @@ from penstock.core.ids import format_id
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 
 if TYPE_CHECKING:
-    from penstock.client.blocking import Batch, Client, StreamMessage
+    from penstock.client.blocking import Batch, Client, Gap, StreamMessage
 
 _IDLE_SECONDS: Final = 0.1
 """Without a message for so long, the broker is asked whether there are any left."""
@@ -57,8 +57,17 @@ class Reading:
             failed.pop_all()
         logs = [log for log in facts["logs"] if partition in (None, log["partition"])]
         ends = ((log, _end(log, stop, follow=follow)) for log in logs)
-        self._open = {log["partition"]: end for log, end in ends if end is None or end > log["first_offset"]}
+        self._ends = {log["partition"]: end for log, end in ends if end is None or end > log["first_offset"]}
+        """Before which offset each partition that has something to read ends; None if nobody knows."""
+
+        self._open = self._ends.copy()
         """Partitions that have more to come, and before which offset each of them ends; None if nobody knows."""
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """Messages between the two places that cannot be read, as far as it has come."""
+        known = [(gap, self._ends[gap.partition]) for gap in self._consumer.gaps if gap.partition in self._ends]
+        return [gap for gap, end in known if end is None or gap.start < end]
 
     def __enter__(self) -> Self:
         return self

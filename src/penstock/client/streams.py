@@ -14,7 +14,7 @@ from penstock.client.schemas import Ask, Schemas
 from penstock.client.serde import Serde
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError
 from penstock.core.names import TopicName, TopicPattern
-from penstock.protocol.notices import ACTIVE, ENDED, FENCED, SOUGHT
+from penstock.protocol.notices import ACTIVE, ENDED, FENCED, GAP, SOUGHT
 
 if TYPE_CHECKING:
     from penstock.client.consumer import Consumer
@@ -111,6 +111,8 @@ class Streams:
             consumer.active = True
         elif notice.topic == SOUGHT and consumer is not None:
             consumer.sought(notice.facts.get("positions", {}))
+        elif notice.topic == GAP and consumer is not None:
+            consumer.missed(notice.facts)
         elif notice.topic == FENCED:
             for producer in self._producers:
                 if producer.producer_id == notice.facts.get("producer_id"):

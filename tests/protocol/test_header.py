@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import uuid
 from contextlib import suppress
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.protocol.actions import VERBS, Action
 from penstock.protocol.header import (
     HEADER_BYTES_MAX,
     NOTHING_READ,
+    SALVAGE_BYTES_MAX,
     Header,
     Salvage,
     header,
@@ -602,7 +604,7 @@ def test_garbage_is_a_header_or_malformed_and_nothing_else(raw: bytes) -> None:
         assert serialise(found).lower() == raw.lower()
     assert named in (None, *NAMES, "header")
     saved = salvage(raw)
-    assert saved.request_id is None or is_uuid4(saved.request_id)
+    assert saved.request_id is None or str(uuid.UUID(saved.request_id)) == saved.request_id.lower()
     parse_header(f"response:{saved.topic}:{saved.version}:{ID}".encode())
 
 
@@ -642,8 +644,35 @@ def test_each_field_is_saved_on_its_own() -> None:
     assert salvage(b"") == salvage(b"\xff:\xff:\xff:\xff") == NOTHING_READ
 
 
-def test_what_lies_past_the_longest_header_is_not_looked_at() -> None:
-    room = HEADER_BYTES_MAX + 1 - len(f"::1.0.0:{ID}")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        f"request:{'a' * 300}:1.0.0:{ID}",
+        f"request:{'a' * 900}:1.0.0:{ID}:{PARENT}",
+        f"request;a.b;1.0.0;{ID};{PARENT}",
+        f"request a.b 1.0.0 {ID}",
+        f"request:a.b:1.0.0:{ID} ",
+        f"request:a.b:1.0.0:{ID}\r",
+        f"request:a.b:1.0.0: {ID}:{PARENT}",
+    ],
+)
+def test_the_request_id_is_saved_from_headers_that_people_get_wrong(raw: str) -> None:
+    assert salvage(raw.encode()).request_id == ID
+
+
+def test_an_id_of_another_version_is_saved_as_it_was_sent() -> None:
+    other = str(uuid.uuid1())
+    assert salvage(f"request:a.b:1.0.0:{other}".encode()).request_id == other
+
+
+def test_no_other_id_is_taken_for_the_request_id() -> None:
+    assert salvage(f"request:a.b:1.0.0::{PARENT}:x".encode()).request_id is None
+    assert salvage(f"publish:answers.{ID}".encode()).request_id is None
+    assert salvage(f"publish:a.b:1.0.0:{ID}0".encode()).request_id is None
+
+
+def test_a_header_that_is_far_too_long_is_not_looked_through() -> None:
+    room = SALVAGE_BYTES_MAX - len(f"::1.0.0:{ID}")
     assert salvage(f"{'x' * room}::1.0.0:{ID}".encode()).request_id == ID
     assert salvage(f"{'x' * (room + 1)}::1.0.0:{ID}".encode()).request_id is None
     assert salvage(b":" * 50_000_000) == NOTHING_READ

@@ -10,7 +10,16 @@ from typing import Final, NamedTuple
 from penstock.core.errors import MalformedMessage, PayloadTooLarge, PenstockError
 from penstock.core.limits import MIB, REQUEST_TIMEOUT_MS_CEILING
 from penstock.protocol.actions import VERBS, Action
-from penstock.protocol.header import HEADER_BYTES_MAX, NOTHING_READ, Header, Salvage, parse_header, salvage, serialise
+from penstock.protocol.header import (
+    HEADER_BYTES_MAX,
+    NOTHING_READ,
+    SALVAGE_BYTES_MAX,
+    Header,
+    Salvage,
+    parse_header,
+    salvage,
+    serialise,
+)
 
 LENGTH_BYTES: Final = 4
 
@@ -60,7 +69,7 @@ def parse_message(message: bytes, limits: FrameLimits) -> Frame | Rejected:
     """One message, without its length."""
     newline = message.find(b"\n", 0, HEADER_BYTES_MAX + 1)
     if newline < 0:
-        return Rejected(_no_newline(message), salvage(message))
+        return Rejected(_no_newline(message), salvage(message[:SALVAGE_BYTES_MAX].partition(b"\n")[0]))
     raw = message[:newline]
     try:
         header = parse_header(raw, timeout_ms_max=limits.timeout_ms_max)

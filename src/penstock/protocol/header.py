@@ -70,6 +70,9 @@ _SHAPE: Final = re.compile(
 )
 _UUID4_SHAPE: Final = re.compile(_UUID4, re.ASCII)
 _UUID4_BYTES: Final = re.compile(_UUID4.encode(), re.ASCII)
+_ANY_UUID: Final = re.compile(rb"(?<![\w./-])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![\w./-])", re.ASCII)
+SALVAGE_BYTES_MAX: Final = 4 * HEADER_BYTES_MAX
+"""What is looked at of a header that is too long: four times the longest one holds an id behind any honest mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,14 +284,21 @@ NOTHING_READ: Final = Salvage("error", "1.0.0", None)
 
 
 def salvage(raw: bytes) -> Salvage:
-    """Each field on its own: a wrong version does not cost the request id."""
-    fields = raw[: HEADER_BYTES_MAX + 1].split(b":")
-    texts = [value.decode("ascii", "backslashreplace") for value in fields[: REQUIRED + 1]]
+    """Each field on its own: a wrong version does not cost the request id, nor does a UUID of another version."""
+    line = raw[:SALVAGE_BYTES_MAX]
+    fields = line.split(b":")
+    texts = [value.decode("ascii", "backslashreplace") for value in fields[:REQUIRED]]
     return Salvage(
         texts[1] if len(texts) > 1 and _is_topic(texts[1]) else NOTHING_READ.topic,
         texts[2] if len(texts) > 2 and _fits(2, texts[2]) else NOTHING_READ.version,
-        texts[3] if len(texts) > 3 and _fits(3, texts[3]) else None,
+        _request_id(line if len(fields) <= REQUIRED else fields[REQUIRED]),
     )
+
+
+def _request_id(text: bytes) -> str | None:
+    """The id in the fourth field, whatever stands beside it; or anywhere, where there are no such fields."""
+    found = _ANY_UUID.search(text)
+    return None if found is None else found.group().decode()
 
 
 def _fits(place: int, text: str) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +38,6 @@ OTHER_KEY = (1, 2, 3, 4)
 OTHER_DATA = bytes(range(0x80, 0xA1))
 OTHER_ANSWER = 0x53C516CCE478CAD7
 
-SHARED = Path(__file__).parents[3] / "shared" / "vectors" / "highwayhash64.json"
 
 CHANCE = random.Random(64)
 NOISE = CHANCE.randbytes(4_096)
@@ -70,16 +67,6 @@ def test_the_answer_published_for_another_key() -> None:
     state = state_of(OTHER_KEY)
     kernels.hash_absorb(state, np.frombuffer(OTHER_DATA, dtype=np.uint8), 1)
     assert kernels.hash_finish(state, np.frombuffer(OTHER_DATA[32:], dtype=np.uint8)) == OTHER_ANSWER
-
-
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared vectors are not beside this repository")
-def test_the_shared_vectors_are_the_ones_above() -> None:
-    shared = json.loads(SHARED.read_text())
-    assert tuple(shared["hash_of_first_n_bytes"]) == ANSWERS
-    assert bytes.fromhex(shared["key_hex"]) == b"".join(word.to_bytes(8, "little") for word in KEY)
-    (extra,) = shared["extra"]
-    assert (tuple(extra["key_words"]), bytes.fromhex(extra["data_hex"])) == (OTHER_KEY, OTHER_DATA)
-    assert int(extra["hash"], 16) == OTHER_ANSWER
 
 
 def test_a_hash_begins_with_the_state_that_the_key_gives() -> None:

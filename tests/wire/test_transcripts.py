@@ -1,8 +1,10 @@
-"""Golden transcripts: whole conversations with a real broker, on both transports, as a person would write them down.
+r"""Golden transcripts: whole conversations with a real broker, on both transports, as a person would write them down.
 
-`A> ` is sent by connection A and `A< ` is what it hears next. A backslash n is a newline. `@7` is a request id of the
-sender's; `<x>` an id or a time that the broker makes up: the same name is the same value. `A - ` closes A, `A # ` waits
-until A is closed. `...` at the end of what is heard stands for anything.
+`A> ` is sent by connection A and `A< ` is what it hears next. A backslash n is a newline, `\xff` a byte. `@7` is a
+request id of the sender's; `<x>` an id or a time that the broker makes up: the same name is the same value. `A - `
+closes A, `A # ` waits until A is closed. `...` at the end of what is heard stands for anything.
+
+Those named `founding-` hold what the founding system's own server answered, as it was recorded there.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from tests.wire.kit import TIME, UUID, Party
 
 FOLDER: Final = Path(__file__).parent / "transcripts"
 _LINE: Final = re.compile(r"([A-Z])(> |< |<$|>$| - | # )(.*)")
+_BYTE: Final = re.compile(r"\\x([0-9a-f]{2})")
 _NAME: Final = re.compile(r"<([a-z]+\d*)>")
 
 
@@ -37,8 +40,9 @@ class Names:
 
     def sent(self, text: str) -> bytes:
         text = re.sub(r"@(\d+)", lambda found: f"00000000-0000-4000-8000-{int(found[1]):012}", text)
-        text = _NAME.sub(lambda found: self._known[found[1]], text)
-        return text.replace("\\n", "\n").encode("latin-1" if "\\x" in text else "utf-8")
+        text = _NAME.sub(lambda found: self._known[found[1]], text).replace("\\n", "\n")
+        parts = _BYTE.split(text)
+        return b"".join(bytes.fromhex(part) if place % 2 else part.encode() for place, part in enumerate(parts))
 
     def agrees(self, wanted: str, heard: str) -> bool:
         """Whether what was heard is what is written, names being filled in as they come."""

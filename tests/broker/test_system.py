@@ -369,8 +369,10 @@ def test_a_priority_may_be_negative(ann: Peer, priority: int) -> None:
     assert list(ann.client.subscriptions.values()) == [priority]
 
 
-def test_only_requests_have_a_priority(ann: Peer) -> None:
-    found = ann.ask("system.topic.subscribe", {"topic": "a", "action": "publish", "priority": 1})
+def test_a_priority_is_taken_and_means_nothing_where_no_requests_come(ann: Peer) -> None:
+    assert ann.ask("system.topic.subscribe", {"topic": "a", "action": "publish", "priority": 1}) == OK
+    assert ann.ask("system.service.subscriptions")["subscriptions"] == [{"action": "publish", "topic": "a"}]
+    found = ann.ask("system.topic.subscribe", {"topic": "a", "action": "publish", "priority": "high"})
     assert refusal(found).startswith("Invalid priority")
     ann.subscribe("a", "both", priority=1)
 

@@ -435,7 +435,7 @@ class Broker:
             return self.durable.subscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
         kinds = system.parse_kinds({"action": "publish"} | fields)
-        self.subscribe(client, kinds, pattern, system.parse_priority(fields, kinds))
+        self.subscribe(client, kinds, pattern, system.parse_priority(fields))
         return self._answered(client, frame, SUCCESS)
 
     def _unsubscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:

@@ -228,19 +228,18 @@ def parse_kinds(fields: Fields) -> tuple[Kind, ...]:
     return kinds
 
 
-def parse_priority(fields: Fields, kinds: tuple[Kind, ...]) -> int:
+def parse_priority(fields: Fields) -> int:
+    """The priority of a subscription to requests; one to published messages may give it too, to no effect."""
     priority = fields.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _PRIORITY_MAX:
         raise InvalidRequest("Invalid priority", priority=priority)
-    if "priority" in fields and Kind.REQUEST not in kinds:
-        raise InvalidRequest("Invalid priority: only requests have one", priority=priority)
     return priority
 
 
 def _subscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
     kinds = parse_kinds(fields)
     pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
-    broker.subscribe(client, kinds, pattern, parse_priority(fields, kinds))
+    broker.subscribe(client, kinds, pattern, parse_priority(fields))
     return SUCCESS
 
 

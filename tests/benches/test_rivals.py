@@ -11,13 +11,8 @@ from penstock.bench import rivals
 from penstock.bench.rivals import JetStream, JetStreamLane, Redis, RedisLane, Rival, command
 from penstock.core.errors import InvalidRequest, ServiceUnavailable
 
-EVERY = [
-    pytest.param(kind, marks=pytest.mark.skipif(not kind.available(), reason=f"{kind.binary} is not installed"))
-    for kind in rivals.RIVALS
-]
 
-
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", rivals.RIVALS)
 def test_what_was_confirmed_is_there_and_nothing_else(kind: type[Rival], tmp_path: Path) -> None:
     with kind(tmp_path) as rival:
         assert rival.publish(b"x" * 100, 1000) > 0
@@ -28,7 +23,7 @@ def test_what_was_confirmed_is_there_and_nothing_else(kind: type[Rival], tmp_pat
         assert rival.stored() == 0
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", rivals.RIVALS)
 @pytest.mark.parametrize("connections", [1, 5])
 def test_a_count_that_no_window_divides_is_published_in_full(
     kind: type[Rival], connections: int, tmp_path: Path
@@ -38,7 +33,7 @@ def test_a_count_that_no_window_divides_is_published_in_full(
         assert rival.stored() == 1001
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", rivals.RIVALS)
 def test_a_rival_is_measured_and_leaves_nothing_behind(kind: type[Rival], tmp_path: Path) -> None:
     with kind(tmp_path) as rival:
         assert rivals.measure(rival, 100, 0.05) > 0
@@ -49,13 +44,11 @@ def test_a_rival_is_measured_and_leaves_nothing_behind(kind: type[Rival], tmp_pa
         socket.create_connection(("127.0.0.1", port), timeout=1)
 
 
-@pytest.mark.skipif(not Redis.available(), reason="redis-server is not installed")
 def test_redis_syncs_before_it_confirms(tmp_path: Path) -> None:
     with Redis(tmp_path) as redis, RedisLane(redis.port) as lane:
         assert lane.ask(b"CONFIG", b"GET", b"appendfsync").endswith(b"\r\nalways")
 
 
-@pytest.mark.skipif(not Redis.available(), reason="redis-server is not installed")
 def test_a_message_that_redis_refuses_is_an_error(tmp_path: Path) -> None:
     with Redis(tmp_path) as redis, RedisLane(redis.port) as lane:
         lane.ask(b"SET", b"BENCH", b"not a stream")
@@ -63,7 +56,6 @@ def test_a_message_that_redis_refuses_is_an_error(tmp_path: Path) -> None:
             redis.publish(b"x", 1)
 
 
-@pytest.mark.skipif(not JetStream.available(), reason="nats-server is not installed")
 def test_a_message_that_jetstream_refuses_is_an_error(tmp_path: Path) -> None:
     with JetStream(tmp_path) as jetstream, JetStreamLane(jetstream.port) as lane:
         lane.ask("STREAM.UPDATE.BENCH", {"name": "BENCH", "subjects": ["bench"], "max_msgs": 3, "discard": "new"})

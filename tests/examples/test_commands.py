@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -59,7 +58,6 @@ def test_enrichment(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) ->
     assert said.count("order.enriched") == 5
 
 
-@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="needs penstock[pipelines]")
 def test_declarative(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     from pyarrow import dataset
 

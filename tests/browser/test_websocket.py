@@ -119,7 +119,7 @@ if NODE is not None:  # Chromium says it all; where there is Node too, so does i
             f'const {{ talk }} = await import("{(FOLDER / "conversation.mjs").as_uri()}");'
             f'console.log(JSON.stringify(await talk("ws://127.0.0.1:{broker.ws_port}")));'
         )
-        command = [NODE, "--experimental-websocket", "--no-warnings", "--input-type=module", "--eval", script]
+        command = [str(NODE), "--experimental-websocket", "--no-warnings", "--input-type=module", "--eval", script]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == EXPECTED

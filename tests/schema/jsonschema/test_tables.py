@@ -247,7 +247,7 @@ def reads(reader: Any, writer: Any) -> bool:
     return not understood(dated(reader)).problems_reading(understood(dated(writer)))
 
 
-def rows(table: list[Row]) -> Any:
+def rows(table: list[Row]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("one", "other"), [row[1:] for row in table], ids=[row[0].replace(" ", "-") for row in table]
     )

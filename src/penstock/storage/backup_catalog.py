@@ -30,6 +30,7 @@ from penstock.storage.catalog_reader import CatalogReader
 from penstock.storage.catalog_rows import topic_of
 from penstock.storage.catalog_schema import (
     CURSORS,
+    LOG_ENDS,
     PRODUCER_CHECKPOINTS,
     PRODUCER_SESSIONS,
     PRODUCERS,
@@ -78,6 +79,8 @@ def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
         topics = {row["topic_uid"] for row in read_rows(after, select(TOPICS))}
         _put(after, PRODUCER_CHECKPOINTS, [row for row in checkpoints if row["topic_uid"] in topics])
         _forget_numbering(after)
+        # Of a moment after the logs were read: what came meanwhile is not in the backup, and is not to be missed there.
+        after.execute(delete(LOG_ENDS))
     examine(second)
 
 

@@ -34,8 +34,10 @@ from penstock.storage.directory import (
     read_identity,
 )
 from penstock.storage.disk import Disk, OwnerLock, replace_file, storage_error
+from penstock.storage.ends import Ends
 from penstock.storage.log import Appended, Durability, Log
 from penstock.storage.metering import Meter, MeteredDisk
+from penstock.storage.rounds import Rounds
 from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
 
 _LOG = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class Store:
         # Topics are made, altered and deleted one at a time: the catalog and the logs agree on which came last.
         self._changing = threading.Lock()
         self._closing: list[Any] = []
+        self._rounds = Rounds(self._look_after)
 
     @classmethod
     def open(
@@ -105,9 +108,12 @@ class Store:
         self._closing.append(self.catalog.close)
         self._ids = SharedIds(self._clock, node=identity.node)
         self._empty_trash()
+        self._ends = Ends(self.catalog)
         for topic in self.catalog.list_topics():
             self._open_logs(topic)
         self.writer = GroupCommit(self._limits, deliver=deliver, helpers=HELPERS, meter=self.meter)
+        self._rounds.start()
+        self._closing.append(self._rounds.close)
         self._closing.append(self._close_logs)
         self._closing.append(self.writer.close)
 
@@ -174,6 +180,7 @@ class Store:
         self._disk.make_directory(trash)
         self._topics.pop(topic.name, None)
         for partition in _partitions(topic):
+            self._ends.remove((topic.topic_uid, partition))
             log = self._logs.pop((topic.name, partition), None)
             if log is None:
                 continue  # an earlier attempt has come this far
@@ -204,7 +211,10 @@ class Store:
                 clock=self._clock,
                 limits=_limits_of(topic.settings, self._limits),
                 durability=self._durability,
+                noted=self._ends.noted((topic.topic_uid, partition)),
             )
+            log.moved = self._rounds.call
+            self._ends.add((topic.topic_uid, partition), log)
             self._logs[topic.name, partition] = log
         self._topics[topic.name] = topic
 
@@ -280,6 +290,12 @@ class Store:
     def free_bytes(self) -> int:
         """On the disk that the logs lie on."""
         return self._disk.free_bytes(self.root)
+
+    # upkeep
+
+    def _look_after(self) -> None:
+        """In the rounds' thread."""
+        self._ends.note()
 
     # closing
 

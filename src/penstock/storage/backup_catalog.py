@@ -24,6 +24,7 @@ from penstock.core.errors import VersionNotSupported
 from penstock.core.letters import BURIER, REDRIVER
 from penstock.storage import catalog_sqlite as sqlite
 from penstock.storage.catalog import Catalog
+from penstock.storage.catalog_commits import mark_of
 from penstock.storage.catalog_errors import answering
 from penstock.storage.catalog_file import examine
 from penstock.storage.catalog_reader import CatalogReader
@@ -112,3 +113,4 @@ def _forget_topics(copy: Path, keep: frozenset[int]) -> None:
             catalog.delete_topic(name)
     with answering(copy):
         sqlite.settle(copy)
+        mark_of(copy).unlink(missing_ok=True)

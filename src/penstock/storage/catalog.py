@@ -122,6 +122,10 @@ class Catalog:
     ) -> None:
         self.close()
 
+    def sync_mark(self) -> None:
+        """Have transactions that are lost later be missed after a power cut, too."""
+        self._file.sync_mark()
+
     def backup_to(self, path: Path) -> None:
         """A consistent copy as of now, durable on return. Raises `InvalidRequest` if there is such a file."""
         self._file.backup_to(path)

@@ -266,6 +266,10 @@ class Log:
             others = others[:-1]
         self._view = View((*others, segment), self._view.start)
 
+    def refuse(self, failure: StorageFailed) -> None:
+        """Take no more appends, for this reason or for one that there is already. For the thread that appends."""
+        self._failure = self._failure or failure
+
     def set_limits(self, limits: Limits) -> None:
         """Go by these from now on; a segment that is already made, the spare one too, keeps its size.
 
@@ -375,21 +379,32 @@ class Log:
 
         `floor`: from this offset on nothing goes, whatever the policy says.
         """
-        try:
-            gone = self._outlived(policy, floor)
-        except OSError as error:
-            raise storage_error(error, f"{self._path} cannot be read") from error
+        view = self._view
+        gone = self._outlived(view, policy, floor)
         if gone > 0:
             # A crash may have left segments that were truncated already.
-            self.truncate_before(max(self._view.segments[gone].base, self.first_offset))
+            self.truncate_before(max(view.segments[gone].base, self.first_offset))
         return gone
 
-    def _outlived(self, policy: Retention, floor: int | None) -> int:
-        sealed = [segment for segment in self._view.segments if segment.sealed]
-        others = [segment for segment in self._view.segments if not segment.sealed]
+    def kept_from(self, policy: Retention, *, floor: int | None = None) -> int | None:
+        """Where the first segment begins that `retain` would keep; None if it would keep all. Any thread may ask."""
+        view = self._view
+        gone = self._outlived(view, policy, floor)
+        return view.segments[gone].base if gone > 0 else None
+
+    def _outlived(self, view: View, policy: Retention, floor: int | None) -> int:
+        """How many of the oldest segments are to go."""
+        try:
+            return self._expired(view, policy, floor)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot be read") from error
+
+    def _expired(self, view: View, policy: Retention, floor: int | None) -> int:
+        sealed = [segment for segment in view.segments if segment.sealed]
+        others = [segment for segment in view.segments if not segment.sealed]
         active = Aged(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
         gone = expired(self._aged(sealed), active, policy, now_ms=now_ms(self._clock), floor=floor)
-        if gone == len(self._view.segments):
+        if gone == len(view.segments):
             gone -= 1  # the newest segment says where the log goes on
         return max(0, gone)
 

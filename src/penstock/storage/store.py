@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.core.clock import Clock, SystemClock
+from penstock.core.clock import Clock, SteadyClock
 from penstock.core.errors import (
     DiskFull,
     InvalidRequest,
@@ -89,7 +89,7 @@ class Store:
         """
         store = cls(
             Path(root).absolute(),
-            clock=clock or SystemClock(),
+            clock=clock or SteadyClock(),
             limits=(limits or Limits()).check(),
             durability=durability,
         )
@@ -121,6 +121,7 @@ class Store:
         self._ends = Ends(self.catalog)
         for topic in self.catalog.list_topics():
             self._open_logs(topic)
+        self._ids.check()
         self.writer = GroupCommit(self._limits, deliver=deliver, helpers=HELPERS, meter=self.meter)
         self._rounds.start()
         self._closing.append(self._rounds.close)

@@ -11,8 +11,11 @@ from tests.broker.test_streams_publishing import place, refused
 
 from penstock.core.errors import DiskFull
 from penstock.core.ids import format_id
+from penstock.core.names import TopicName
+from penstock.record.block import Draft
 from penstock.record.message import Message, partition_of
 from penstock.storage.producers import WINDOW
+from penstock.storage.topics import Retention, TopicSettings
 
 pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk
 
@@ -215,6 +218,36 @@ def test_a_repetition_is_recognised_after_a_restart(kept: World, partitions: int
     assert (place(again), again["duplicate"]) == (place(before), True)
     assert send(ann, numbered(mine, 11, b"11", b"12"))["duplicate"] is True
     assert sum(len(kept.stored("a", each)) for each in range(partitions)) == 12
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_repetition_is_recognised_after_retention_has_taken_the_message(
+    kept: World, partitions: int, clean: bool
+) -> None:
+    ann = kept.connect()
+    ann.ask("system.topic.create", {"topic": "a", "partitions": partitions})
+    mine = ann.register("a", name="till")
+    keys = tuple(b"k%d" % n for n in range(10))
+    first = numbered(mine, 1, *keys, keys=keys)
+    before = send(ann, first)
+    kept.restart(clean=clean, reopen=True)
+    ann = kept.connect()
+    for partition in range(partitions):  # nobody asks for producers in this run
+        log = kept.log("a", partition)
+        kept.data.writer.run(log.roll)
+        for _ in range(3):
+            kept.data.writer.append(log, Draft.of([Message(payload=bytes(100))]))
+            kept.data.writer.run(log.roll)
+    kept.data.alter_topic(TopicName.parse("a"), TopicSettings(retention=Retention(count=1)))
+    assert kept.data.retain() >= 2 * partitions
+    kept.restart(clean=clean, reopen=True)
+    assert all(kept.log("a", each).first_offset > 0 for each in range(partitions))
+    ann = kept.connect()
+    answer = ann.ask("system.producer.register", {"topic": "a", "name": "till"})
+    assert (answer["producer_id"], answer["last_request_id"]) == (mine, 10)
+    again = send(ann, first)
+    assert (again["duplicate"], again["offset"], again["parts"]) == (True, before["offset"], [])
 
 
 def test_what_came_after_the_checkpoint_is_recognised_too(kept: World) -> None:

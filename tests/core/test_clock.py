@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.clock import Clock, SystemClock, iso_time, now_ms
+from penstock.core.clock import Clock, SteadyClock, SystemClock, iso_time, now_ms
+from penstock.core.errors import InvalidRequest
+from penstock.core.limits import CLOCK_HOLD_MS, CLOCK_JUMP_MS_MAX
 
 
 def test_the_system_clock_tells_the_machines_time() -> None:
@@ -70,3 +72,95 @@ def test_no_millisecond_is_lost_on_the_way(unix_ms: int) -> None:
     moment = datetime.strptime(iso_time(unix_ms), "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     assert since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000 == unix_ms
+
+
+SECOND = 10**9
+YEARS = 10 * 365 * 86_400 * SECOND
+
+
+class Machine:
+    """A machine whose clock is set by hand; the other one runs on whatever is done to it."""
+
+    def __init__(self) -> None:
+        self.passed = 5 * SECOND
+        self.set_ahead = 1_700_000_000 * SECOND
+        self.clock = SteadyClock(self.wall, lambda: self.passed)
+
+    def wall(self) -> int:
+        if self.passed + self.set_ahead >= 2**63:
+            raise OverflowError("timestamp too large to convert to C _PyTime_t")
+        return self.passed + self.set_ahead
+
+    @property
+    def error(self) -> int:
+        """How far what is told is from the machine's clock."""
+        return self.clock.now_ns() - self.wall()
+
+    def wait(self, ns: int) -> None:
+        self.passed += ns
+
+
+def test_a_steady_clock_tells_the_machines_time_and_goes_back_with_it() -> None:
+    machine = Machine()
+    for change in (0, -3600 * SECOND, CLOCK_JUMP_MS_MAX * 10**6, -YEARS, 1):
+        machine.set_ahead += change
+        assert machine.error == 0
+        machine.wait(86_400 * SECOND)
+        assert machine.error == 0
+
+
+def test_a_jump_that_is_taken_back_leaves_no_trace(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    before = machine.clock.now_ns()
+    machine.set_ahead += YEARS
+    machine.wait(30 * SECOND)
+    assert machine.clock.now_ns() == before + 30 * SECOND, "it goes on at its own pace"
+    assert "jumped 315360000 s ahead" in caplog.text
+    machine.set_ahead -= YEARS
+    machine.wait(30 * SECOND)
+    assert machine.error == 0
+    assert caplog.text.count("jumped") == 1
+
+
+def test_a_clock_that_stays_ahead_is_followed_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    machine.clock.now_ns()
+    machine.set_ahead += YEARS  # a machine that slept, or got the time late
+    assert machine.error == -YEARS
+    machine.wait(CLOCK_HOLD_MS * 10**6 - 1)
+    assert machine.error == -YEARS
+    machine.wait(1)
+    assert machine.error == 0
+    assert "stays 315360000 s ahead, and is followed" in caplog.text
+
+
+def test_a_clock_that_jumps_again_is_waited_for_anew() -> None:
+    machine = Machine()
+    machine.clock.now_ns()
+    for _ in range(5):
+        machine.set_ahead += YEARS
+        assert machine.error < 0
+        machine.wait(CLOCK_HOLD_MS * 10**6 - 1)
+        assert machine.error < 0
+
+
+def test_a_time_that_nobody_can_tell_is_never_followed() -> None:
+    machine = Machine()
+    before, ahead = machine.clock.now_ns(), 300 * 365 * 86_400 * SECOND
+    machine.set_ahead += ahead
+    for hours in range(1, 10):
+        machine.wait(3600 * SECOND)
+        assert machine.clock.now_ns() == before + hours * 3600 * SECOND
+    machine.set_ahead -= ahead
+    assert machine.error == 0
+
+
+def test_a_machine_that_begins_beyond_time_is_told_so() -> None:
+    machine = Machine()
+    machine.set_ahead += 300 * 365 * 86_400 * SECOND
+    with pytest.raises(InvalidRequest, match="set it right"):
+        machine.clock.now_ns()
+
+
+def test_the_steady_clock_of_this_machine_tells_its_time() -> None:
+    assert abs(SteadyClock().now_ns() - time.time_ns()) < 60 * SECOND

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -116,12 +118,20 @@ def test_a_log_that_lost_all_and_was_opened_again_stays_in_the_backup(data: Path
     assert records(restored(target, tmp_path / "new")) == before
 
 
+def lose(data: Path) -> None:
+    """The log and the catalog's note of it, which would have it go on behind what is gone: as in earlier releases."""
+    shutil.rmtree(data / LOG)
+    with closing(sqlite3.connect(data / "catalog.db")) as catalog:
+        catalog.execute("DELETE FROM log_ends")
+        catalog.commit()
+
+
 @pytest.mark.parametrize("blocks", [1, 30])
 def test_a_log_that_was_lost_and_begun_anew_is_not_mixed_with_what_the_backup_has(
     tmp_path: Path, data: Path, target: Path, blocks: int
 ) -> None:
     before = records(data)
-    shutil.rmtree(data / LOG)
+    lose(data)
     made(data, blocks)
     with pytest.raises(InvalidRequest, match=r"/default/orders\[0\] has other messages at offsets.*--replace"):
         back_up(data, target)
@@ -133,7 +143,7 @@ def test_a_log_that_was_lost_and_begun_anew_is_not_mixed_with_what_the_backup_ha
 def test_a_log_of_one_segment_that_was_begun_anew_and_has_grown_longer_is_told_by_its_ids(tmp_path: Path) -> None:
     data, target = made(tmp_path / "data", 1), tmp_path / "backup"
     back_up(data, target)
-    shutil.rmtree(data / LOG)
+    lose(data)
     made(data, 2)
     with pytest.raises(InvalidRequest, match="has other messages at offsets"):
         back_up(data, target)

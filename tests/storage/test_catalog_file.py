@@ -6,7 +6,7 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,7 @@ from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.schemas import Mode, Reference, Schema, SchemaKind
 from penstock.storage import catalog_file, catalog_schema, catalog_sqlite
 from penstock.storage.catalog import Catalog
+from penstock.storage.catalog_commits import noted_commits
 from penstock.storage.catalog_file import CatalogFile
 from penstock.storage.catalog_schema import (
     COUNTERS,
@@ -50,6 +51,7 @@ pytestmark = pytest.mark.slow
 
 ORDERS = TopicName.parse("/shop/orders")
 RELEASED = catalog_schema.MIGRATIONS
+NEXT = len(RELEASED) + 1
 SHARED = SubscriptionOptions(kind=SubscriptionKind.SHARED)
 PAGE = 4096
 
@@ -101,8 +103,9 @@ def test_a_new_catalog_is_for_its_owner_alone_and_leaves_no_drafts(path: Path) -
             "catalog.db": 0o600,
             "catalog.db-wal": 0o600,
             "catalog.db-shm": 0o600,
+            "catalog.db-commits": 0o600,
         }
-    assert [file.name for file in path.parent.iterdir()] == ["catalog.db"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["catalog.db", "catalog.db-commits"]
 
 
 def test_a_new_catalog_gets_its_name_without_a_write_ahead_log(path: Path) -> None:
@@ -159,7 +162,7 @@ def test_odd_characters_in_a_path_are_only_characters(tmp_path: Path) -> None:
     directory.mkdir()
     with opened(directory / "catalog.db") as catalog:
         catalog.create_topic(ORDERS)
-    assert [file.name for file in directory.iterdir()] == ["catalog.db"]
+    assert sorted(file.name for file in directory.iterdir()) == ["catalog.db", "catalog.db-commits"]
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
@@ -229,9 +232,11 @@ def test_a_catalog_of_a_newer_release_is_refused_with_both_versions(
         add_migrations(newer, statements("CREATE TABLE colours (name TEXT NOT NULL PRIMARY KEY, seal TEXT NOT NULL)"))
         opened(path).close()
     before = path.read_bytes()
-    with pytest.raises(VersionNotSupported, match=r"version 5, .* up to 4: run the newer release") as refused:
+    with pytest.raises(
+        VersionNotSupported, match=rf"version {NEXT}, .* up to {NEXT - 1}: run the newer release"
+    ) as refused:
         opened(path)
-    assert refused.value.details == {"found": 5, "newest": 4}
+    assert refused.value.details == {"found": NEXT, "newest": NEXT - 1}
     assert path.read_bytes() == before
 
 
@@ -244,12 +249,12 @@ def add_colours(connection: Connection) -> None:
     statements("CREATE TABLE colours (name TEXT NOT NULL PRIMARY KEY, seal TEXT NOT NULL)")(connection)
 
 
-def meta_row(name: str) -> Any:
+def meta_row(version: int) -> Any:
     """A step that needs the step before it, and says that it was taken."""
 
     def apply(connection: Connection) -> None:
-        assert catalog_schema.schema_version(connection) == int(name) - 1
-        write_row(connection, META, {"name": f"step {name}", "value": "taken"})
+        assert catalog_schema.schema_version(connection) == version - 1
+        write_row(connection, META, {"name": f"step {version}", "value": "taken"})
 
     return apply
 
@@ -257,27 +262,27 @@ def meta_row(name: str) -> Any:
 def test_an_older_catalog_is_brought_up_step_by_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(path) as catalog:
         topic = catalog.create_topic(ORDERS)
-    add_migrations(monkeypatch, meta_row("5"), meta_row("6"))
+    add_migrations(monkeypatch, meta_row(NEXT), meta_row(NEXT + 1))
     for _ in range(2):
         with opened(path) as catalog:
             assert catalog.list_topics() == (topic,)
             with catalog._file.reading() as connection:
-                assert catalog_schema.schema_version(connection) == 6
-                assert catalog_schema.meta_value(connection, "step 5") == "taken"
-                assert catalog_schema.meta_value(connection, "step 6") == "taken"
+                assert catalog_schema.schema_version(connection) == NEXT + 1
+                assert catalog_schema.meta_value(connection, f"step {NEXT}") == "taken"
+                assert catalog_schema.meta_value(connection, f"step {NEXT + 1}") == "taken"
 
 
 def test_a_step_that_fails_leaves_the_version_before_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(path) as catalog:
         topic = catalog.create_topic(ORDERS)
-    add_migrations(monkeypatch, meta_row("5"), statements("CREATE TABLE half (seal TEXT)", "CREATE NONSENSE"))
-    with pytest.raises(StorageFailed, match="on the way to version 6; the catalog stays at version 5"):
+    add_migrations(monkeypatch, meta_row(NEXT), statements("CREATE TABLE half (seal TEXT)", "CREATE NONSENSE"))
+    with pytest.raises(StorageFailed, match=f"on the way to version {NEXT + 1}; the catalog stays at version {NEXT}"):
         opened(path)
-    add_migrations(monkeypatch, meta_row("5"))
+    add_migrations(monkeypatch, meta_row(NEXT))
     with opened(path) as catalog, catalog._file.reading() as connection:
-        assert catalog_schema.schema_version(connection) == 5
+        assert catalog_schema.schema_version(connection) == NEXT
         assert connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE name = 'half'").all() == []
-    add_migrations(monkeypatch, meta_row("5"), meta_row("6"))
+    add_migrations(monkeypatch, meta_row(NEXT), meta_row(NEXT + 1))
     with opened(path) as catalog:
         assert catalog.list_topics() == (topic,)
 
@@ -285,7 +290,7 @@ def test_a_step_that_fails_leaves_the_version_before_it(path: Path, monkeypatch:
 def test_a_step_is_taken_once_however_many_open_the_catalog(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog_sqlite, "BUSY_MS", 60_000)  # on a slow disk, each waits long for all the others
     opened(path).close()
-    add_migrations(monkeypatch, meta_row("5"), add_colours)
+    add_migrations(monkeypatch, meta_row(NEXT), add_colours)
     with ThreadPoolExecutor(6) as pool:
         for catalog in list(pool.map(opened, [path] * 6)):
             catalog.close()
@@ -296,9 +301,9 @@ def test_a_release_does_not_write_to_a_catalog_that_another_has_brought_further(
 ) -> None:
     with opened(path) as catalog:
         with monkeypatch.context() as newer:
-            add_migrations(newer, meta_row("5"))
+            add_migrations(newer, meta_row(NEXT))
             opened(path).close()
-        with pytest.raises(VersionNotSupported, match="no longer of version 4"):
+        with pytest.raises(VersionNotSupported, match=f"no longer of version {NEXT - 1}"):
             catalog.create_topic(ORDERS)
 
 
@@ -650,7 +655,8 @@ def test_a_log_damaged_before_its_last_transaction_is_refused_and_left(path: Pat
     assert (path.read_bytes(), killed.read_bytes()) == (before, damaged)
 
 
-def test_a_torn_end_of_the_log_is_what_a_kill_leaves(path: Path, killed: Path) -> None:
+def test_a_torn_end_of_the_log_is_what_a_power_cut_leaves(path: Path, killed: Path) -> None:
+    path.with_name("catalog.db-commits").unlink()  # it was not on the disk yet that the last one is complete
     killed.write_bytes(killed.read_bytes()[:-1])
     with opened(path) as catalog:
         assert [topic.name.topic for topic in catalog.list_topics()] == ["orders", "payments"]
@@ -702,3 +708,61 @@ def test_a_refused_request_is_no_failure_of_the_file(catalog: Catalog) -> None:
     with pytest.raises(InvalidRequest):
         catalog.create_topic(ORDERS)
     catalog.alter_topic(ORDERS, TopicSettings())
+
+
+def without_last_transaction(log: Path) -> None:
+    """As a flipped bit in its last frame, or a torn write of it: SQLite passes over it in silence."""
+    log.write_bytes(log.read_bytes()[:-1])
+
+
+def flip_last_frame(log: Path) -> None:
+    data = bytearray(log.read_bytes())
+    data[-100] ^= 1
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "harm", [Path.unlink, without_last_transaction, flip_last_frame, lambda log: log.write_bytes(b"")]
+)
+def test_confirmed_transactions_that_are_missing_after_a_kill_are_missed(
+    path: Path, killed: Path, harm: Callable[[Path], None]
+) -> None:
+    harm(killed)
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match=r"confirmed transactions are missing.*remove catalog\.db-commits"):
+            opened(path)
+    path.with_name("catalog.db-commits").unlink()
+    opened(path).close()  # whoever was told may go on without them
+
+
+def test_an_older_copy_of_a_catalog_is_not_taken_for_the_newest(path: Path) -> None:
+    with opened(path) as catalog:
+        catalog.create_topic(TopicName.parse("a"))
+    older = path.read_bytes()
+    with opened(path) as catalog:
+        catalog.create_topic(TopicName.parse("b"))
+    path.write_bytes(older)
+    with pytest.raises(StorageFailed, match="its last 1 confirmed transactions are missing"):
+        opened(path)
+    path.unlink()
+    with pytest.raises(StorageFailed, match="the file is missing"):
+        opened(path)
+
+
+@pytest.mark.parametrize("mark", [b"", b"9999999 0123456789abcdef\n", b"\xff" * 300, b"12\n"])
+def test_a_mark_that_does_not_verify_is_not_believed(path: Path, mark: bytes) -> None:
+    opened(path).close()
+    path.with_name("catalog.db-commits").write_bytes(mark)
+    with opened(path) as catalog:
+        catalog.create_topic(TopicName.parse("a"))
+    opened(path).close()
+
+
+def test_a_transaction_that_is_undone_is_not_counted(path: Path) -> None:
+    with opened(path) as catalog:
+        topic = catalog.create_topic(TopicName.parse("a"))
+        for _ in range(3):
+            with pytest.raises(InvalidRequest):
+                catalog.create_topic(topic.name)
+    assert noted_commits(path) == 1
+    opened(path).close()

@@ -159,13 +159,30 @@ def test_only_what_is_after_the_checkpoint_is_read(open_log: OpenLog) -> None:
     assert dict(derive(log, known).runs) == {9: (Run(5, 1, 2),)}
 
 
-@pytest.mark.parametrize("next_offset", [1, 7])
-def test_a_checkpoint_that_does_not_fit_the_log_is_left_aside(open_log: OpenLog, next_offset: int) -> None:
+def test_a_checkpoint_of_more_than_the_log_has_is_left_aside(open_log: OpenLog) -> None:
     log = open_log(FaultDisk())
     log.append(sent(*burst(7, 1, 4)))
     log.truncate_before(2)
-    wrong = ProducerCheckpoint(next_offset=Offset(next_offset), runs={9: (Run(5, 0, 1),)})
+    wrong = ProducerCheckpoint(next_offset=Offset(7), runs={9: (Run(5, 0, 1),)})
     assert dict(derive(log, wrong).runs) == {7: (Run(3, 2, 2),)}
+
+
+def test_a_checkpoint_of_what_the_log_has_no_longer_is_as_true_as_before(open_log: OpenLog) -> None:
+    log = open_log(FaultDisk())
+    log.append(sent(*burst(7, 1, 4)))
+    log.truncate_before(2)
+    known = ProducerCheckpoint(next_offset=Offset(1), runs={9: (Run(5, 0, 1),)})
+    assert dict(derive(log, known).runs) == {9: (Run(5, 0, 1),), 7: (Run(3, 2, 2),)}
+
+
+@pytest.mark.parametrize("stop", range(7))
+def test_no_more_is_read_than_is_asked_for(open_log: OpenLog, stop: int) -> None:
+    log = open_log(FaultDisk())
+    log.append(sent(*burst(7, 1, 3)))
+    log.append(sent(*burst(8, 1, 2)))
+    found = derive(log, stop=stop)
+    assert found.next_offset == min(stop, 5)
+    assert written(found) == model((burst(7, 1, 3) + burst(8, 1, 2))[:stop], window=10_000)
 
 
 def test_what_was_truncated_is_still_known_from_the_checkpoint(open_log: OpenLog) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,7 @@ from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage import catalog_sqlite
 from penstock.storage.commit import Ticket
+from penstock.storage.disk import is_owned
 from penstock.storage.log import Durability
 from penstock.storage.producers import derive
 from penstock.storage.store import Store
@@ -86,6 +90,47 @@ def test_a_second_process_is_refused_and_told_who_owns_it(root: Path) -> None:
             Store.open(root)
         owner.kill()
     Store.open(root).close()
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """For what is done by the rounds that a store makes now and then."""
+    until = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_second_owner_is_refused_though_the_lock_file_was_removed(root: Path) -> None:
+    with Store.open(root, create=True):
+        (root / "lock").unlink()
+        with pytest.raises(NotOwner, match="belongs to a running process"):
+            Store.open(root)
+    Store.open(root).close()
+
+
+def test_a_lock_file_that_was_removed_is_put_back(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Store.open(root, create=True):
+        for harm in ((root / "lock").unlink, partial((root / "lock").rename, root / "away")):
+            harm()
+            wait_until(lambda: is_owned(root / "lock"))  # others see who has it
+            wait_until(lambda: (root / "lock").read_text() == f"{os.getpid()}\n")
+    assert caplog.text.count("the lock file was removed while its owner runs") == 2
+
+
+def test_an_owner_that_finds_another_takes_no_more_messages(
+    root: Path, draft: MakeDraft, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(root, create=True) as store:
+        store.create_topic(ORDERS)
+        store.append(ORDERS, draft(b"a"))
+        (root / "lock").unlink()
+        with (root / "lock").open("w") as other:  # an earlier release, which does not lock the directory
+            fcntl.flock(other, fcntl.LOCK_EX)
+            wait_until(lambda: store.log(ORDERS).failure is not None)
+        with pytest.raises(StorageFailed, match=r"another process writes to .*stop both, then start one"):
+            store.append(ORDERS, draft(b"b"))
+        assert [record.message.payload for record in store.log(ORDERS).records()] == [b"a"]
+        assert "takes no more messages" in caplog.text
 
 
 def test_a_directory_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from penstock.broker.durable import Durable
 
 SETTINGS: Final = tuple(TopicSettings.__struct_fields__)
+_GAPS_MAX: Final = 100
+"""Gaps of one partition that are named: a log has none, or a few."""
 _SUBSCRIPTION: Final = ("topic", "subscription")
 _CREATED: Final = tuple(
     each for each in DURABLE_OPTIONS if each not in ("subscription", "window", "format", "consumer")
@@ -146,6 +148,7 @@ def _log(number: int, log: Log) -> Fields:
         "bytes": view.size,
         "segments": len(view.segments),
         "damages": len(log.damages),
+        "missing": [[int(gap.start), int(gap.stop)] for gap in log.missing[:_GAPS_MAX]],
         "failure": None if log.failure is None else log.failure.message,
     }
 

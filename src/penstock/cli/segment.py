@@ -23,6 +23,7 @@ from penstock.core.places import Place, parse_places
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
+    from penstock.storage.shortfall import NotedLog
     from penstock.storage.verify import Problem, Report
 
 app = typer.Typer(help="Segment files: list, dump, verify. Nothing is changed.", no_args_is_help=True)
@@ -159,21 +160,43 @@ def verify(
 ) -> None:
     """Check every checksum, the order of ids, the density of offsets, each index against its segment.
 
+    Of a data directory, each log also against the catalog's note of how far it went.
+
     Exit code 0: clean; 1: findings; 2: could not run.
 
     Example: `penstock segment verify penstock-data --json`
     """
-    paths = _paths(targets, data)
-    reports = _verified(paths, raw=raw, jobs=jobs or os.cpu_count() or 1)
     from penstock.storage.disk import OsDisk
+    from penstock.storage.shortfall import shortfall
     from penstock.storage.verify import verify_sequence
 
+    noted, unread = _noted(targets)
+    reports = _verified(_paths(targets, data), raw=raw, jobs=jobs or os.cpu_count() or 1)
     problems = [problem for report in reports for problem in report.problems]
     problems += verify_sequence(OsDisk(), reports)
+    problems += [*shortfall(OsDisk(), noted, reports), *unread]
     with contextlib.suppress(BrokenPipeError):  # `verify | head` still has findings, or has not
         (_print_json if json else _print_table)(reports, problems)
     if problems:
         raise typer.Exit(opt.EXIT_FINDINGS)
+
+
+def _noted(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
+    """What the catalogs of data directories say of their logs, and which of them cannot be read: the segments can."""
+    from penstock.storage.directory import CATALOG
+    from penstock.storage.disk import OsDisk
+    from penstock.storage.shortfall import noted_logs
+    from penstock.storage.verify import Problem
+
+    logs: list[NotedLog] = []
+    problems = []
+    for root in map(Path, targets):
+        try:
+            logs += noted_logs(OsDisk(), root)
+        except PenstockError as error:
+            what = f"how far the logs went is not known: {error.message}"
+            problems.append(Problem(path=root / CATALOG, offset=None, position=None, what=what))
+    return logs, problems
 
 
 def _verified(paths: list[Path], *, raw: bool, jobs: int) -> list[Report]:

@@ -202,6 +202,9 @@ def _print(facts: dict[str, Any]) -> None:
     if facts["logs"]:
         columns = ("partition", "first", "next", "size", "segments", "damages", "failure")
         table("partitions", columns, [_log_row(log) for log in facts["logs"]])
+        for log in facts["logs"]:
+            for start, stop in log.get("missing", []):
+                typer.echo(f"partition {log['partition']}: offsets {start} to {stop - 1} are gone with their files")
 
 
 def _awaited(names: list[str]) -> list[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequest
+from penstock.core.limits import CLOCK_JUMP_MS_MAX
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,6 +111,17 @@ class IdGenerator:
     def advance(self, ticks: int) -> None:
         """Never hand out an id at or before `ticks`: a log with a newer record has been opened."""
         self._last = max(self._last, ticks)
+
+    def check(self) -> None:
+        """Say, before any id is handed out, that those of the newest messages are ahead of the clock."""
+        now = self._clock.now_ns() // 100 + UNIX_EPOCH_TICKS
+        if self._last - now > CLOCK_JUMP_MS_MAX * TICKS_PER_MS:
+            _LOG.error(
+                "the newest message is %d s ahead of the clock: order is kept, message times are not true until it has"
+                " caught up. If the clock is right now, have them right at once by copying the topics into a new"
+                " data directory (`penstock export` and `penstock import`)",
+                (self._last - now) // _TICKS_PER_SECOND,
+            )
 
     def take(self, count: int) -> IdRun:
         """The next `count` ids, all greater than any before. They are spent even if nothing is stored under them."""

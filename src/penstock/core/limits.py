@@ -71,6 +71,14 @@ LOG_PATTERN_CHARS_MAX: Final = 256
 LIST_ENTRIES_MAX: Final = 1000
 """One answer of a system topic: what a person can page through, and well below the payload limit."""
 
+CLOCK_JUMP_MS_MAX: Final = 60_000
+"""A jump of the machine's clock ahead that is followed at once: more than any step of a clock that is kept in time, and
+as long as message times may be untrue after a smaller one was taken back."""
+
+CLOCK_HOLD_MS: Final = 600_000
+"""How long a clock that has jumped further ahead is not believed: time to see the error and to set it right. A machine
+that slept, or got the time late, has times that are behind for as long."""
+
 QUOTED_CHARS_MAX: Final = 128
 """How much of what came is repeated in an error: enough to recognise it, too little to amplify it."""
 

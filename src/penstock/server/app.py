@@ -24,7 +24,7 @@ import uvloop
 from penstock import __version__
 from penstock.broker.access import Access
 from penstock.broker.broker import Broker
-from penstock.core.clock import SystemClock
+from penstock.core.clock import SteadyClock
 from penstock.core.errors import InvalidRequest
 from penstock.protocol.blocks import rehearse
 from penstock.record import kernel_cache
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from penstock.server.http import Http
 
 _LOG: Final = logging.getLogger(__name__)
+_CLOCK: Final = SteadyClock()
+"""One for the messages and for all that is said of them."""
 _SWITCH_SECONDS: Final = 0.0005
 """The writer comes back from the disk with a whole group, and is not to wait long for the event loop to let it on."""
 _CERTIFICATES_SECONDS: Final = 5.0
@@ -82,7 +84,12 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     with (
         _handlers_put_back(),
         Store.open(
-            settings.data, create=True, limits=settings.storage, durability=settings.durability, deliver=post
+            settings.data,
+            create=True,
+            clock=_CLOCK,
+            limits=settings.storage,
+            durability=settings.durability,
+            deliver=post,
         ) as store,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
@@ -161,7 +168,7 @@ def _broker(settings: Settings, store: Store, access: Access) -> Broker:
     chance = random.Random(secrets.randbits(256))  # noqa: S311
     return Broker(
         settings.limits,
-        SystemClock(),
+        _CLOCK,
         chance,
         now_ms=now_ms(),
         probe=Probe(),
@@ -173,7 +180,7 @@ def _broker(settings: Settings, store: Store, access: Access) -> Broker:
 
 def unix_ms() -> int:
     """The time of day."""
-    return time.time_ns() // 1_000_000
+    return _CLOCK.now_ns() // 1_000_000
 
 
 def now_ms() -> int:

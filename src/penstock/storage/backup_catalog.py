@@ -24,12 +24,14 @@ from penstock.core.errors import VersionNotSupported
 from penstock.core.letters import BURIER, REDRIVER
 from penstock.storage import catalog_sqlite as sqlite
 from penstock.storage.catalog import Catalog
+from penstock.storage.catalog_commits import mark_of
 from penstock.storage.catalog_errors import answering
 from penstock.storage.catalog_file import examine
 from penstock.storage.catalog_reader import CatalogReader
 from penstock.storage.catalog_rows import topic_of
 from penstock.storage.catalog_schema import (
     CURSORS,
+    LOG_ENDS,
     PRODUCER_CHECKPOINTS,
     PRODUCER_SESSIONS,
     PRODUCERS,
@@ -78,6 +80,8 @@ def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
         topics = {row["topic_uid"] for row in read_rows(after, select(TOPICS))}
         _put(after, PRODUCER_CHECKPOINTS, [row for row in checkpoints if row["topic_uid"] in topics])
         _forget_numbering(after)
+        # Of a moment after the logs were read: what came meanwhile is not in the backup, and is not to be missed there.
+        after.execute(delete(LOG_ENDS))
     examine(second)
 
 
@@ -109,3 +113,4 @@ def _forget_topics(copy: Path, keep: frozenset[int]) -> None:
             catalog.delete_topic(name)
     with answering(copy):
         sqlite.settle(copy)
+        mark_of(copy).unlink(missing_ok=True)

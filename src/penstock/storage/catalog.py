@@ -27,11 +27,13 @@ from penstock.storage.catalog_rows import (
     existing_subscription,
     existing_topic,
     first_cursors,
+    log_ends,
     namespace_row,
     parsed_namespace,
     producer_row,
     require_topic,
     row_of_cursor,
+    row_of_end,
     row_of_subscription,
     row_of_topic,
     subscription_of,
@@ -41,6 +43,7 @@ from penstock.storage.catalog_rows import (
 from penstock.storage.catalog_schema import (
     COUNTERS,
     CURSORS,
+    LOG_ENDS,
     NAMESPACES,
     PRODUCER_CHECKPOINTS,
     PRODUCER_SESSIONS,
@@ -64,6 +67,7 @@ from penstock.storage.subscriptions import (
 )
 from penstock.storage.topics import (
     Dispatch,
+    LogEnd,
     Producer,
     ProducerCheckpoint,
     Topic,
@@ -117,6 +121,10 @@ class Catalog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def sync_mark(self) -> None:
+        """Have transactions that are lost later be missed after a power cut, too."""
+        self._file.sync_mark()
 
     def backup_to(self, path: Path) -> None:
         """A consistent copy as of now, durable on return. Raises `InvalidRequest` if there is such a file."""
@@ -207,7 +215,7 @@ class Catalog:
             connection.execute(delete(CURSORS).where(CURSORS.c.subscription_uid.in_(its_own)))
             producers = select(PRODUCERS.c.producer_id).where(PRODUCERS.c.topic_uid == topic.topic_uid)
             connection.execute(delete(PRODUCER_SESSIONS).where(PRODUCER_SESSIONS.c.producer_id.in_(producers)))
-            for table in (SUBSCRIPTIONS, PRODUCER_CHECKPOINTS, PRODUCERS, TOPICS):
+            for table in (SUBSCRIPTIONS, PRODUCER_CHECKPOINTS, PRODUCERS, LOG_ENDS, TOPICS):
                 connection.execute(delete(table).where(table.c.topic_uid == topic.topic_uid))
             forget_place(connection, topic_place(topic.topic_uid))
         return topic
@@ -277,6 +285,24 @@ class Catalog:
             require_topic(connection, topic)
             row = checkpoint_row(connection, topic, partition)
             return None if row is None else stored_checkpoint(row["next_offset"], row["marks"])
+
+    def note_ends(self, ends: Mapping[tuple[int, int], LogEnd]) -> None:
+        """Note how far these logs went, by topic and partition; those of topics deleted since are passed over."""
+        with self._file.writing() as connection:
+            there = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
+            known = log_ends(connection)
+            rows = {key: row_of_end(key, end) for key, end in ends.items() if key[0] in there}
+            changed = [row for key, row in rows.items() if key in known]
+            new = [row for key, row in rows.items() if key not in known]
+            if changed:
+                replace_rows(connection, LOG_ENDS, changed)
+            if new:
+                add_rows(connection, LOG_ENDS, new)
+
+    def log_ends(self) -> dict[tuple[int, int], LogEnd]:
+        """How far each log went when that was last noted, by topic and partition."""
+        with self._file.reading() as connection:
+            return log_ends(connection)
 
     def create_subscription(
         self, topic: Topic, name: str, options: SubscriptionOptions, starts: Mapping[int, Offset]

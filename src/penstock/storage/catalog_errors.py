@@ -58,7 +58,7 @@ def _busy(path: Path, said: str) -> ServiceUnavailable:
 
 
 def _damaged(path: Path, said: str) -> StorageFailed:
-    advice = f"move {path.name}-wal and {path.name}-shm away and restore {path.name} from a backup"
+    advice = f"move {path.name}-wal, -shm and -commits away and restore {path.name} from a backup"
     return _failed(path, f"is damaged ({said})", advice)
 
 

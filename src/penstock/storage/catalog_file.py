@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed, VersionNotSupported
 from penstock.storage import catalog_schema as schema
 from penstock.storage import catalog_sqlite as sqlite
+from penstock.storage.catalog_commits import CommitMark, commits_missing, mark_of, next_commit, noted_commits
 from penstock.storage.catalog_errors import answering
 from penstock.storage.catalog_wal import commits_beyond_damage
 
@@ -30,6 +31,7 @@ class CatalogFile:
         # SQLite lets writers poll; within one process they can stand in a queue.
         self._turn = threading.Lock()
         self._failure: StorageFailed | None = None
+        self._mark = CommitMark(path)
         self._closed = False
 
     @classmethod
@@ -56,6 +58,12 @@ class CatalogFile:
         with self._turn:
             self._closed = True
             self._engine.dispose()
+            self._mark.close()
+
+    def sync_mark(self) -> None:
+        """Have the number of the last transaction outlive a power cut, too. Off the way of those who write."""
+        if not self._closed:
+            self._mark.sync()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -75,7 +83,10 @@ class CatalogFile:
                 raise StorageFailed(f"not written, for an earlier failure: {self._failure.message}")
             with self._transaction(writes=True) as connection:
                 self._hold(connection)
+                number = next_commit(sqlite.commits(connection))
+                sqlite.set_commits(connection, number)
                 yield connection
+            self._mark.write(number)
 
     def backup_to(self, path: Path) -> None:
         """A whole, compact copy as of now, under its name only once it is on disk; writers need not stop.
@@ -135,7 +146,7 @@ def _check_there(path: Path, *, create: bool) -> None:
         raise StorageFailed("the file is empty")
     if size is None and log_bytes:
         raise StorageFailed("the file is missing, but its write-ahead log is there")
-    if size is None and not create:
+    if size is None and (not create or noted_commits(path)):
         raise StorageFailed("the file is missing")
     if size is None:
         _create(path)
@@ -149,11 +160,13 @@ def _create(path: Path) -> None:
 
 def examine(path: Path) -> int:
     """The version of a catalog in which everything is as it was written. Nothing can be written while looking."""
+    noted = noted_commits(path)  # asked first: others may be writing
     with sqlite.begun(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
         found = sqlite.disorder(connection)
         if found is not None:
             raise StorageFailed(found)
         _check_log(path, connection)
+        _check_commits(path, connection, noted)
         version = schema.schema_version(connection)
         check_known(path, version)
         if schema.meta_value(connection, schema.SCHEMA_SEAL) != _definitions_seal(connection):
@@ -168,6 +181,17 @@ def _check_log(path: Path, connection: Connection) -> None:
         return  # others are writing to it, and have examined it when they opened it
     if commits_beyond_damage(log, page_bytes=sqlite.page_bytes(connection)) > 1:
         raise StorageFailed("transactions in its write-ahead log lie behind a frame that does not verify")
+
+
+def _check_commits(path: Path, connection: Connection, noted: int | None) -> None:
+    missing = commits_missing(sqlite.commits(connection), noted)
+    if missing:
+        log, mark = sqlite.log_of(path).name, mark_of(path).name
+        raise StorageFailed(
+            f"its last {missing} confirmed transactions are missing, so {log} is gone or damaged, or {path.name} is an"
+            f" older one: put the right file back; or remove {mark} to go on without what they said of topics,"
+            " subscriptions, producers, schemas and keys"
+        )
 
 
 def check_known(path: Path, version: int) -> None:

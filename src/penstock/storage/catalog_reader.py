@@ -22,13 +22,15 @@ from penstock.core.schemas import Schema
 from penstock.storage import catalog_sqlite as sqlite
 from penstock.storage.catalog_errors import answering
 from penstock.storage.catalog_file import check_known
-from penstock.storage.catalog_rows import topic_of, topic_row
+from penstock.storage.catalog_rows import log_ends, topic_of, topic_row
 from penstock.storage.catalog_schema import SCHEMA_VERSIONS, SCHEMAS, TOPICS, read_rows, schema_version
 from penstock.storage.schema_rows import schema_with, version_row
-from penstock.storage.topics import Topic
+from penstock.storage.topics import LogEnd, Topic
 
 _WITH_SCHEMAS: Final = 3
 """Catalogs before this version have no schemas."""
+_WITH_ENDS: Final = 5
+"""Catalogs before this version do not know how far logs went."""
 _TRIES: Final = 10
 """An owner opens or closes its catalog once in a while, not ten times while a few rows are read."""
 
@@ -92,6 +94,14 @@ class CatalogReader:
 
         def found(connection: Connection, _version: int) -> tuple[Topic, ...]:
             return tuple(map(topic_of, read_rows(connection, select(TOPICS))))
+
+        return self._read(found)
+
+    def log_ends(self) -> dict[tuple[int, int], LogEnd]:
+        """How far each log went when that was last noted, by topic and partition."""
+
+        def found(connection: Connection, version: int) -> dict[tuple[int, int], LogEnd]:
+            return log_ends(connection) if version >= _WITH_ENDS else {}
 
         return self._read(found)
 

@@ -15,6 +15,7 @@ from penstock.core.errors import InvalidRequest, StorageFailed, TopicNotSupporte
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset
 from penstock.storage.catalog_schema import (
+    LOG_ENDS,
     NAMESPACES,
     PRODUCER_CHECKPOINTS,
     PRODUCERS,
@@ -22,9 +23,10 @@ from penstock.storage.catalog_schema import (
     TOPICS,
     Row,
     read_row,
+    read_rows,
 )
 from penstock.storage.subscriptions import Cursor, Subscription, cursor_text, options_text, stored_options
-from penstock.storage.topics import Dispatch, Topic, settings_text, stored_settings
+from penstock.storage.topics import Dispatch, LogEnd, Topic, settings_text, stored_settings
 
 SUGGESTIONS_MAX: Final = 1_000
 """Names compared for "did you mean": a misspelt name costs a few milliseconds however many topics there are."""
@@ -90,6 +92,27 @@ def checkpoint_row(connection: Connection, topic: Topic, partition: int) -> Row 
     table: Table = PRODUCER_CHECKPOINTS
     query = select(table).where(table.c.topic_uid == topic.topic_uid, table.c.partition_index == partition)
     return read_row(connection, query)
+
+
+def log_ends(connection: Connection) -> dict[tuple[int, int], LogEnd]:
+    """How far each log went when that was last noted, by topic and partition."""
+    return {
+        (row["topic_uid"], row["partition_index"]): LogEnd(
+            row["first_offset"], row["next_offset"], bytes.fromhex(row["last_id"])
+        )
+        for row in read_rows(connection, select(LOG_ENDS))
+    }
+
+
+def row_of_end(key: tuple[int, int], end: LogEnd) -> Row:
+    topic_uid, partition = key
+    return {
+        "topic_uid": topic_uid,
+        "partition_index": partition,
+        "first_offset": end.first_offset,
+        "next_offset": end.next_offset,
+        "last_id": end.last_id.hex(),
+    }
 
 
 def row_of_topic(topic: Topic) -> dict[str, object]:

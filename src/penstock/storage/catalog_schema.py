@@ -149,6 +149,14 @@ MIGRATIONS: tuple[Migration, ...] = (
             " created_ms BIGINT NOT NULL, seal TEXT NOT NULL, PRIMARY KEY (principal, role, scope))",
         ),
     ),
+    Migration(
+        version=5,
+        apply=statements(
+            "CREATE TABLE log_ends (topic_uid BIGINT NOT NULL REFERENCES topics (topic_uid),"
+            " partition_index INTEGER NOT NULL, first_offset BIGINT NOT NULL, next_offset BIGINT NOT NULL,"
+            " last_id TEXT NOT NULL, seal TEXT NOT NULL, PRIMARY KEY (topic_uid, partition_index))",
+        ),
+    ),
 )
 
 METADATA: Final = MetaData()
@@ -199,6 +207,16 @@ PRODUCER_CHECKPOINTS: Final = _table(
     Column("next_offset", BigInteger, nullable=False),
     Column("marks", Text, nullable=False),
 )
+
+LOG_ENDS: Final = _table(
+    "log_ends",
+    Column("topic_uid", BigInteger, ForeignKey("topics.topic_uid"), primary_key=True, autoincrement=False),
+    Column("partition_index", Integer, primary_key=True, autoincrement=False),
+    Column("first_offset", BigInteger, nullable=False),
+    Column("next_offset", BigInteger, nullable=False),
+    Column("last_id", Text, nullable=False),
+)
+"""How far each log went when that was last noted: files that are gone since are missed."""
 
 SUBSCRIPTIONS: Final = _table(
     "subscriptions",

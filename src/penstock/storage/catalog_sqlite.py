@@ -129,6 +129,16 @@ def definitions(connection: Connection) -> list[tuple[object, ...]]:
     return [tuple(row) for row in connection.exec_driver_sql(query)]
 
 
+def commits(connection: Connection) -> int:
+    """How many transactions have counted themselves, in the header of the database."""
+    return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+
+
+def set_commits(connection: Connection, number: int) -> None:
+    """Part of the transaction, as any row is."""
+    connection.exec_driver_sql(f"PRAGMA user_version = {number:d}")
+
+
 def page_bytes(connection: Connection) -> int:
     return int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
 

@@ -20,6 +20,8 @@ from penstock.core.errors import DiskFull, NotOwner, StorageFailed
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
+"""What file systems say that have no locks for directories: those over a network, most of all."""
 
 
 class File(Protocol):
@@ -222,27 +224,79 @@ def storage_error(error: OSError, what: str) -> StorageFailed | DiskFull:
 
 
 class OwnerLock:
-    """Held by the one process that writes to a data directory; let go when it ends, however it ends."""
+    """Held by the one process that writes to a data directory; let go when it ends, however it ends.
+
+    It is on the file `path`, which says whose it is and can be looked at by others, and on the directory itself: that
+    cannot be removed without all that is in it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        self._directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._descriptor = -1
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(self._descriptor)
-            raise NotOwner(
-                f"{path.parent} belongs to a running process (pid {holder}): stop it, or use another data directory",
-                pid=holder,
-            ) from None
+            if not _locked(self._directory, may_lack=True):
+                raise self._taken()
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+            self._take_file()
+        except BaseException:
+            self.release()
+            raise
+
+    def _take_file(self) -> None:
+        if not _locked(self._descriptor):
+            raise self._taken()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
+    def _taken(self) -> NotOwner:
+        try:
+            holder = self._path.read_bytes()[:32].decode(errors="replace").strip() or "unknown"
+        except FileNotFoundError:
+            holder = "unknown"
+        return NotOwner(
+            f"{self._path.parent} belongs to a running process (pid {holder}): stop it, or use another data directory",
+            pid=holder,
+        )
+
+    def keep(self) -> bool:
+        """Put the lock file back if somebody has removed or replaced it; whether that was so.
+
+        Raises `NotOwner` if another process has locked the one that is there: it writes to this directory, too.
+        """
+        if self._is_there():
+            return False
+        again = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        os.close(self._descriptor)
+        self._descriptor = again
+        self._take_file()
+        return True
+
+    def _is_there(self) -> bool:
+        try:
+            there = self._path.stat()
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(self._descriptor)
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
     def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._descriptor, self._directory):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._directory = -1
+
+
+def _locked(descriptor: int, *, may_lack: bool = False) -> bool:
+    """Whether nobody else has it. `may_lack`: a file system that has no locks for directories does without."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if not may_lack or error.errno not in _NO_LOCKS:
+            raise
+    return True
 
 
 def is_owned(path: Path) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -25,13 +25,14 @@ from penstock.record.message import Record
 from penstock.storage import reading
 from penstock.storage.active import ActiveSegment
 from penstock.storage.disk import FULL_ERRORS, Disk, opened, storage_error
+from penstock.storage.gaps import gaps_in, put_empty_segment
 from penstock.storage.index import IndexFile, State
 from penstock.storage.marker import Start, read_start, write_start
-from penstock.storage.reading import Chunk, Segment, View
+from penstock.storage.reading import MISSING, Chunk, Segment, View
 from penstock.storage.repair import is_index_of, keep_copy, rebuild_sealed
 from penstock.storage.retention import Aged, expired
 from penstock.storage.segment import READ_BYTES, SPARE_NAME, Damage, base_of, index_path, segment_name
-from penstock.storage.topics import Retention
+from penstock.storage.topics import LogEnd, Retention
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,7 +83,10 @@ class Log:
         self._closed = False
         self._last_id = bytes(ID_BYTES)
         self.damages: list[Damage] = []
-        """What has been found damaged: by recovery when the log was opened, and by reads since."""
+        """What has been found damaged or missing: by recovery when the log was opened, and by reads since."""
+
+        self.moved: Callable[[], None] = lambda: None
+        """Told, by the thread that appends, when a segment is complete or the log begins elsewhere."""
 
     @classmethod
     def open(
@@ -94,15 +98,17 @@ class Log:
         clock: Clock,
         limits: Limits | None = None,
         durability: Durability = Durability.SYNC,
+        noted: LogEnd | None = None,
     ) -> Self:
         """Open or create a log, after recovery: everything acknowledged before is there, and appends may begin.
 
+        `noted`: how far it is known to have gone. What is missing of that is damage, and the log goes on behind it.
         Raises `StorageFailed` if the disk does not let it.
         """
         log = cls(disk, path, ids=ids, clock=clock, limits=(limits or Limits()).check())
         log._durability = durability
         try:
-            log._recover()
+            log._recover(noted)
         except OSError as error:
             raise storage_error(error, f"{path} cannot be opened") from error
         return log
@@ -134,6 +140,18 @@ class Log:
     def last_id(self) -> bytes:
         """The id of the newest record; sixteen zeros if there is none."""
         return self._last_id
+
+    @property
+    def end(self) -> LogEnd:
+        """How far it goes, for a note that misses whatever is gone later."""
+        view = self._view
+        return LogEnd(int(view.first_offset), int(view.next_offset), self._last_id)
+
+    @property
+    def missing(self) -> list[OffsetRange]:
+        """Offsets whose files are gone, and that retention has not passed since; in their order."""
+        gaps = (damage.offsets for damage in self.damages if damage.reason == MISSING)
+        return sorted((gap for gap in gaps if gap.stop > self.first_offset), key=lambda gap: gap.start)
 
     @property
     def failure(self) -> StorageFailed | None:
@@ -175,7 +193,7 @@ class Log:
                     raise storage_error(error, f"{self._path} cannot be read") from error
 
     def _quarantine(self, view: View, damage: Damage) -> None:
-        if damage in self.damages:
+        if damage in self.damages or self._is_missed(damage):
             return
         self.damages.append(damage)
         segment = view.segment_of(damage.offsets.start)
@@ -186,6 +204,12 @@ class Log:
                 keep_copy(self._disk, segment.path, file, damage, self._limits)
         except OSError as error:
             _LOG.error("%s: %s; its bytes could not be kept: %s", segment.path, damage, error)
+
+    def _is_missed(self, damage: Damage) -> bool:
+        """Whether it lies in a gap that was found already: a read may begin anywhere in it."""
+        return damage.reason == MISSING and any(
+            known.reason == MISSING and damage.offsets.start in known.offsets for known in self.damages
+        )
 
     # appending
 
@@ -241,6 +265,10 @@ class Log:
         if others and others[-1].base == segment.base:
             others = others[:-1]
         self._view = View((*others, segment), self._view.start)
+
+    def refuse(self, failure: StorageFailed) -> None:
+        """Take no more appends, for this reason or for one that there is already. For the thread that appends."""
+        self._failure = self._failure or failure
 
     def set_limits(self, limits: Limits) -> None:
         """Go by these from now on; a segment that is already made, the spare one too, keeps its size.
@@ -317,6 +345,7 @@ class Log:
         except OSError as error:
             raise self._fail(error) from error
         self._active = None
+        self.moved()
 
     def roll(self) -> None:
         """Seal the active segment now, if it holds anything; the next append begins a new one."""
@@ -338,6 +367,7 @@ class Log:
                 f"cannot truncate before {offset}: the log holds [{self.first_offset}, {self.next_offset})",
                 offset=offset,
             )
+        offset = self._view.past_gap(offset)  # or the gap would be found again without what stands before it
         try:
             write_start(self._disk, self._path, Start(offset, self._last_id))
             self._drop(sum(segment.sealed and segment.stop <= offset for segment in self._view.segments), offset)
@@ -349,29 +379,48 @@ class Log:
 
         `floor`: from this offset on nothing goes, whatever the policy says.
         """
-        try:
-            gone = self._outlived(policy, floor)
-        except OSError as error:
-            raise storage_error(error, f"{self._path} cannot be read") from error
+        view = self._view
+        gone = self._outlived(view, policy, floor)
         if gone > 0:
             # A crash may have left segments that were truncated already.
-            self.truncate_before(max(self._view.segments[gone - 1].stop, self.first_offset))
+            self.truncate_before(max(view.segments[gone].base, self.first_offset))
         return gone
 
-    def _outlived(self, policy: Retention, floor: int | None) -> int:
-        sealed = [segment for segment in self._view.segments if segment.sealed]
-        others = [segment for segment in self._view.segments if not segment.sealed]
+    def kept_from(self, policy: Retention, *, floor: int | None = None) -> int | None:
+        """Where the first segment begins that `retain` would keep; None if it would keep all. Any thread may ask."""
+        view = self._view
+        gone = self._outlived(view, policy, floor)
+        return view.segments[gone].base if gone > 0 else None
+
+    def _outlived(self, view: View, policy: Retention, floor: int | None) -> int:
+        """How many of the oldest segments are to go."""
+        try:
+            return self._expired(view, policy, floor)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot be read") from error
+
+    def _expired(self, view: View, policy: Retention, floor: int | None) -> int:
+        sealed = [segment for segment in view.segments if segment.sealed]
+        others = [segment for segment in view.segments if not segment.sealed]
         active = Aged(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
-        aged = [self._aged(segment) for segment in sealed]
-        gone = expired(aged, active, policy, now_ms=now_ms(self._clock), floor=floor)
-        if gone == len(self._view.segments):
+        gone = expired(self._aged(sealed), active, policy, now_ms=now_ms(self._clock), floor=floor)
+        if gone == len(view.segments):
             gone -= 1  # the newest segment says where the log goes on
         return max(0, gone)
 
-    def _aged(self, segment: Segment) -> Aged:
+    def _aged(self, sealed: Sequence[Segment]) -> list[Aged]:
+        aged, last = [], now_ms(self._clock)
+        for segment in reversed(sealed):
+            last = self._last_time_ms(segment, last)
+            aged.append(Aged(size=segment.size, count=segment.count, last_time_ms=last, stop=segment.stop))
+        return aged[::-1]
+
+    def _last_time_ms(self, segment: Segment, following_ms: int) -> int:
+        """When its last record came; one without any is as old as the segment behind it."""
         header = IndexFile(self._disk, index_path(segment.path), segment.base).header()
-        last = unix_ms_of_ticks(ticks_of_id(header.last_id)) if header is not None else now_ms(self._clock)
-        return Aged(size=segment.size, count=segment.count, last_time_ms=last, stop=segment.stop)
+        if header is None:
+            return now_ms(self._clock)
+        return unix_ms_of_ticks(ticks_of_id(header.last_id)) if header.count else following_ms
 
     def _drop(self, count: int, start: int) -> None:
         """Oldest first, so that a crash in between leaves no hole."""
@@ -383,20 +432,53 @@ class Log:
             self._disk.remove(segment.path)
             self._disk.remove(index_path(segment.path))
         self._disk.sync_directory(self._path)
+        self.moved()
 
     # opening and closing
 
-    def _recover(self) -> None:
+    def _recover(self, noted: LogEnd | None) -> None:
         self._disk.make_directory(self._path)
         self._disk.remove(self._path / SPARE_NAME)
-        bases = sorted(base for base in map(base_of, self._disk.names(self._path)) if base is not None)
         start = read_start(self._disk, self._path)
-        self._last_id = start.last_id
+        bases = self._begun(max(start.offset, noted.first_offset), noted) if noted is not None else self._bases()
+        self._last_id = start.last_id if noted is None else max(start.last_id, noted.last_id)
         segments = [self._sealed(base, following) for base, following in pairwise(bases)]
         self._view = View(tuple(segments), start.offset)
         if bases:
             self._open_newest(self._path / segment_name(bases[-1]), bases[-1])
+        if noted is not None and noted.next_offset > self.next_offset:
+            self._go_on_at(noted.next_offset)
         self._ids.advance(ticks_of_id(self._last_id))
+        for gap in gaps_in(self._view):
+            self._miss(gap)
+
+    def _bases(self) -> list[int]:
+        return sorted(base for base in map(base_of, self._disk.names(self._path)) if base is not None)
+
+    def _begun(self, begins: int, noted: LogEnd) -> list[int]:
+        """Where its segments begin; the first of them where the log does, also if the file that did is gone."""
+        bases = self._bases()
+        if begins < (bases[0] if bases else noted.next_offset):
+            put_empty_segment(self._disk, self._path, begins, sealed=True)
+            bases.insert(0, begins)
+        return bases
+
+    def _go_on_at(self, offset: int) -> None:
+        """The newest records are gone. No offset that was given is given again: those up to here are damage now."""
+        if self._active is not None:
+            self._roll(self._active)
+        put_empty_segment(self._disk, self._path, offset, sealed=False)
+        self._open_newest(self._path / segment_name(offset), offset)
+
+    def _miss(self, gap: Damage) -> None:
+        self.damages.append(gap)
+        _LOG.error(
+            "%s: offsets %s are missing: segment files are gone. The log goes on at %d; to have the messages back, stop"
+            " the broker and put the files back, or restore them from a backup",
+            self._path,
+            gap.offsets,
+            self.next_offset,
+        )
 
     def _sealed(self, base: int, following: int) -> Segment:
         path = self._path / segment_name(base)

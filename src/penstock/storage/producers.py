@@ -1,7 +1,7 @@
 """Who has written what: the last requests of every producer, so that a retried one is recognised after a restart.
 
-The catalog keeps a checkpoint now and then; everything after it is read from the log itself, as tables of runs: one
-row each, in the order of offsets.
+The catalog keeps a checkpoint now and then, and before a part of the log goes that is behind the last one; everything
+after it is read from the log itself, as tables of runs: one row each, in the order of offsets.
 """
 
 from __future__ import annotations
@@ -34,24 +34,29 @@ _ROWS_GATHERED: Final = 1 << 16
 _PRODUCER, _REQUEST, _OFFSET, _COUNT = range(4)
 
 
-def derive(log: Log, checkpoint: ProducerCheckpoint | None = None) -> ProducerCheckpoint:
+def derive(log: Log, checkpoint: ProducerCheckpoint | None = None, *, stop: int | None = None) -> ProducerCheckpoint:
     """The last requests of every producer up to the end of the log, starting from what `checkpoint` knows.
 
-    A checkpoint that speaks of offsets the log no longer or not yet has is left aside. Raises `OffsetOutOfRange` if
-    the log is truncated past what is being read.
+    What the log no longer has is as true as before: a message is recognised after retention has taken it. A checkpoint
+    that speaks of offsets the log does not have yet is left aside. `stop`: as far as this offset only. Raises
+    `OffsetOutOfRange` if the log is truncated past what is being read.
     """
     offset = int(log.first_offset)
     tables = [_table([])]
-    if checkpoint is not None and log.first_offset <= checkpoint.next_offset <= log.next_offset:
-        offset = int(checkpoint.next_offset)
+    if checkpoint is not None and checkpoint.next_offset <= log.next_offset:
+        offset = max(offset, int(checkpoint.next_offset))
         tables = [_known(checkpoint)]
-    while offset < log.next_offset:
+    while offset < (end := int(log.next_offset) if stop is None else min(stop, int(log.next_offset))):
         chunk = log.read(offset)
-        tables = _gathered([*tables, _written(chunk.block)])
+        tables = _gathered([*tables, _written(_before(chunk.block, end))])
         if chunk.next_offset == offset:
             break
-        offset = int(chunk.next_offset)
+        offset = min(end, int(chunk.next_offset))
     return ProducerCheckpoint(next_offset=Offset(offset), runs=_by_producer(_recent(tables)))
+
+
+def _before(block: Block, end: int) -> Block:
+    return block.select(0, min(len(block), max(0, end - int(block.offsets.start)))) if len(block) else block
 
 
 def _table(rows: Iterable[tuple[int, int, int, int]]) -> Longs:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Final
 
 from penstock.core.errors import OffsetOutOfRange
 from penstock.core.ids import high_word, ticks_of_unix_ms
@@ -24,6 +25,9 @@ from penstock.storage.index import IndexFile, State
 from penstock.storage.marker import read_start
 from penstock.storage.repair import look
 from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block, segment_name
+
+MISSING: Final = "the segment is missing"
+"""Why offsets cannot be served that no file holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,13 @@ class View:
         place = bisect_right(self.segments, offset, key=lambda segment: segment.base)
         return self.segments[place - 1] if place else None
 
+    def past_gap(self, offset: int) -> int:
+        """The same offset; where it lies in a gap between segments, the first one behind the gap."""
+        segment = self.segment_of(offset)
+        if segment is not None and offset < segment.stop:
+            return offset
+        return next((each.base for each in self.segments if each.base > offset), offset)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -103,7 +114,7 @@ def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, ve
 
 def _over_missing_segment(view: View, offset: int, damages: list[Damage]) -> int:
     following = next(segment for segment in view.segments if segment.base > offset)
-    damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, "the segment is missing"))
+    damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, MISSING))
     return following.base
 
 

@@ -6,6 +6,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,15 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable
+from penstock.core.clock import Clock, SteadyClock
+from penstock.core.errors import (
+    DiskFull,
+    InvalidRequest,
+    NotOwner,
+    PenstockError,
+    ServiceUnavailable,
+    StorageFailed,
+)
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
@@ -34,8 +42,11 @@ from penstock.storage.directory import (
     read_identity,
 )
 from penstock.storage.disk import Disk, OwnerLock, replace_file, storage_error
+from penstock.storage.ends import Ends
 from penstock.storage.log import Appended, Durability, Log
 from penstock.storage.metering import Meter, MeteredDisk
+from penstock.storage.producers import derive
+from penstock.storage.rounds import Rounds
 from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
 
 _LOG = logging.getLogger(__name__)
@@ -56,6 +67,8 @@ class Store:
         # Topics are made, altered and deleted one at a time: the catalog and the logs agree on which came last.
         self._changing = threading.Lock()
         self._closing: list[Any] = []
+        self._rounds = Rounds(self._look_after)
+        self._disowned = False
 
     @classmethod
     def open(
@@ -76,7 +89,7 @@ class Store:
         """
         store = cls(
             Path(root).absolute(),
-            clock=clock or SystemClock(),
+            clock=clock or SteadyClock(),
             limits=(limits or Limits()).check(),
             durability=durability,
         )
@@ -94,8 +107,8 @@ class Store:
         check_root(self.root, create=create)
         if create:
             self._disk.make_directory(self.root)
-        lock = OwnerLock(self.root / LOCK)
-        self._closing.append(lock.release)
+        self._lock = OwnerLock(self.root / LOCK)
+        self._closing.append(self._lock.release)
         identity = self._identity()
         if self._durability is Durability.OS:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
@@ -105,9 +118,13 @@ class Store:
         self._closing.append(self.catalog.close)
         self._ids = SharedIds(self._clock, node=identity.node)
         self._empty_trash()
+        self._ends = Ends(self.catalog)
         for topic in self.catalog.list_topics():
             self._open_logs(topic)
+        self._ids.check()
         self.writer = GroupCommit(self._limits, deliver=deliver, helpers=HELPERS, meter=self.meter)
+        self._rounds.start()
+        self._closing.append(self._rounds.close)
         self._closing.append(self._close_logs)
         self._closing.append(self.writer.close)
 
@@ -174,6 +191,7 @@ class Store:
         self._disk.make_directory(trash)
         self._topics.pop(topic.name, None)
         for partition in _partitions(topic):
+            self._ends.remove((topic.topic_uid, partition))
             log = self._logs.pop((topic.name, partition), None)
             if log is None:
                 continue  # an earlier attempt has come this far
@@ -204,7 +222,10 @@ class Store:
                 clock=self._clock,
                 limits=_limits_of(topic.settings, self._limits),
                 durability=self._durability,
+                noted=self._ends.noted((topic.topic_uid, partition)),
             )
+            log.moved = self._rounds.call
+            self._ends.add((topic.topic_uid, partition), log)
             self._logs[topic.name, partition] = log
         self._topics[topic.name] = topic
 
@@ -226,6 +247,8 @@ class Store:
 
     def retain(self) -> int:
         """Apply every topic's retention; how many segments went. A log that fails is logged, and the others go on."""
+        if not self.writer.is_alive:
+            raise ServiceUnavailable("the data directory is closing")
         return sum(self._retain(name, partition) for name, partition in list(self._logs))
 
     def _retain(self, name: TopicName, partition: int) -> int:
@@ -233,15 +256,30 @@ class Store:
         if topic is None or topic.settings.retention == Retention():
             return 0
         try:
-            floor = self._kept_from(topic, partition)
-            return int(self.writer.run(partial(self._retain_log, name, partition, floor)))
+            floor = self._floor(topic, partition)
+            log = self.log(name, partition)
+            stop = log.kept_from(topic.settings.retention, floor=floor)
+            if stop is None:
+                return 0
+            self._remember_producers(topic, partition, log, stop)
+            return int(self.writer.run(partial(self._retain_log, name, partition, stop)))
         except ServiceUnavailable:
             raise
         except PenstockError as error:
             _LOG.error("%s, partition %d: retention failed: %s", name, partition, error)
             return 0
 
-    def _kept_from(self, topic: Topic, partition: int) -> int | None:
+    def _remember_producers(self, topic: Topic, partition: int, log: Log, stop: int) -> None:
+        """Before a part of a log goes: what producers wrote there is to be recognised when it is sent again."""
+        known = self.catalog.load_checkpoint(topic, partition)
+        if known is not None and known.next_offset >= stop:
+            return
+        try:
+            self.catalog.save_checkpoint(topic, partition, derive(log, known, stop=stop))
+        except DiskFull as error:  # what is about to go makes the room that is wanted
+            _LOG.warning("%s, partition %d: what producers wrote last is not noted: %s", topic.name, partition, error)
+
+    def _floor(self, topic: Topic, partition: int) -> int | None:
         """Where the first message lies that a subscription named in the topic's retention has not acknowledged."""
         wanted = topic.settings.retention.keep_for
         if not wanted:
@@ -253,16 +291,18 @@ class Store:
             floors = [0 if cursor is None else int(cursor.floor) for cursor in cursors]
         return min(floors)
 
-    def _retain_log(self, name: TopicName, partition: int, floor: int | None) -> int:
+    def _retain_log(self, name: TopicName, partition: int, floor: int) -> int:
         """In the writer's thread: what is there, and what is kept of it, as of now."""
         topic, log = self._topics.get(name), self._logs.get((name, partition))
         return 0 if topic is None or log is None else log.retain(topic.settings.retention, floor=floor)
 
     def truncate_before(self, name: TopicName, offset: int, *, partition: int = 0) -> None:
         """Forget everything below `offset`; durable on return. A live topic has nothing to forget."""
-        if self.catalog.get_topic(name).dispatch is Dispatch.LIVE:
+        topic = self.catalog.get_topic(name)
+        if topic.dispatch is Dispatch.LIVE:
             return
         log = self.log(name, partition)
+        self._remember_producers(topic, partition, log, min(offset, log.next_offset))
         self.writer.run(lambda: log.truncate_before(offset))
 
     # what operators ask
@@ -280,6 +320,30 @@ class Store:
     def free_bytes(self) -> int:
         """On the disk that the logs lie on."""
         return self._disk.free_bytes(self.root)
+
+    # upkeep
+
+    def _look_after(self) -> None:
+        """In the rounds' thread."""
+        self._keep_lock()
+        self._ends.note()
+        self.catalog.sync_mark()
+
+    def _keep_lock(self) -> None:
+        """Two owners would give the same offsets to different messages: the one that finds out writes no more."""
+        if self._disowned:
+            return
+        try:
+            if self._lock.keep():
+                _LOG.error("%s: the lock file was removed while its owner runs; it is back. Leave it alone", self.root)
+        except NotOwner as error:
+            self._disowned = True
+            _LOG.error("%s; this process, which was first, takes no more messages", error)
+            failure = StorageFailed(f"another process writes to {self.root}, too: stop both, then start one")
+            with suppress(ServiceUnavailable):  # it is being closed
+                self.writer.run(lambda: [log.refuse(failure) for log in self.logs])
+        except OSError as error:
+            _LOG.error("%s: its lock cannot be looked at: %s", self.root, error)
 
     # closing
 

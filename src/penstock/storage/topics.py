@@ -246,6 +246,14 @@ class Producer:
     created_ms: int
 
 
+class LogEnd(NamedTuple):
+    """How far the log of one partition went: it holds `[first_offset, next_offset)`, and gave no id after `last_id`."""
+
+    first_offset: int
+    next_offset: int
+    last_id: bytes
+
+
 class Run(NamedTuple):
     """`count` consecutive requests of one producer at as many consecutive offsets."""
 

@@ -60,7 +60,7 @@ def test_alive_and_ready_are_said_with_every_condition(broker: RunningBroker) ->
     found = json.loads(body)
     assert (status, media, found["status"]) == (200, "application/json", "ready")
     assert {check["name"]: check["ok"] for check in found["checks"]} == dict.fromkeys(
-        ("log", "writer", "listeners", "disk"), True
+        ("log", "writer", "listeners", "disk", "data"), True
     )
 
 

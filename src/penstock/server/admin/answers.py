@@ -39,6 +39,8 @@ class LogFacts(msgspec.Struct, frozen=True):
     bytes: Count
     segments: Count
     damages: Count
+    missing: list[tuple[Offset, Offset]]
+    """Offsets whose segment files are gone: first, and the one behind the last."""
     failure: str | None
 
 

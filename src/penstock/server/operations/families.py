@@ -173,7 +173,7 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
         _stored(lambda storage: ((), len(storage.failed))),
     ),
     (
-        _family("corruption_found_total", "Messages found damaged, at the start and by reads since."),
+        _family("corruption_found_total", "Messages found damaged or missing, at the start and by reads since."),
         _stored(lambda storage: ((), storage.damaged)),
     ),
     (_family("segments_removed_total", "Segments that retention removed."), _count("retention.segments")),

@@ -27,7 +27,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ok: bool
     reason: str | None = None
-    """Why it is not met."""
+    """Why it is not met; of the condition `data`, which always is, what is gone."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,8 @@ class Standing:
 
     def ready(self, failed: Sequence[str]) -> Health:
         """May wait for the disk: for a thread that may. `failed`: why each log that takes no appends does not."""
-        return _health("ready", "not ready", _log(failed), self._writer(), self._listeners(), self._disk())
+        checks = (_log(failed), self._writer(), self._listeners(), self._disk(), self._data())
+        return _health("ready", "not ready", *checks)
 
     def _writer(self) -> Check:
         ok = self.store.writer.is_alive or self.is_stopping()
@@ -86,6 +87,16 @@ class Standing:
         if free >= reserve:
             return Check(name="disk", ok=True)
         return Check(name="disk", ok=False, reason=f"{free} bytes are free, and the reserve is {reserve}: make room")
+
+    def _data(self) -> Check:
+        """Met whatever is gone: the broker serves what is left, and neither a restart nor other clients bring files
+        back. The reason is for people."""
+        gaps = [gaps for log in self.store.logs if (gaps := log.missing)]
+        if not gaps:
+            return Check(name="data", ok=True)
+        messages = sum(len(gap) for each in gaps for gap in each)
+        what = f"segment files are gone: {messages} messages of {len(gaps)} logs are missing"
+        return Check(name="data", ok=True, reason=f"{what}; the log and `penstock topic describe` say which")
 
 
 def failures(broker: Broker) -> list[str]:

@@ -1,0 +1,104 @@
+"""Files of a data directory that are gone when the broker starts: said, counted, and never made up for in silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.app import app
+from penstock.storage.catalog_reader import CatalogReader
+from penstock.storage.segment import base_of, index_path
+from penstock.testing import RunningBroker
+
+SMALL = {
+    "PENSTOCK_STORAGE_SEGMENT_BYTES_FIRST": "8KiB",
+    "PENSTOCK_STORAGE_SEGMENT_BYTES_MAX": "16KiB",
+    "PENSTOCK_STORAGE_BLOCK_BYTES_MAX": "16KiB",
+    "PENSTOCK_STORAGE_PAYLOAD_BYTES_MAX": "8KiB",
+}
+COUNT = 40
+
+
+def broker_on(data: Path) -> RunningBroker:
+    return RunningBroker("--http-port", "0", data=data, environment=os.environ | SMALL)
+
+
+def asked(broker: RunningBroker, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> Any:
+    with urlopen(Request(f"{broker.http_url}{path}", body, dict(headers)), timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def post(broker: RunningBroker, body: bytes = bytes(900), **headers: str) -> Any:
+    return asked(broker, "/api/events?topic=t.x&type=t", body, {k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def noted(data: Path) -> int:
+    ends = CatalogReader(data / "catalog.db").log_ends()
+    return max((end.next_offset for end in ends.values()), default=0)
+
+
+def wait_for_note(data: Path, next_offset: int) -> None:
+    until = time.monotonic() + 60
+    while noted(data) < next_offset:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def verified(data: Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["segment", "verify", str(data), "--json"])
+    return done.exit_code, done.output
+
+
+def test_a_newest_segment_that_is_gone_after_a_kill_is_told_everywhere(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with broker_on(data) as broker:
+        assert [post(broker)["offset"] for _ in range(COUNT)] == list(range(COUNT))
+        wait_for_note(data, COUNT)
+        broker.kill()
+        assert verified(data)[0] == 0
+        newest = max(path for path in (data / "topics/default/t.x").iterdir() if base_of(path.name) is not None)
+        newest.unlink()
+        index_path(newest).unlink()
+        gap = [int(newest.stem), COUNT]
+        code, said = verified(data)
+        assert code == 1
+        assert f"[{gap[0]}, {gap[1]})" in said
+        broker.start()
+        assert post(broker)["offset"] == COUNT, "no offset is given twice"
+        ready = asked(broker, "/readyz")
+        assert ready["status"] == "ready"
+        (check,) = [check for check in ready["checks"] if check["name"] == "data"]
+        assert f"{COUNT - gap[0]} messages of 1 logs are missing" in check["reason"]
+        with penstock.connect(broker.url) as client:
+            (log,) = client.ask("system.topic.describe", {"topic": "t.x"})["logs"]
+        assert (log["missing"], log["damages"], log["next_offset"]) == ([gap], 1, COUNT + 1)
+        assert f"offsets [{gap[0]}, {gap[1]}) are missing" in broker.log
+        with urlopen(f"{broker.http_url}/metrics", timeout=60) as answer:
+            assert f"penstock_corruption_found_total {COUNT - gap[0]}\n".encode() in answer.read()
+    code, said = verified(data)
+    assert code == 1, "the gap stays until the files are back, or retention is past it"
+    assert f"[{gap[0]}, {gap[1]})" in said
+
+
+def test_a_topics_folder_that_is_gone_after_an_orderly_stop_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with broker_on(data) as broker:
+        for _ in range(5):
+            post(broker)
+        broker.stop()
+        shutil.rmtree(data / "topics")
+        code, said = verified(data)
+        assert code == 1
+        assert "offsets [0, 5) were stored once and are missing: its folder is gone" in said
+        broker.start()
+        assert post(broker)["offset"] == 5
+        assert "offsets [0, 5) are missing" in broker.log

@@ -17,7 +17,7 @@ from penstock.storage.disk import FULL_ERRORS, Disk, File, opened, write_all
 from penstock.storage.index import Header, IndexWriter, State
 from penstock.storage.reading import Segment
 from penstock.storage.repair import has_clean_end, is_index_of, repair_newest
-from penstock.storage.segment import SPARE_NAME, Damage, hash_file, index_path, read_tolerant, segment_name
+from penstock.storage.segment import SPARE_NAME, Damage, hash_file, index_path, segment_name
 
 _LOG = logging.getLogger(__name__)
 
@@ -211,7 +211,7 @@ def _is_as_closed(disk: Disk, path: Path, header: Header) -> bool:
     if header.state is not State.CLOSED or not is_index_of(disk, path, header):
         return False
     with opened(disk, path) as file:
-        return file.size() >= header.size and not read_tolerant(file, header.size, ID_BYTES).any()
+        return file.size() >= header.size
 
 
 def _preallocate(disk: Disk, path: Path, size: int, limits: Limits) -> int:

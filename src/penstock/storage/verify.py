@@ -86,13 +86,14 @@ def _header(disk: Disk, path: Path) -> Header | None:
 
 
 def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[Report, Header | None]:
+    header = _header(disk, path)
     with opened(disk, path) as file:
         claim = claim_for(disk, path, file)
         finding = survey(_Counted(file, progress), file.size(), claim)
         left = leftover(file, claim, finding)
     problems = [_damage_problem(path, damage) for damage in finding.damages]
     if base_of(path.name) is not None:
-        problems += _index_problems(disk, path, claim, finding)
+        problems += _index_problems(disk, path, header, claim, finding)
     if left is not None:
         problems.append(Problem(path=path, offset=None, position=finding.torn_start, what=left))
     report = Report(
@@ -107,7 +108,7 @@ def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[Re
         torn_bytes=finding.torn_stop - finding.torn_start,
         problems=tuple(problems),
     )
-    return report, claim.header
+    return report, header
 
 
 def _damage_problem(path: Path, damage: Damage) -> Problem:
@@ -136,8 +137,8 @@ def leftover(file: File, claim: Claim, finding: Finding) -> str | None:
     return NOT_ENVELOPES if stop.reason == at.BAD_ENVELOPE else f"it does not begin with a record: {stop}"
 
 
-def _index_problems(disk: Disk, path: Path, claim: Claim, finding: Finding) -> list[Problem]:
-    header = claim.header
+def _index_problems(disk: Disk, path: Path, header: Header | None, claim: Claim, finding: Finding) -> list[Problem]:
+    """`header` is what the index has, believed by the claim or not."""
     if header is None:
         return [Problem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")]
     found = list(_entry_problems(path, claim, finding))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.ids import TICKS_PER_MS, UNIX_EPOCH_TICKS
+from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record import layout as at
 from penstock.record import simd
 from penstock.record.kernel_cache import kernel
@@ -31,6 +32,7 @@ from penstock.record.kernel_types import (
 
 _EPOCH = UNIX_EPOCH_TICKS
 _TICKS = TICKS_PER_MS
+_ATTRIBUTES_MAX = ATTRIBUTES_MAX
 _INLINE_BYTES = 12  # an Arrow view of at most this many bytes holds them itself
 
 
@@ -203,25 +205,78 @@ def _plausible(data: int, position: int, after_high: int, after_low: int) -> boo
     return _is_version_6(high, low) and _rises(high, low, after_high, after_low)
 
 
-@kernel(LONG(BYTES, LONG, LONG, LONG, LONG, LONG, LONG))
-def find(block: Any, start: int, stop: int, after_high: int, after_low: int, offset_low: int, offset_high: int) -> int:
-    """The first place from `start` on where a whole, verified record begins that could follow; -1 if there is none.
+@inlined
+def _claims(data: int, position: int, end: int, offset_low: int, offset_high: int) -> bool:
+    """Whether the offset lies in a range, and name, key and number of attributes are as they may be: what costs next to
+    nothing, before anything that does."""
+    message = position + at.HEAD_BYTES + simd.load8(data, position + at.TYPE_LENGTH_AT)
+    stop = end - at.CHECKSUM_BYTES
+    if stop - message < at.ENVELOPE_BYTES_MIN or simd.load8(data, message) != at.VERSION:
+        return False
+    if not offset_low <= simd.load64(data, message + at.OFFSET_AT) < offset_high:
+        return False
+    key = message + at.NAME_LENGTH_AT + 2 + simd.load16(data, message + at.NAME_LENGTH_AT)
+    if key + 4 > stop:
+        return False
+    attributes = key + 2 + simd.load16(data, key)
+    return attributes + 2 <= stop and simd.load16(data, attributes) <= _ATTRIBUTES_MAX
+
+
+@inlined
+def _is_followed(data: int, end: int, stop: int, row: int) -> bool:
+    """Whether unused space begins where a record ends, or what looks like the one that comes next."""
+    if _unused(data, end, stop):
+        return True
+    if end + at.MESSAGE_RECORD_BYTES_MIN > stop or not _plausible(
+        data, end, simd.get(row, at.ID_HIGH), simd.get(row, at.ID_LOW)
+    ):
+        return False
+    message = end + at.HEAD_BYTES + simd.load8(data, end + at.TYPE_LENGTH_AT)
+    if message + at.OFFSET_AT + 8 > stop:
+        return False
+    return bool(simd.load64(data, message + at.OFFSET_AT) == simd.get(row, at.OFFSET) + 1)
+
+
+@kernel(types.UniTuple(LONG, 2)(BYTES, LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG))
+def find(
+    block: Any,
+    start: int,
+    stop: int,
+    after_high: int,
+    after_low: int,
+    offset_low: int,
+    offset_high: int,
+    hashed_freely: int,
+    hashed_max: int,
+) -> tuple[int, int]:
+    """The first place from `start` on where a whole, verified record begins that could follow, -1 if none was found;
+    and how many bytes were hashed.
 
     Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`. The checksum comes last:
-    a length found in chance bytes can be that of the whole block, and hashing that at every such place takes minutes.
+    a length found in chance bytes can be that of the whole block. Whoever writes a payload can have many such places in
+    it, so that past `hashed_freely` bytes only those are hashed that another record seems to follow, and the search
+    ends at `hashed_max`.
     """
     data = simd.address(block)
     scratch = np.empty(at.COLUMNS, dtype=np.int64)
     row = simd.address(scratch)
+    hashed = 0
     for position in range(start, stop - at.MESSAGE_RECORD_BYTES_MIN + 1):
         if not _plausible(data, position, after_high, after_low):
             continue
         end = _record_end(data, position, stop)
-        if end < 0 or _judge(data, position, end, at.ENVELOPES | at.STAMPED, row) != at.AT_END:
+        if end < 0 or not _claims(data, position, end, offset_low, offset_high):
             continue
-        if offset_low <= scratch[at.OFFSET] < offset_high and _checksum_holds(data, position, end):
-            return position
-    return -1
+        if _judge(data, position, end, at.ENVELOPES | at.STAMPED, row) != at.AT_END:
+            continue
+        if hashed >= hashed_freely and not _is_followed(data, end, stop, row):
+            continue
+        if hashed >= hashed_max:
+            return -1, hashed
+        hashed += end - position
+        if _checksum_holds(data, position, end):
+            return position, hashed
+    return -1, hashed
 
 
 @inlined

@@ -254,10 +254,15 @@ def test_the_first_record_with_text_that_is_none_is_named(pieces: list[bytes]) -
         Entry(id=id_at(place + 1), type=piece, producer_name=other, attributes=((piece, other), (other, piece)))
         for place, (piece, other) in enumerate(zip(pieces, reversed(pieces), strict=True))
     ]
-    block, stop = scan(write(*entries))
-    assert stop.reason == at.AT_END
+    data, columns = array_of(write(*entries)), np.empty((len(entries), at.COLUMNS), dtype=np.int64)
+    mode = at.VERIFY | at.ENVELOPES | at.STAMPED
+    count, _, reason = kernels.scan(data, 0, data.size, mode, 0, 0, -1, columns)
+    assert (count, reason) == (len(entries), at.AT_END)
     good = [is_python_text(entry.type) and is_python_text(entry.producer_name) for entry in entries]
-    assert text_kernels.first_bad_text(block.data, block.columns) == (-1 if all(good) else good.index(False))
+    assert text_kernels.first_bad_text(data, columns) == (-1 if all(good) else good.index(False))
+    block, stop = scan(data)
+    assert len(block) == (len(entries) if all(good) else good.index(False))
+    assert stop.reason == (at.AT_END if all(good) else at.BAD_TEXT)
 
 
 # Unused space

@@ -29,6 +29,7 @@ from penstock.record.kernel_types import (
     inlined,
     types,
 )
+from penstock.record.utf8 import attributes_are_text, is_text
 
 _EPOCH = UNIX_EPOCH_TICKS
 _TICKS = TICKS_PER_MS
@@ -145,6 +146,25 @@ def _checksum_holds(data: int, position: int, end: int) -> bool:
 
 
 @inlined
+def attributes_start(row: int) -> int:
+    """Where a record's attributes begin, past their count."""
+    message: int = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
+    variable: int = simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
+    return message + at.ENVELOPE_BYTES_MIN + variable
+
+
+@inlined
+def has_text(data: int, row: int) -> bool:
+    """Whether type, producer name and attributes of a record are UTF-8."""
+    start = simd.get(row, at.START) + at.TYPE_AT
+    type_bytes, name_bytes = simd.get(row, at.TYPE_BYTES), simd.get(row, at.NAME_BYTES)
+    name = start + type_bytes + at.MESSAGE_LENGTH_BYTES + at.NAME_LENGTH_AT + 2
+    if not is_text(data, start, type_bytes) or not is_text(data, name, name_bytes):
+        return False
+    return attributes_are_text(data, attributes_start(row), simd.get(row, at.ATTRIBUTES))
+
+
+@inlined
 def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
     """Checksum, envelope and id of one record by itself: AT_END when it is good."""
     if mode & at.VERIFY and not _checksum_holds(data, position, end):
@@ -158,6 +178,8 @@ def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
     if mode & at.ENVELOPES:
         if not _read_envelope(data, message, end - at.CHECKSUM_BYTES, row):
             return at.BAD_ENVELOPE
+        if mode & at.TEXTS and not has_text(data, row):
+            return at.BAD_TEXT
     else:
         _raw_columns(message, row)
     if mode & at.STAMPED and not _is_version_6(simd.get(row, at.ID_HIGH), simd.get(row, at.ID_LOW)):
@@ -267,7 +289,7 @@ def find(
         end = _record_end(data, position, stop)
         if end < 0 or not _claims(data, position, end, offset_low, offset_high):
             continue
-        if _judge(data, position, end, at.ENVELOPES | at.STAMPED, row) != at.AT_END:
+        if _judge(data, position, end, at.ENVELOPES | at.TEXTS | at.STAMPED, row) != at.AT_END:
             continue
         if hashed >= hashed_freely and not _is_followed(data, end, stop, row):
             continue
@@ -412,14 +434,6 @@ def encode(
         simd.store64(out, position, checksum)
         position += at.CHECKSUM_BYTES
     return position
-
-
-@inlined
-def attributes_start(row: int) -> int:
-    """Where a record's attributes begin, past their count."""
-    message: int = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
-    variable: int = simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
-    return message + at.ENVELOPE_BYTES_MIN + variable
 
 
 @kernel(types.void(BYTES, LONGS, LONGS, BUFFER))

@@ -25,6 +25,7 @@ from penstock.storage.directory import (
     FORMAT,
     IDENTITY,
     LOCK,
+    RESERVE,
     TOPICS,
     TRASH,
     Identity,
@@ -36,6 +37,7 @@ from penstock.storage.directory import (
 from penstock.storage.disk import Disk, OwnerLock, replace_file, storage_error
 from penstock.storage.log import Appended, Durability, Log
 from penstock.storage.metering import Meter, MeteredDisk
+from penstock.storage.reserve import DiskReserve
 from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
 
 _LOG = logging.getLogger(__name__)
@@ -101,7 +103,9 @@ class Store:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
         # Segments without a catalog: it was lost. An empty one in its place would hide them.
         fresh = not self._disk.names(self.root / TOPICS)
-        self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh)
+        reserve = DiskReserve(self._disk, self.root / RESERVE, self._limits)
+        reserve.give_way()
+        self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh, reserve=reserve)
         self._closing.append(self.catalog.close)
         self._ids = SharedIds(self._clock, node=identity.node)
         self._empty_trash()

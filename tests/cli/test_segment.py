@@ -342,3 +342,34 @@ def test_findings_into_head_are_still_findings(start: Start, segment: Path) -> N
         process.stdout.close()
         assert process.wait(60) == 1
         assert process.stderr.read() == b""
+
+
+# an index that was forged
+
+
+@pytest.fixture(params=[(24, 2**63 + 5), (24, 2**31), (24, 11), (32, 0), (32, 2**62)], ids="{0[0]}={0[1]}".format)
+def forged(segment: Path, request: pytest.FixtureRequest) -> Path:
+    """A log whose index says another count or size, under a right checksum."""
+    place, value = request.param
+    path = index_path(segment)
+    index = bytearray(path.read_bytes())
+    index[place : place + 8] = value.to_bytes(8, "big")
+    index[120:128] = hash64(bytes(index[:120])).to_bytes(8, "big")
+    path.write_bytes(index)
+    return segment
+
+
+def test_commands_go_by_the_segment_where_its_index_is_forged(here: Run, forged: Path) -> None:
+    read = here("log", "read", "orders", "--json")
+    assert (read.code, len(read.rows)) == (0, 10)
+    (info,) = here("log", "info", "orders", "--json").rows
+    assert (info["messages"], info["next_offset"]) == (10, 10)
+    verified = here("segment", "verify", forged)
+    assert verified.code == 1
+    assert "index" in verified.out + verified.err
+
+
+def test_a_broker_starts_with_a_forged_index_and_goes_on_behind_the_last_message(here: Run, forged: Path) -> None:
+    with Store.open(forged.parents[3]) as store:
+        assert int(store.append(ORDERS, Draft.of([Message(payload=b"next")])).offset) == 10
+    assert len(here("log", "read", "orders", "--json").rows) == 11

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator
@@ -17,6 +16,7 @@ from typing import Any, Final
 import pytest
 from tests.cli.kit import child_environment
 from tests.crash.checker import FAILOVER, SHARED, problems
+from tests.crash.disks import mounted
 from tests.crash.players import PLAIN, World, again, behind_a_proxy, play, read_log
 
 from penstock import aio
@@ -292,19 +292,8 @@ def read_letters(data: Path) -> list[int]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount here")
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "disk", 16) as place:
         yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 SMALL_DISK: Final = {

@@ -115,8 +115,8 @@ def look_at(data: Any, chance: random.Random) -> None:
         use(scan(data, verify=verify, envelopes=False)[0])
         with suppress(PenstockError):
             Draft.parse(data, verify=verify)
-    kernels.find(data, 0, data.size, 0, 0, 0, 2**63 - 1)
-    kernels.find(data, min(1, data.size), data.size, 0, 0, 0, 2**63 - 1)
+    kernels.find(data, 0, data.size, 0, 0, 0, 2**63 - 1, chance.randrange(99), 2**62)
+    kernels.find(data, min(1, data.size), data.size, 0, 0, 0, 2**63 - 1, chance.randrange(99), 2**62)
     kernels.first_used(data)
     kernels.hash_bytes(data)
 

@@ -185,10 +185,22 @@ def test_the_garbage_collector_has_no_interest_in_plain_rows() -> None:
     assert not any(map(gc.is_tracked, rows))
 
 
-def test_what_is_not_text_is_replaced() -> None:
-    block, _ = scan(write(Entry(id=id_at(5), type=b"a\xff", producer_name=b"\xc3", attributes=((b"\x80", b"\xff"),))))
-    ((_, _, _, type_, _, _, name, _, _, _, attributes),) = block.rows()
-    assert (type_, name, attributes) == ("a\ufffd", "\ufffd", {"\ufffd": "\ufffd"})
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": b"a\xff"},
+        {"producer_name": b"\xc3"},
+        {"attributes": ((b"\x80", b"v"),)},
+        {"attributes": ((b"a", b"\xff"),)},
+    ],
+)
+def test_a_record_whose_text_is_none_is_not_read_and_its_message_is_where_messages_are_any_bytes(given: Any) -> None:
+    data = write(Entry(id=id_at(4)), Entry(id=id_at(5), **given))
+    block, stop = scan(data)
+    assert (len(block), str(stop)) == (1, "type, producer name or an attribute is not UTF-8")
+    raw, stop = scan(data, envelopes=False)
+    assert (len(raw), stop.reason) == (2, at.AT_END)
+    assert raw.type(1) == given.get("type", b"").decode(errors="replace")
 
 
 def test_many_records_are_read_in_order_and_can_be_pickled() -> None:

@@ -12,7 +12,10 @@ COLUMNS = (
     *("START", "END", "ID_HIGH", "ID_LOW", "TYPE_BYTES", "OFFSET", "PRODUCER_ID", "REQUEST_ID", "PUBLISH_TIME"),
     *("SCHEMA_ID", "SCHEMA_VERSION", "FLAGS", "NAME_BYTES", "KEY_BYTES", "ATTRIBUTES", "PAYLOAD"),
 )
-REASONS = (*("AT_END", "UNUSED", "CUT", "BAD_CHECKSUM", "BAD_ENVELOPE", "BAD_ID", "BAD_ORDER", "BAD_OFFSET", "MORE"),)
+REASONS = (
+    *("AT_END", "UNUSED", "CUT", "BAD_CHECKSUM", "BAD_ENVELOPE", "BAD_ID", "BAD_ORDER", "BAD_OFFSET", "MORE"),
+    "BAD_TEXT",
+)
 
 
 def test_the_fixed_part_of_the_envelope_lies_where_the_format_has_it() -> None:
@@ -47,4 +50,4 @@ def test_every_reason_to_stop_has_a_sentence_of_its_own() -> None:
 
 
 def test_ways_to_scan_can_be_combined() -> None:
-    assert at.VERIFY | at.ENVELOPES | at.STAMPED == at.VERIFY + at.ENVELOPES + at.STAMPED == 7
+    assert at.VERIFY | at.ENVELOPES | at.STAMPED | at.TEXTS == at.VERIFY + at.ENVELOPES + at.STAMPED + at.TEXTS == 15

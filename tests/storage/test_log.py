@@ -17,7 +17,7 @@ from penstock.core.offsets import Offset
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.storage.disk import OsDisk
+from penstock.storage.disk import OsDisk, opened
 from penstock.storage.index import IndexFile, State
 from penstock.storage.log import Durability, Log
 from penstock.storage.reading import read, view_of
@@ -258,8 +258,8 @@ def test_a_failed_sync_ends_appending_and_not_reading(open_log: OpenLog, draft: 
 def test_a_full_disk_refuses_before_writing_and_goes_on_when_there_is_room(open_log: OpenLog, draft: MakeDraft) -> None:
     disk = FaultDisk()
     log = open_log(disk)
-    disk.free = 5000
-    stored: list[int] = []
+    stored = [int(log.append(draft(bytes(900))).offset)]
+    disk.free = 100
     with pytest.raises(DiskFull, match="make room"):
         stored.extend(log.append(draft(bytes(900))).offset for _ in range(100))
     assert stored
@@ -267,6 +267,40 @@ def test_a_full_disk_refuses_before_writing_and_goes_on_when_there_is_room(open_
     assert [record.offset for record in log.records()] == stored
     disk.free = 1 << 30
     assert log.append(draft(b"again")).offset == len(stored)
+
+
+def test_the_next_segment_is_as_large_as_there_is_room_for(open_log: OpenLog, draft: MakeDraft) -> None:
+    disk = FaultDisk()
+    log = open_log(disk)
+    while not log.view.segments or not log.view.segments[-1].sealed:
+        log.append(draft(bytes(1000)))
+        if log.view.segments[-1].size >= log.limits.segment_bytes_max // 2:
+            log.roll()
+    disk.free = log.limits.disk_reserve_bytes + log.limits.segment_bytes_first + 300
+    disk.remove(log.path / "spare.seg")
+    log.append(draft(b"in less room"))
+    with opened(disk, log.view.segments[-1].path) as file:
+        assert file.size() == log.limits.segment_bytes_first + 300
+
+
+def test_a_log_that_lacks_room_says_so_once_and_until_there_is_some(
+    open_log: OpenLog, draft: MakeDraft, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultDisk()
+    log = open_log(disk)
+    disk.free = 0
+    for _ in range(5):
+        with pytest.raises(DiskFull):
+            log.append(draft(b"a"))
+    assert log.refusal is not None
+    assert log.lacks_room(0)
+    assert not log.lacks_room(1 << 30)
+    disk.free = 1 << 30
+    log.append(draft(b"a"))
+    assert log.refusal is None
+    assert not log.lacks_room(0)
+    said = [record.message for record in caplog.records if "room" in record.message]
+    assert len([each for each in said if "takes no messages" in each]) == 1
 
 
 def test_a_closed_log_refuses_appends_and_serves_reads(open_log: OpenLog, draft: MakeDraft) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from penstock.core.ids import IdGenerator
 from penstock.core.offsets import OffsetRange
+from penstock.record import layout as at
 from penstock.record.block import Draft, Longs, stamp
 from penstock.record.message import Message
+from penstock.storage.effort import Effort
 from penstock.storage.index import Header, State
 from penstock.storage.recovery import Claim, Finding, survey
 from penstock.testing import FaultDisk, ManualClock
@@ -42,13 +44,14 @@ class Segment:
         *,
         ends: Longs | None = None,
         count: int | None = None,
+        effort: Effort | None = None,
     ) -> Finding:
         disk = FaultDisk()
         disk.open(PATH, write=True, create=True).write(self.data, 0)
         header = None if state is None else Header(state=state, base=BASE)
         known = self.ends[:listed] if ends is None else ends
         claim = Claim(base=BASE, header=header, ends=known if header else NOTHING_LISTED, count=count)
-        return survey(disk.open(PATH), len(self.data), claim)
+        return survey(disk.open(PATH), len(self.data), claim, effort)
 
 
 def lost(finding: Finding) -> list[OffsetRange]:
@@ -199,3 +202,82 @@ def test_a_record_inside_a_payload_is_not_a_record() -> None:
         finding = segment.survey(None)
         assert lost(finding) == [OffsetRange.of(BASE + 1, BASE + 2)]
         assert finding.ends.tolist() == segment.ends.tolist()
+
+
+# how much work it is
+
+
+def forged_heads(size: int, claimed: int, *, offset: int = BASE + 2) -> bytes:
+    """A payload full of heads of records that could follow, each of `claimed` bytes; no checksum of theirs holds."""
+    ids = IdGenerator(ManualClock(1_900_000_000_000), node=1).take(size // at.MESSAGE_RECORD_BYTES_MIN)
+    heads = []
+    for number in range(ids.count):
+        record = bytearray(Draft.of([Message(payload=b"")]).data)
+        record[: at.ID_BYTES] = ids[number]
+        length = claimed - at.RECORD_BYTES_MIN
+        record[at.TYPE_AT : at.HEAD_BYTES] = length.to_bytes(4, "big")
+        place = at.HEAD_BYTES + at.OFFSET_AT
+        record[place : place + 8] = offset.to_bytes(8, "big")
+        heads.append(bytes(record))
+    return b"".join(heads)
+
+
+def forged_segment(size: int, claimed: int, behind: int) -> Segment:
+    """A message, one with forged heads, and some more; the index is lost, and the head around the forged ones too."""
+    late = [b"message %d" % number for number in range(behind)]
+    segment = Segment(b"before", forged_heads(size, claimed), *late)
+    segment.data[segment.start(1) : segment.start(1) + 60] = bytes(range(60))
+    return segment
+
+
+@pytest.mark.parametrize("behind", [0, 40])
+def test_a_payload_full_of_forged_heads_is_searched_with_bounded_effort(behind: int) -> None:
+    segment = forged_segment(1_000_000, 900_000, behind)
+    effort = Effort(len(segment.data))
+    finding = segment.survey(None, count=2 + behind, effort=effort)
+    assert effort.spent <= effort.limit + 2 * len(segment.data)
+    assert lost(finding) == [OffsetRange.of(BASE + 1, BASE + 2)], "nothing behind it is lost"
+    assert finding.count == 2 + behind
+
+
+def test_effort_grows_with_the_segment_and_not_with_its_square() -> None:
+    spent = {}
+    for size in (1_000_000, 4_000_000):
+        segment = forged_segment(size, size // 2, 3)
+        effort = Effort(len(segment.data))
+        segment.survey(None, effort=effort)
+        spent[size] = effort.spent
+    assert spent[4_000_000] <= 5 * spent[1_000_000]
+
+
+def test_every_tenth_sector_lost_with_the_index_is_within_the_effort() -> None:
+    segment = Segment(*(b"message %d" % number * 3 for number in range(30_000)))
+    for start in range(5120, len(segment.data) - UNUSED_BYTES, 5120):
+        segment.data[start : start + 512] = bytes(range(256)) * 2
+    effort = Effort(len(segment.data))
+    finding = segment.survey(None, count=30_000, effort=effort)
+    assert effort.spent < effort.limit // 2
+    assert finding.count == 30_000
+    assert sum(map(len, lost(finding))) < 9_000
+
+
+def test_a_listed_segment_of_nothing_but_forged_records_is_walked_within_the_effort() -> None:
+    segment = Segment(*(b"message %d" % number for number in range(20_000)))
+    claimed = (len(segment.data) // 2).to_bytes(4, "big")
+    for ordinal in range(10_000):
+        place = segment.start(ordinal) + at.TYPE_AT
+        segment.data[place : place + 4] = claimed
+    effort = Effort(len(segment.data))
+    finding = segment.survey(State.SEALED, count=20_000, effort=effort)
+    assert effort.spent <= effort.limit + 4 * len(segment.data)
+    assert lost(finding) == [OffsetRange.of(BASE, BASE + 10_000)]
+
+
+def test_a_segment_cut_to_nothing_loses_what_is_listed_at_once() -> None:
+    segment = Segment(*(b"%d" % number for number in range(20_000)))
+    del segment.data[50:]
+    effort = Effort(len(segment.data))
+    finding = segment.survey(State.SEALED, count=20_000, effort=effort)
+    assert lost(finding) == [OffsetRange.of(BASE, BASE + 20_000)]
+    assert finding.ends.tolist() == segment.ends.tolist()
+    assert len(finding.damages) == 1

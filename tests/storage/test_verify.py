@@ -192,11 +192,18 @@ def test_a_header_that_says_something_else_is_found(disk: FaultDisk, state: str,
     assert any(f"the index says {name}" in problem.what or "neither records" in problem.what for problem in problems)
 
 
-def test_a_header_that_counts_more_than_there_is_means_records_are_lost(disk: FaultDisk) -> None:
+def test_a_header_that_counts_more_than_its_bytes_hold_is_wrong_and_no_record_is_lost(disk: FaultDisk) -> None:
     put_header(disk, 20, count=6)
-    problems = verify(disk)
-    assert {problem.offset for problem in problems} == {25}
+    (problem,) = verify(disk)
+    assert (problem.offset, problem.what) == (None, "the index says count 6, the segment has 5")
     assert verify_segment(disk, path(20)).records == 5
+
+
+def test_records_that_a_header_counts_and_the_file_has_lost_are_named(disk: FaultDisk) -> None:
+    del disk.content(path(20))[500:]
+    problems = verify(disk)
+    assert problems[0].offset is not None
+    assert verify_segment(disk, path(20)).next_offset == 25
 
 
 @pytest.mark.parametrize("place", [0, 11, 15, 40, 100, 127])

@@ -65,7 +65,7 @@ def _share(name: str, size: int, seconds: float, reference: str, reference_secon
 def scan_all(array: object, *, verify: bool) -> int:
     """Every record of a buffer, into columns that are used again: what a reader of a large file does."""
     columns = np.empty((_ROWS, at.COLUMNS), dtype=np.int64)
-    mode = at.STAMPED | at.ENVELOPES | (at.VERIFY if verify else 0)
+    mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if verify else 0)
     position = high = low = 0
     done: int = 0
     size = len(array)  # type: ignore[arg-type]

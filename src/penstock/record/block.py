@@ -223,7 +223,7 @@ def scan(
 
     `table` is room for the columns, from whoever knows how many records there are.
     """
-    mode = at.STAMPED | (at.VERIFY if verify else 0) | (at.ENVELOPES if envelopes else 0)
+    mode = at.STAMPED | (at.VERIFY if verify else 0) | (at.ENVELOPES | at.TEXTS if envelopes else 0)
     return _scan(as_array(data), start, stop, mode, after, rows_max, table)
 
 
@@ -417,7 +417,7 @@ _NUMBERS: Final = (
 
 def _check_fields(block: Block) -> None:
     """The same rules that `draft_bytes` has for one message, for a whole block."""
-    _check_text(block, text_kernels.first_bad_text, "type, producer name or an attribute is not UTF-8")
+    _check_text(block, text_kernels.first_bad_text, at.REASONS[at.BAD_TEXT])
     for row, what, maximum in _NUMBERS:
         values = block.columns[:, row]
         wrong = np.flatnonzero((values < 0) | (values > maximum))

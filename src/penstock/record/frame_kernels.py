@@ -11,7 +11,7 @@ from typing import Any, Final
 from penstock.record import simd
 from penstock.record.kernel_cache import kernel
 from penstock.record.kernel_types import BUFFER, BYTES, LONG, LONGS_OUT, TABLE, TABLE_IN, inlined
-from penstock.record.text_kernels import is_utf8
+from penstock.record.utf8 import is_utf8
 
 LENGTH_BYTES: Final = 4
 ID_CHARS: Final = 36

@@ -32,6 +32,7 @@ _SOURCES: Final = (
     "stream_kernels.py",
     "tally_kernels.py",
     "text_kernels.py",
+    "utf8.py",
 )
 _COMPLETE: Final = "complete"
 _FOR_ITSELF: Final = "this process compiles the kernels that it needs"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.ids import TICKS_PER_MS, UNIX_EPOCH_TICKS
+from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record import layout as at
 from penstock.record import simd
 from penstock.record.kernel_cache import kernel
@@ -28,9 +29,11 @@ from penstock.record.kernel_types import (
     inlined,
     types,
 )
+from penstock.record.utf8 import attributes_are_text, is_text
 
 _EPOCH = UNIX_EPOCH_TICKS
 _TICKS = TICKS_PER_MS
+_ATTRIBUTES_MAX = ATTRIBUTES_MAX
 _INLINE_BYTES = 12  # an Arrow view of at most this many bytes holds them itself
 
 
@@ -143,6 +146,25 @@ def _checksum_holds(data: int, position: int, end: int) -> bool:
 
 
 @inlined
+def attributes_start(row: int) -> int:
+    """Where a record's attributes begin, past their count."""
+    message: int = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
+    variable: int = simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
+    return message + at.ENVELOPE_BYTES_MIN + variable
+
+
+@inlined
+def has_text(data: int, row: int) -> bool:
+    """Whether type, producer name and attributes of a record are UTF-8."""
+    start = simd.get(row, at.START) + at.TYPE_AT
+    type_bytes, name_bytes = simd.get(row, at.TYPE_BYTES), simd.get(row, at.NAME_BYTES)
+    name = start + type_bytes + at.MESSAGE_LENGTH_BYTES + at.NAME_LENGTH_AT + 2
+    if not is_text(data, start, type_bytes) or not is_text(data, name, name_bytes):
+        return False
+    return attributes_are_text(data, attributes_start(row), simd.get(row, at.ATTRIBUTES))
+
+
+@inlined
 def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
     """Checksum, envelope and id of one record by itself: AT_END when it is good."""
     if mode & at.VERIFY and not _checksum_holds(data, position, end):
@@ -156,6 +178,8 @@ def _judge(data: int, position: int, end: int, mode: int, row: int) -> int:
     if mode & at.ENVELOPES:
         if not _read_envelope(data, message, end - at.CHECKSUM_BYTES, row):
             return at.BAD_ENVELOPE
+        if mode & at.TEXTS and not has_text(data, row):
+            return at.BAD_TEXT
     else:
         _raw_columns(message, row)
     if mode & at.STAMPED and not _is_version_6(simd.get(row, at.ID_HIGH), simd.get(row, at.ID_LOW)):
@@ -203,25 +227,78 @@ def _plausible(data: int, position: int, after_high: int, after_low: int) -> boo
     return _is_version_6(high, low) and _rises(high, low, after_high, after_low)
 
 
-@kernel(LONG(BYTES, LONG, LONG, LONG, LONG, LONG, LONG))
-def find(block: Any, start: int, stop: int, after_high: int, after_low: int, offset_low: int, offset_high: int) -> int:
-    """The first place from `start` on where a whole, verified record begins that could follow; -1 if there is none.
+@inlined
+def _claims(data: int, position: int, end: int, offset_low: int, offset_high: int) -> bool:
+    """Whether the offset lies in a range, and name, key and number of attributes are as they may be: what costs next to
+    nothing, before anything that does."""
+    message = position + at.HEAD_BYTES + simd.load8(data, position + at.TYPE_LENGTH_AT)
+    stop = end - at.CHECKSUM_BYTES
+    if stop - message < at.ENVELOPE_BYTES_MIN or simd.load8(data, message) != at.VERSION:
+        return False
+    if not offset_low <= simd.load64(data, message + at.OFFSET_AT) < offset_high:
+        return False
+    key = message + at.NAME_LENGTH_AT + 2 + simd.load16(data, message + at.NAME_LENGTH_AT)
+    if key + 4 > stop:
+        return False
+    attributes = key + 2 + simd.load16(data, key)
+    return attributes + 2 <= stop and simd.load16(data, attributes) <= _ATTRIBUTES_MAX
+
+
+@inlined
+def _is_followed(data: int, end: int, stop: int, row: int) -> bool:
+    """Whether unused space begins where a record ends, or what looks like the one that comes next."""
+    if _unused(data, end, stop):
+        return True
+    if end + at.MESSAGE_RECORD_BYTES_MIN > stop or not _plausible(
+        data, end, simd.get(row, at.ID_HIGH), simd.get(row, at.ID_LOW)
+    ):
+        return False
+    message = end + at.HEAD_BYTES + simd.load8(data, end + at.TYPE_LENGTH_AT)
+    if message + at.OFFSET_AT + 8 > stop:
+        return False
+    return bool(simd.load64(data, message + at.OFFSET_AT) == simd.get(row, at.OFFSET) + 1)
+
+
+@kernel(types.UniTuple(LONG, 2)(BYTES, LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG))
+def find(
+    block: Any,
+    start: int,
+    stop: int,
+    after_high: int,
+    after_low: int,
+    offset_low: int,
+    offset_high: int,
+    hashed_freely: int,
+    hashed_max: int,
+) -> tuple[int, int]:
+    """The first place from `start` on where a whole, verified record begins that could follow, -1 if none was found;
+    and how many bytes were hashed.
 
     Its id is above `(after_high, after_low)` and its offset in `[offset_low, offset_high)`. The checksum comes last:
-    a length found in chance bytes can be that of the whole block, and hashing that at every such place takes minutes.
+    a length found in chance bytes can be that of the whole block. Whoever writes a payload can have many such places in
+    it, so that past `hashed_freely` bytes only those are hashed that another record seems to follow, and the search
+    ends at `hashed_max`.
     """
     data = simd.address(block)
     scratch = np.empty(at.COLUMNS, dtype=np.int64)
     row = simd.address(scratch)
+    hashed = 0
     for position in range(start, stop - at.MESSAGE_RECORD_BYTES_MIN + 1):
         if not _plausible(data, position, after_high, after_low):
             continue
         end = _record_end(data, position, stop)
-        if end < 0 or _judge(data, position, end, at.ENVELOPES | at.STAMPED, row) != at.AT_END:
+        if end < 0 or not _claims(data, position, end, offset_low, offset_high):
             continue
-        if offset_low <= scratch[at.OFFSET] < offset_high and _checksum_holds(data, position, end):
-            return position
-    return -1
+        if _judge(data, position, end, at.ENVELOPES | at.TEXTS | at.STAMPED, row) != at.AT_END:
+            continue
+        if hashed >= hashed_freely and not _is_followed(data, end, stop, row):
+            continue
+        if hashed >= hashed_max:
+            return -1, hashed
+        hashed += end - position
+        if _checksum_holds(data, position, end):
+            return position, hashed
+    return -1, hashed
 
 
 @inlined
@@ -357,14 +434,6 @@ def encode(
         simd.store64(out, position, checksum)
         position += at.CHECKSUM_BYTES
     return position
-
-
-@inlined
-def attributes_start(row: int) -> int:
-    """Where a record's attributes begin, past their count."""
-    message: int = simd.get(row, at.START) + at.HEAD_BYTES + simd.get(row, at.TYPE_BYTES)
-    variable: int = simd.get(row, at.NAME_BYTES) + simd.get(row, at.KEY_BYTES)
-    return message + at.ENVELOPE_BYTES_MIN + variable
 
 
 @kernel(types.void(BYTES, LONGS, LONGS, BUFFER))

@@ -61,6 +61,8 @@ ENVELOPES: Final = 2
 """The message is a Penstock envelope; otherwise any bytes."""
 STAMPED: Final = 4
 """Ids are UUIDv6 and rise, zeros are unused space, and offsets are dense where the first is known."""
+TEXTS: Final = 8
+"""Type, producer name and attributes of an envelope are UTF-8: who makes strings of them need not ask."""
 
 # why a scan stopped
 AT_END: Final = 0
@@ -72,6 +74,7 @@ BAD_ID: Final = 5
 BAD_ORDER: Final = 6
 BAD_OFFSET: Final = 7
 MORE: Final = 8
+BAD_TEXT: Final = 9
 
 REASONS: Final = {
     AT_END: "end of the data",
@@ -83,4 +86,5 @@ REASONS: Final = {
     BAD_ORDER: "the id is not greater than the one before it",
     BAD_OFFSET: "the offset is not the one that belongs here",
     MORE: "more records follow",
+    BAD_TEXT: "type, producer name or an attribute is not UTF-8",
 }

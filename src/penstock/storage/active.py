@@ -17,7 +17,7 @@ from penstock.storage.disk import FULL_ERRORS, Disk, File, opened, write_all
 from penstock.storage.index import Header, IndexWriter, State
 from penstock.storage.reading import Segment
 from penstock.storage.repair import has_clean_end, is_index_of, repair_newest
-from penstock.storage.segment import SPARE_NAME, Damage, hash_file, index_path, read_tolerant, segment_name
+from penstock.storage.segment import SPARE_NAME, Damage, hash_file, index_path, segment_name
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,14 +37,15 @@ class ActiveSegment:
         self.segment = segment
 
     @classmethod
-    def create(cls, disk: Disk, folder: Path, base: int, size: int, limits: Limits) -> Self:
-        """A new segment of `size` bytes, from the spare if there is one of that size. Durable on return.
+    def create(cls, disk: Disk, folder: Path, base: int, size: int, limits: Limits, *, needed: int) -> Self:
+        """A new segment of `size` bytes, from the spare if there is one of that size; where there is less room, of as
+        many as there are, `needed` at least. Durable on return.
 
         Raises `DiskFull`, or ENOSPC, and leaves nothing behind.
         """
         path = folder / segment_name(base)
         spare = folder / SPARE_NAME
-        capacity = _preallocate(disk, spare, size, limits)
+        capacity = _preallocate(disk, spare, size, limits, needed=needed)
         index = IndexWriter.create(disk, index_path(path), base)
         index.close()
         disk.rename(spare, path)
@@ -159,8 +160,7 @@ class ActiveSegment:
             if isinstance(error, OSError) and error.errno not in FULL_ERRORS:
                 raise
             _LOG.warning("%s: the next segment cannot be prepared: %s", self.segment.path.parent, error)
-            return
-        self._spare = True
+        self._spare = True  # or tried: who needs it tries again
 
     def seal(self, *, sync: bool) -> Segment:
         """Complete for ever: hash it, say so in the index, give back what was not used. Durable on return.
@@ -211,22 +211,26 @@ def _is_as_closed(disk: Disk, path: Path, header: Header) -> bool:
     if header.state is not State.CLOSED or not is_index_of(disk, path, header):
         return False
     with opened(disk, path) as file:
-        return file.size() >= header.size and not read_tolerant(file, header.size, ID_BYTES).any()
+        return file.size() >= header.size
 
 
-def _preallocate(disk: Disk, path: Path, size: int, limits: Limits) -> int:
-    """A zero-filled file of at least `size` bytes; its size. Raises `DiskFull` if that would eat into the reserve."""
+def _preallocate(disk: Disk, path: Path, size: int, limits: Limits, *, needed: int = 0) -> int:
+    """A zero-filled file of `size` bytes, or of as many as there is room for, and at least of `needed` and of a first
+    segment's; its size. Raises `DiskFull` if that would eat into the reserve."""
     with opened(disk, path, write=True, create=True) as file:
+        least = max(needed, min(size, limits.segment_bytes_first))
+        free = disk.free_bytes(path.parent)
+        size = min(size, max(least, file.size() + free - limits.disk_reserve_bytes))
         if file.size() >= size:
             return file.size()
-        free = disk.free_bytes(path.parent)
-        if free - size < limits.disk_reserve_bytes:
+        if file.size() + free - size < limits.disk_reserve_bytes:
             file.close()
             disk.remove(path)
             raise DiskFull(
                 f"{path.parent}: a segment of {size} bytes would leave less than the reserve of"
                 f" {limits.disk_reserve_bytes} bytes ({free} are free); make room and try again",
                 free_bytes=free,
+                needed_bytes=size,
             )
         try:
             file.preallocate(size)

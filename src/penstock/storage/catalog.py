@@ -15,7 +15,7 @@ from typing import Final, Self
 from sqlalchemy import Connection, delete, select
 
 from penstock.core.clock import Clock, now_ms
-from penstock.core.errors import InvalidRequest, NotOwner
+from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset
 from penstock.storage.access_rows import AccessCatalog
@@ -57,6 +57,7 @@ from penstock.storage.catalog_schema import (
     replace_rows,
     write_row,
 )
+from penstock.storage.reserve import DiskReserve
 from penstock.storage.schemas import SchemaCatalog, forget_place, topic_place
 from penstock.storage.subscriptions import (
     Cursor,
@@ -101,14 +102,20 @@ class Catalog:
         """Whether who names a topic that is not there hears of a similar name: not where not all may know it."""
 
     @classmethod
-    def open(cls, path: Path, *, clock: Clock, create: bool = True) -> Self:
+    def open(cls, path: Path, *, clock: Clock, create: bool = True, reserve: DiskReserve | None = None) -> Self:
         """Open the catalog at `path`, or make an empty one, readable by its owner alone, if there is no such file.
 
-        Where segments lie beside it, a missing catalog is a lost one: `create=False` refuses it.
+        Where segments lie beside it, a missing catalog is a lost one: `create=False` refuses it. `reserve` gives way
+        where the disk is full.
         Raises `StorageFailed` for a damaged or empty file and leaves it as it is; `VersionNotSupported` for one
         that a newer release has written.
         """
-        return cls(CatalogFile.open(path, create=create), clock)
+        return cls(CatalogFile.open(path, create=create, reserve=reserve), clock)
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        """Why it takes no more changes; None while it does."""
+        return self._file.failure
 
     def close(self) -> None:
         """Let go of the file; nobody may be reading. Closing twice does nothing."""

@@ -5,11 +5,12 @@ What the rows mean does not come in here.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.pool import NullPool, QueuePool
@@ -20,14 +21,18 @@ from penstock.storage import catalog_sqlite as sqlite
 from penstock.storage.catalog_commits import CommitMark, commits_missing, mark_of, next_commit, noted_commits
 from penstock.storage.catalog_errors import answering
 from penstock.storage.catalog_wal import commits_beyond_damage
+from penstock.storage.reserve import DiskReserve
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class CatalogFile:
     """One open catalog: transactions over it, from any thread, and in competition with other processes."""
 
-    def __init__(self, path: Path, engine: Engine) -> None:
+    def __init__(self, path: Path, engine: Engine, reserve: DiskReserve | None = None) -> None:
         self.path = path
         self._engine = engine
+        self._reserve = reserve
         # SQLite lets writers poll; within one process they can stand in a queue.
         self._turn = threading.Lock()
         self._failure: StorageFailed | None = None
@@ -35,8 +40,10 @@ class CatalogFile:
         self._closed = False
 
     @classmethod
-    def open(cls, path: Path, *, create: bool) -> Self:
+    def open(cls, path: Path, *, create: bool, reserve: DiskReserve | None = None) -> Self:
         """Make the file if it is not there, examine it before anything may write to it, bring it up to this version.
+
+        `reserve` gives way to its writes where the disk is full.
 
         Raises `StorageFailed` for a file that cannot be trusted, which is left as it is, or that is missing where
         none may be made; `VersionNotSupported` for one that a newer release has written.
@@ -51,7 +58,12 @@ class CatalogFile:
             except BaseException:
                 engine.dispose()
                 raise
-        return cls(path, engine)
+        return cls(path, engine, reserve)
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        """Why nothing is written any more; None while it is."""
+        return self._failure
 
     def close(self) -> None:
         """Let go of the file, once the writers in line are done. Later calls raise `ServiceUnavailable`."""
@@ -81,6 +93,8 @@ class CatalogFile:
         with self._in_turn():
             if self._failure is not None:
                 raise StorageFailed(f"not written, for an earlier failure: {self._failure.message}")
+            if self._reserve is not None:
+                self._reserve.give_way()
             with self._transaction(writes=True) as connection:
                 self._hold(connection)
                 number = next_commit(sqlite.commits(connection))
@@ -120,8 +134,13 @@ class CatalogFile:
             with answering(self.path), sqlite.begun(self._engine, writes=writes) as connection:
                 yield connection
         except StorageFailed as failure:
-            self._failure = failure
+            self._fail(failure)
             raise
+
+    def _fail(self, failure: StorageFailed) -> None:
+        if self._failure is None:
+            _LOG.error("%s. Until the broker starts again no ack, topic, schema or key is kept", failure.message)
+        self._failure = failure
 
     def _check_open(self) -> None:
         if self._closed:

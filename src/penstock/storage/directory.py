@@ -5,6 +5,7 @@ DIR/lock                  held by the process that writes
 DIR/catalog.db            topics, settings, producers, subscriptions and their cursors
 DIR/topics/NAMESPACE/TOPIC[-part-N]/   one log each
 DIR/trash/                topics on their way out
+DIR/reserve               room that is given up to the catalog where the disk is full
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ LOCK: Final = "lock"
 CATALOG: Final = "catalog.db"
 TOPICS: Final = "topics"
 TRASH: Final = "trash"
+RESERVE: Final = "reserve"
 
 _IDENTITY_BYTES_MAX: Final = 4096
 

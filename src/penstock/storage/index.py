@@ -18,6 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.core.ids import ID_BYTES
+from penstock.core.limits import SEGMENT_BYTES_CEILING
+from penstock.core.offsets import OFFSET_MAX
+from penstock.record import layout as at
 from penstock.record.block import Bytes, Longs
 from penstock.record.hashing import hash64
 from penstock.storage.disk import Disk, File, opened, replace_file, write_all
@@ -37,6 +40,8 @@ _OFFSET_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
 _DECODED_AT_ONCE: Final = 4096
 """Entries: what is computed of them on the way then stays in the processor's cache."""
+_ENTRIES_MAX: Final = SEGMENT_BYTES_CEILING // at.MESSAGE_RECORD_BYTES_MIN
+"""No segment holds more records: an index that goes on is not read further, however long its file is."""
 NO_ID: Final = bytes(ID_BYTES)
 
 
@@ -64,17 +69,25 @@ class Header:
         body = _HEADER.pack(MAGIC, FORMAT, *fields) + bytes(_PADDING)
         return body + _CHECKSUM.pack(hash64(body))
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether a segment can be as this says: a right checksum does not tell who wrote it."""
+        if self.size > SEGMENT_BYTES_CEILING or self.base + self.count > OFFSET_MAX:
+            return False
+        return self.count * at.MESSAGE_RECORD_BYTES_MIN <= self.size and (self.count > 0) == (self.size > 0)
+
     @classmethod
     def decode(cls, data: bytes | bytearray) -> Header | None:
-        """None if this is not a whole, unharmed header."""
+        """None if this is not a whole, unharmed header, or says what no segment can be."""
         if len(data) < HEADER_BYTES or _CHECKSUM.unpack_from(data, HEADER_BYTES - 8)[0] != hash64(data[:-8]):
             return None
         magic, version, state, base, count, size, first_id, last_id, digest = _HEADER.unpack_from(data)
         if magic != MAGIC or version != FORMAT or state not in State.__members__.values():
             return None
-        return cls(
+        header = cls(
             state=State(state), base=base, count=count, size=size, first_id=first_id, last_id=last_id, hash=digest
         )
+        return header if header.is_possible else None
 
 
 def encode_entries(ends: Longs, first_offset: int) -> bytes:
@@ -138,14 +151,27 @@ class IndexFile:
         """Where a record begins; -1 if that is not known."""
         return 0 if ordinal == 0 else int(self.ends(ordinal - 1, ordinal)[0])
 
-    def is_whole(self, count: int) -> bool:
-        """Whether it is long enough to list `count` records."""
-        return self._size() >= HEADER_BYTES + count * ENTRY_BYTES
+    def lists_all(self, header: Header) -> bool:
+        """Whether the last record that the header counts is listed, and ends where the header says that all do."""
+        return self.start(header.count) == header.size
+
+    def allows(self, header: Header, segment_bytes: int) -> bool:
+        """Whether the entries and the size of the segment's file leave it possible that a header is right.
+
+        An entry that is sound and says otherwise does not. Where entries are lost, what they do not list must fit into
+        the bytes behind the last one that is there.
+        """
+        last = self.start(header.count)
+        if last >= 0:
+            return last == header.size
+        listed = self.all_ends()
+        unlisted, start = header.count - listed.size, int(listed[-1]) if listed.size else 0
+        room = min(header.size, segment_bytes) - start
+        return header.size <= segment_bytes and 0 < unlisted * at.MESSAGE_RECORD_BYTES_MIN <= room
 
     def all_ends(self) -> Longs:
         """Every entry up to the last one that is sound."""
-        size = self._size()
-        known = self.ends(0, max(0, size - HEADER_BYTES) // ENTRY_BYTES)
+        known = self.ends(0, min(max(0, self._size() - HEADER_BYTES) // ENTRY_BYTES, _ENTRIES_MAX))
         sound = np.flatnonzero(known >= 0)
         return known[: int(sound[-1]) + 1] if sound.size else known[:0]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from penstock.core.clock import Clock, now_ms
-from penstock.core.errors import OffsetOutOfRange, PenstockError, StorageFailed
+from penstock.core.errors import DiskFull, OffsetOutOfRange, PenstockError, StorageFailed
 from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, ticks_of_id, unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
@@ -80,6 +80,7 @@ class Log:
         self._view = View()
         self._active: ActiveSegment | None = None
         self._failure: StorageFailed | None = None
+        self._refused: DiskFull | None = None
         self._closed = False
         self._last_id = bytes(ID_BYTES)
         self.damages: list[Damage] = []
@@ -158,6 +159,19 @@ class Log:
         """Why the log no longer appends; None while it does."""
         return self._failure
 
+    @property
+    def refusal(self) -> DiskFull | None:
+        """Why the last append found no room on the disk; None if it did."""
+        return self._refused
+
+    def lacks_room(self, free_bytes: int) -> bool:
+        """Whether an append was refused for want of room, and would be again with so many bytes free."""
+        if self._refused is None:
+            return False
+        needed = self._refused.details.get("needed_bytes")
+        wanted = needed if isinstance(needed, int) else self._limits.segment_bytes_first
+        return free_bytes - wanted < self._limits.disk_reserve_bytes
+
     def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
         """Records from `offset` on, verified; damaged ones are stepped over, named, and kept in quarantine."""
         view = self._view
@@ -231,9 +245,19 @@ class Log:
             rest = drafts[len(outcomes) :]
             try:
                 outcomes += self._append_some(rest)
+                self._note_room(None)
             except PenstockError as error:
                 outcomes += [error] * len(rest)
+                self._note_room(error if isinstance(error, DiskFull) else self._refused)
         return outcomes
+
+    def _note_room(self, refused: DiskFull | None) -> None:
+        """Said when it begins and when it ends, not with each message."""
+        if refused is not None and self._refused is None:
+            _LOG.error("%s takes no messages for want of room: %s", self._path, refused.message)
+        elif refused is None and self._refused is not None:
+            _LOG.info("%s takes messages again: there is room", self._path)
+        self._refused = refused
 
     def _append_some(self, drafts: Sequence[Draft]) -> list[Appended]:
         """As many of the first blocks as the active segment has room for, with one write and one sync."""
@@ -329,7 +353,7 @@ class Log:
 
     def _next_segment(self, size: int) -> ActiveSegment:
         wanted = self._wanted_bytes(size)
-        active = ActiveSegment.create(self._disk, self._path, self.next_offset, wanted, self._limits)
+        active = ActiveSegment.create(self._disk, self._path, self.next_offset, wanted, self._limits, needed=size)
         self._show(active.segment)
         return active
 

@@ -24,7 +24,7 @@ from penstock.storage import reading
 from penstock.storage.directory import TOPICS, check_readable
 from penstock.storage.disk import Disk, File, OsDisk, opened
 from penstock.storage.index import IndexFile, State
-from penstock.storage.reading import Chunk, View, view_of
+from penstock.storage.reading import Chunk, View, is_believed, view_of
 from penstock.storage.recovery import Finding, survey
 from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block
 from penstock.storage.verify import NOT_ENVELOPES, claim_for, leftover, raw_blocks
@@ -229,7 +229,7 @@ def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
     state = header.state.name.lower() if header is not None else "no index"
     with opened(disk, path) as file:
         file_bytes = file.size()
-        if header is None or header.state is State.OPEN:
+        if header is None or header.state is State.OPEN or not is_believed(disk, path, header):
             finding = survey(file, file_bytes, claim_for(disk, path, file))
             header = finding.header(State.OPEN)
             if not finding.count and finding.torn_stop > finding.torn_start and state == "no index":

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import OffsetOutOfRange
-from penstock.core.ids import high_word, ticks_of_unix_ms
+from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, After, Block
 from penstock.record.message import Record
 from penstock.storage.disk import Disk, opened
-from penstock.storage.index import IndexFile, State
+from penstock.storage.index import Header, IndexFile, State
 from penstock.storage.marker import read_start
 from penstock.storage.repair import look
-from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block, segment_name
+from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block, read_tolerant, segment_name
 
 MISSING: Final = "the segment is missing"
 """Why offsets cannot be served that no file holds."""
@@ -105,8 +105,7 @@ def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, ve
         block, damage = _read_segment(disk, segment, offset, bytes_max, verify)
         if len(block):
             return Chunk(block, tuple(damages), block.offsets.stop)
-        if damage is None:
-            break
+        damage = damage or _not_held(segment, offset)
         _add(damages, damage)
         offset = damage.offsets.stop
     return Chunk(EMPTY, tuple(damages), Offset(offset))
@@ -116,6 +115,12 @@ def _over_missing_segment(view: View, offset: int, damages: list[Damage]) -> int
     following = next(segment for segment in view.segments if segment.base > offset)
     damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, MISSING))
     return following.base
+
+
+def _not_held(segment: Segment, offset: int) -> Damage:
+    """What a view has of a segment, and the segment does not: named, for a read that finds nothing has to go on."""
+    reason = "the segment does not hold what its index lists"
+    return Damage(segment.base, OffsetRange.of(offset, segment.stop), segment.size, segment.size, reason)
 
 
 def _add(damages: list[Damage], damage: Damage) -> None:
@@ -129,7 +134,8 @@ def _add(damages: list[Damage], damage: Damage) -> None:
 def _read_segment(
     disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
 ) -> tuple[Block, Damage | None]:
-    """Good records from `offset` on; or, if the record there is damaged, which ones and where they end."""
+    """Good records from `offset` on; or, if the record there is damaged, which ones and where they end; neither if the
+    segment does not hold it."""
     index = IndexFile(disk, index_path(segment.path), segment.base)
     ordinal = offset - segment.base
     start = index.start(ordinal)
@@ -163,7 +169,7 @@ def _read_by_survey(
     if ordinal >= finding.count:
         return EMPTY, None
     start = int(finding.ends[ordinal - 1]) if ordinal else 0
-    stop = min((damage.start for damage in finding.damages if damage.start >= start), default=segment.size)
+    stop = min((damage.start for damage in finding.damages if damage.start >= start), default=finding.size)
     with opened(disk, segment.path) as file:
         after = After(0, 0, offset)
         block, _ = read_block(file, start, stop, after=after, bytes_max=bytes_max, verify=verify)
@@ -266,10 +272,10 @@ def _bases(disk: Disk, path: Path) -> list[int]:
 def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: Segment | None) -> Segment:
     index = IndexFile(disk, index_path(path), base)
     header = index.header()
-    if header is not None and header.state is not State.OPEN:
+    if header is not None and header.state is not State.OPEN and is_believed(disk, path, header, following):
         stop = base + header.count
         return Segment(path=path, base=base, stop=stop, size=header.size, sealed=header.state is State.SEALED)
-    if header is None or following is not None:
+    if header is None or header.state is not State.OPEN or following is not None:
         finding = look(disk, path, count=None if following is None else following - base)
         stop = base + finding.count
         return Segment(path=path, base=base, stop=stop, size=finding.size, sealed=following is not None)
@@ -278,3 +284,13 @@ def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: 
     if count < known:  # its last record is not listed any more: another log stands there now
         count = index.count_from(0)
     return Segment(path=path, base=base, stop=base + count, size=max(0, index.start(count)), sealed=False)
+
+
+def is_believed(disk: Disk, path: Path, header: Header, following: int | None = None) -> bool:
+    """Whether a header that counts all there is agrees with the files. Where a sealed segment has the size it was
+    sealed with, and the next one begins where it ends, nothing else is asked: from afar each look costs a request."""
+    with opened(disk, path) as file:
+        if header.state is State.SEALED and header.size == file.size() and following == header.base + header.count:
+            return True
+        index = IndexFile(disk, index_path(path), header.base)
+        return index.allows(header, file.size()) and not read_tolerant(file, header.size, ID_BYTES).any()

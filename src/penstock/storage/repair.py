@@ -30,21 +30,34 @@ _PAGE_BYTES: Final = 4096
 def claim_of(disk: Disk, path: Path, *, count: int | None = None) -> Claim:
     """What the index beside a segment says of it; `count` where the number of its records is known otherwise."""
     base = base_of(path.name) or 0
-    file = IndexFile(disk, index_path(path), base)
-    header = file.header()
+    header = header_of(disk, path)
     if header is not None and header.state is not State.OPEN:
         count = header.count
-    ends = file.all_ends() if header is not None else NONE_LISTED
+    ends = IndexFile(disk, index_path(path), base).all_ends() if header is not None else NONE_LISTED
     return Claim(base=base, header=header, ends=ends, count=count)
 
 
+def header_of(disk: Disk, path: Path) -> Header | None:
+    """The header of the index beside a segment; None if it is missing, damaged, or not that of this segment: an index
+    is a cache, and what it says of all records must not contradict its entries and the size of the segment."""
+    index = IndexFile(disk, index_path(path), base_of(path.name) or 0)
+    header = index.header()
+    if header is None or header.state is State.OPEN:
+        return header
+    with opened(disk, path) as file:
+        return header if index.allows(header, file.size()) else None
+
+
 def is_index_of(disk: Disk, path: Path, header: Header) -> bool:
-    """Whether the index with that header is whole and that of the segment at `path`, as far as a glance tells: it is
-    long enough, and the segment begins with the id that the index has for its first record."""
-    if not IndexFile(disk, index_path(path), header.base).is_whole(header.count):
+    """Whether the index with that header is whole and that of the segment at `path`, as far as a glance tells: it
+    lists the last record, the segment begins with the id that the index has for its first, and what follows the last
+    is unused."""
+    if not IndexFile(disk, index_path(path), header.base).lists_all(header):
         return False
     with opened(disk, path) as file:
-        return not header.count or read_tolerant(file, 0, ID_BYTES).tobytes() == header.first_id
+        if header.count and read_tolerant(file, 0, ID_BYTES).tobytes() != header.first_id:
+            return False
+        return not read_tolerant(file, header.size, ID_BYTES).any()
 
 
 def look(disk: Disk, path: Path, *, count: int | None = None) -> Finding:

@@ -132,6 +132,7 @@ def hash_file(disk: Disk, path: Path, size: int) -> int:
     """HighwayHash-64 of the first `size` bytes of a file, as far as they can be read."""
     hashing = StreamHash()
     with opened(disk, path) as file:
+        size = min(size, file.size())
         for position in range(0, size, READ_BYTES):
             hashing.update(read_tolerant(file, position, min(READ_BYTES, size - position)))
     return hashing.digest()

@@ -33,6 +33,7 @@ from penstock.storage.directory import (
     FORMAT,
     IDENTITY,
     LOCK,
+    RESERVE,
     TOPICS,
     TRASH,
     Identity,
@@ -46,6 +47,7 @@ from penstock.storage.ends import Ends
 from penstock.storage.log import Appended, Durability, Log
 from penstock.storage.metering import Meter, MeteredDisk
 from penstock.storage.producers import derive
+from penstock.storage.reserve import DiskReserve
 from penstock.storage.rounds import Rounds
 from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
 
@@ -114,7 +116,9 @@ class Store:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
         # Segments without a catalog: it was lost. An empty one in its place would hide them.
         fresh = not self._disk.names(self.root / TOPICS)
-        self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh)
+        reserve = DiskReserve(self._disk, self.root / RESERVE, self._limits)
+        reserve.give_way()
+        self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh, reserve=reserve)
         self._closing.append(self.catalog.close)
         self._ids = SharedIds(self._clock, node=identity.node)
         self._empty_trash()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from penstock.record import layout as at
 from penstock.record.block import START_OF_LOG, Block, Stop
 from penstock.storage.directory import IDENTITY, TRASH, is_data_directory
 from penstock.storage.disk import Disk, File, opened, read_all
+from penstock.storage.effort import CountedFile
 from penstock.storage.index import Header, IndexFile, State
 from penstock.storage.marker import read_start
 from penstock.storage.recovery import Claim, Finding, survey
@@ -86,13 +87,14 @@ def _header(disk: Disk, path: Path) -> Header | None:
 
 
 def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[Report, Header | None]:
+    header = _header(disk, path)
     with opened(disk, path) as file:
         claim = claim_for(disk, path, file)
-        finding = survey(_Counted(file, progress), file.size(), claim)
+        finding = survey(CountedFile(file, progress), file.size(), claim)
         left = leftover(file, claim, finding)
     problems = [_damage_problem(path, damage) for damage in finding.damages]
     if base_of(path.name) is not None:
-        problems += _index_problems(disk, path, claim, finding)
+        problems += _index_problems(disk, path, header, claim, finding)
     if left is not None:
         problems.append(Problem(path=path, offset=None, position=finding.torn_start, what=left))
     report = Report(
@@ -107,7 +109,7 @@ def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[Re
         torn_bytes=finding.torn_stop - finding.torn_start,
         problems=tuple(problems),
     )
-    return report, claim.header
+    return report, header
 
 
 def _damage_problem(path: Path, damage: Damage) -> Problem:
@@ -136,8 +138,8 @@ def leftover(file: File, claim: Claim, finding: Finding) -> str | None:
     return NOT_ENVELOPES if stop.reason == at.BAD_ENVELOPE else f"it does not begin with a record: {stop}"
 
 
-def _index_problems(disk: Disk, path: Path, claim: Claim, finding: Finding) -> list[Problem]:
-    header = claim.header
+def _index_problems(disk: Disk, path: Path, header: Header | None, claim: Claim, finding: Finding) -> list[Problem]:
+    """`header` is what the index has, believed by the claim or not."""
     if header is None:
         return [Problem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")]
     found = list(_entry_problems(path, claim, finding))
@@ -214,7 +216,7 @@ def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None]) -> Repo
     report = Report(path=path, base=None, next_offset=0, records=0, size=0, first_id=b"", last_id=b"", state="raw")
     problems: list[Problem] = []
     with opened(disk, path) as file:
-        for block, stop in raw_blocks(_Counted(file, progress), file.size()):
+        for block, stop in raw_blocks(CountedFile(file, progress), file.size()):
             if len(block):
                 first = report.first_id or block.id(0)
                 last = block.id(len(block) - 1)
@@ -246,22 +248,6 @@ def _past(file: File, position: int, size: int) -> int:
         return size
     block, stop = read_block(file, end, size, envelopes=False, rows_max=1)
     return end if len(block) or stop.reason == at.UNUSED else size
-
-
-class _Counted:
-    """A file that tells how many bytes have been read of it."""
-
-    def __init__(self, file: File, progress: Callable[[int], None]) -> None:
-        self._file = file
-        self._progress = progress
-
-    def read_into(self, buffer: Any, position: int) -> int:
-        count = self._file.read_into(buffer, position)
-        self._progress(count)
-        return count
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
 
 
 def segment_paths(root: Path) -> Sequence[Path]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -60,7 +61,7 @@ def test_alive_and_ready_are_said_with_every_condition(broker: RunningBroker) ->
     found = json.loads(body)
     assert (status, media, found["status"]) == (200, "application/json", "ready")
     assert {check["name"]: check["ok"] for check in found["checks"]} == dict.fromkeys(
-        ("log", "writer", "listeners", "disk", "data"), True
+        ("log", "catalog", "writer", "listeners", "disk", "data"), True
     )
 
 
@@ -217,3 +218,39 @@ def test_a_broker_whose_disk_is_too_small_is_not_ready_and_says_why(tmp_path_fac
         assert {check["name"]: check["ok"] for check in error["details"]["checks"]}["disk"] is False
         assert get(broker, "/livez")[0] == 200
         assert of(scraped(broker), "penstock_check_ok", check="disk") == 0
+
+
+def test_a_catalog_whose_disk_failed_is_told_everywhere(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No file may grow for a moment, which to the catalog's journal is an error of the disk."""
+    with RunningBroker("--http-port", "0", environment=child_environment(tmp_path_factory)) as broker:
+        unlimited = resource.RLIM_INFINITY
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (4096, unlimited))
+        assert make_topic(broker, "n.one") == "STORAGE_FAILED"
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+        assert make_topic(broker, "n.two") == "STORAGE_FAILED", "it is final until the next start"
+        status, _, body = get(broker, "/readyz")
+        checks = {check["name"]: check for check in json.loads(body)["error"]["details"]["checks"]}
+        assert status == 503
+        assert [name for name, check in checks.items() if not check["ok"]] == ["catalog"]
+        assert "catalog.db" in checks["catalog"]["reason"]
+        samples = scraped(broker)
+        assert of(samples, "penstock_check_ok", check="catalog") == 0
+        assert of(samples, "penstock_catalog_failed") == 1
+        said = [line for line in broker.log.splitlines() if "Until the broker starts again" in line]
+        assert len(said) == 1
+        assert "ERROR" in said[0].upper()
+        broker.stop()
+        broker.start()
+        assert get(broker, "/readyz")[0] == 200
+        assert make_topic(broker, "n.two") is None
+
+
+def make_topic(broker: RunningBroker, topic: str) -> str | None:
+    """The code of the refusal, if it was one."""
+    body = json.dumps({"topic": topic}).encode()
+    request = Request(f"{broker.http_url}/v1/topics", data=body, headers={"Content-Type": "application/json"})
+    try:
+        with urlopen(request, timeout=60):
+            return None
+    except HTTPError as error:
+        return str(json.loads(error.read())["error"]["code"])

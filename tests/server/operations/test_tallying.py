@@ -35,7 +35,7 @@ class Few:
         broker = Thing(durable=durable, metrics=metrics, desk=Thing(unix_ms=lambda: 0), clients=(), requests_open=0)
         meter = Thing(syncs=Histogram((1.0,)), sync_failures=0, groups=Histogram((1.0,)), group_bytes=0)
         hub: Any = Thing(broker=broker, now_ms=lambda: 0, sessions=list)
-        store: Any = Thing(meter=meter, writer=Thing(queued_bytes=0), reserve_bytes=0)
+        store: Any = Thing(meter=meter, writer=Thing(queued_bytes=0), reserve_bytes=0, catalog=Thing(failure=None))
         self._gathering = Gathering(hub, store, topics_max=2, subscriptions_max=2)
 
     def __iter__(self) -> Any:
@@ -44,7 +44,9 @@ class Few:
     def create(self, name: str) -> Any:
         if name not in self.streams:
             self._uids += 1
-            log = Thing(view=Thing(next_offset=0, first_offset=0, size=0, segments=()), damages=[], failure=None)
+            log = Thing(
+                view=Thing(next_offset=0, first_offset=0, size=0, segments=()), damages=[], failure=None, refusal=None
+            )
             stream = Thing(topic=Thing(topic_uid=self._uids), name=name, messages=0, bytes=0, logs=(log,))
             group = Thing(lanes={}, consumers={}, unacked_since_ms=lambda: None, **dict.fromkeys(COUNTED, 0))
             delivery = Thing(uid=self._uids, name="sub", stream=stream, group=group, is_reader=False)

@@ -61,6 +61,9 @@ class StorageFacts:
     logs: int
     failed: tuple[str, ...]
     """Why each log that takes no appends any more does not."""
+    full: int
+    """Logs whose last append found no room."""
+    catalog_failed: bool
     damaged: int
     """Messages found damaged."""
     reserve: int

@@ -173,6 +173,14 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
         _stored(lambda storage: ((), len(storage.failed))),
     ),
     (
+        _family("logs_full", "Logs whose last append found no room on the disk."),
+        _stored(lambda storage: ((), storage.full)),
+    ),
+    (
+        _family("catalog_failed", "Whether the catalog takes no changes until the broker starts again: 1 or 0."),
+        _stored(lambda storage: ((), int(storage.catalog_failed))),
+    ),
+    (
         _family("corruption_found_total", "Messages found damaged or missing, at the start and by reads since."),
         _stored(lambda storage: ((), storage.damaged)),
     ),

@@ -128,9 +128,10 @@ class Gathering:
         return OutputFacts(queued=queued, largest=largest, behind=behind)
 
     async def _storage_facts(self, store: Store, streams: list[Stream]) -> StorageFacts:
-        logs, failed = 0, []
+        logs, full, failed = 0, 0, []
         async for place, log in _in_slices(_logs(streams)):
             logs += 1
+            full += log.refusal is not None
             self._damages.add(place, _DAMAGED, {_DAMAGED: sum(len(damage.offsets) for damage in log.damages)})
             failed += [log.failure.message] if log.failure is not None else []
         self._damages.looked()
@@ -142,6 +143,8 @@ class Gathering:
             queued=store.writer.queued_bytes,
             logs=logs,
             failed=tuple(failed),
+            full=full,
+            catalog_failed=store.catalog.failure is not None,
             damaged=self._damages.of(_DAMAGED)[_DAMAGED],
             reserve=store.reserve_bytes,
         )

@@ -64,8 +64,12 @@ class Standing:
 
     def ready(self, failed: Sequence[str]) -> Health:
         """May wait for the disk: for a thread that may. `failed`: why each log that takes no appends does not."""
-        checks = (_log(failed), self._writer(), self._listeners(), self._disk(), self._data())
+        checks = (_log(failed), self._catalog(), self._writer(), self._listeners(), self._disk(), self._data())
         return _health("ready", "not ready", *checks)
+
+    def _catalog(self) -> Check:
+        failure = self.store.catalog.failure
+        return Check(name="catalog", ok=failure is None, reason=None if failure is None else failure.message)
 
     def _writer(self) -> Check:
         ok = self.store.writer.is_alive or self.is_stopping()
@@ -84,9 +88,16 @@ class Standing:
             free = self.store.free_bytes()
         except OSError as error:
             return Check(name="disk", ok=False, reason=f"{self.store.root} cannot be asked: {error.strerror}")
-        if free >= reserve:
+        if free < reserve:
+            return Check(
+                name="disk", ok=False, reason=f"{free} bytes are free, and the reserve is {reserve}: make room"
+            )
+        lacking = [str(log.path) for log in self.store.logs if log.lacks_room(free)]
+        if not lacking:
             return Check(name="disk", ok=True)
-        return Check(name="disk", ok=False, reason=f"{free} bytes are free, and the reserve is {reserve}: make room")
+        what = f"no room for the next segment of {_named(lacking, ', ')}"
+        reason = f"{what}: {free} bytes are free, and the reserve is {reserve}: make room"
+        return Check(name="disk", ok=False, reason=reason)
 
     def _data(self) -> Check:
         """Met whatever is gone: the broker serves what is left, and neither a restart nor other clients bring files
@@ -123,9 +134,12 @@ def _log(failed: Sequence[str]) -> Check:
     """Recovery comes before anything listens, so whoever answers has recovered; a log may have failed since."""
     if not failed:
         return Check(name="log", ok=True)
-    named = "; ".join(failed[:_NAMED_MAX])
-    more = f"; and {len(failed) - _NAMED_MAX} more" if len(failed) > _NAMED_MAX else ""
-    return Check(name="log", ok=False, reason=f"{named}{more}")
+    return Check(name="log", ok=False, reason=_named(failed, "; "))
+
+
+def _named(each: Sequence[str], between: str) -> str:
+    more = [f"and {len(each) - _NAMED_MAX} more"] if len(each) > _NAMED_MAX else []
+    return between.join([*each[:_NAMED_MAX], *more])
 
 
 def _health(good: str, bad: str, *checks: Check) -> Health:

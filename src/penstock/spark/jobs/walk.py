@@ -211,7 +211,7 @@ class _Stretch:
         """As `read_block`, with a table of the size that the last block needed: it is seldom too small."""
         data = read_tolerant(self._file, self._position, max(0, min(_BLOCK_BYTES, stop - self._position)))
         table = np.empty((self._rows, at.COLUMNS), dtype=np.int64)
-        mode = at.STAMPED | at.ENVELOPES | (at.VERIFY if self._verify else 0)
+        mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if self._verify else 0)
         count, position, why = kernels.scan(data, 0, data.size, mode, 0, 0, self._offset, table)
         if not count:
             after = After(0, 0, self._offset)

@@ -58,7 +58,9 @@ def test_it_is_a_language_of_the_registry() -> None:
         ({"prefixItems": [STRING], "items": False}, ["a", "b"], False),
         ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, False),
         ({**DRAFT_7, "contentEncoding": "base64", "contentMediaType": "application/json"}, "!", True),
-        ({"format": "date"}, "someday", True),
+        ({"format": "date"}, "someday", False),
+        ({"format": "somehow"}, "someday", True),
+        ({"format": "regex"}, "(", True),
     ],
 )
 def test_a_schema_means_what_its_draft_says(made: Any, payload: Any, expected: bool) -> None:

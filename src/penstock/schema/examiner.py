@@ -26,7 +26,13 @@ class Examiner:
     def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
         """The schema in one of its forms. Raises `InvalidSchema`."""
         parsed = self._understand(definition)
-        return parsed.canonical() if form is Form.CANONICAL else _protobuf(parsed, form)
+        match form:
+            case Form.CANONICAL:
+                return parsed.canonical()
+            case Form.FORMER:
+                return _former(parsed)
+            case Form.TEXT | Form.SERIALIZED:
+                return _protobuf(parsed, form)
 
     def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
         return [self._problems(pair, lenient=lenient) for pair in pairs]
@@ -54,6 +60,12 @@ class Examiner:
             forgotten, _ = self._parsed.popitem(last=False)
             self._validators.pop(forgotten, None)
         return known
+
+
+def _former(parsed: Parsed) -> str:
+    from penstock.schema import avro
+
+    return parsed.former() if isinstance(parsed, avro.Avro) else parsed.canonical()
 
 
 def _protobuf(parsed: Parsed, form: Form) -> str:

@@ -23,6 +23,9 @@ class Form(StrEnum):
     """The ways to write a schema down again. Only Protobuf has the last two."""
 
     CANONICAL = "canonical"
+    FORMER = "former"
+    """What the canonical form was in releases whose fingerprints may be stored: Avro's had the names of types that have
+    none. Of all others it is the canonical form."""
     TEXT = "text"
     """A .proto text."""
     SERIALIZED = "serialized"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.cli.kit import Run
 
+from penstock.cli.topic_schema import has_open_content
+
 pytestmark = pytest.mark.usefixtures("at_keeper")
 
 SCHEMA = b'{"type": "object", "required": ["order"], "properties": {"order": {"type": "integer"}}}'
@@ -77,8 +79,56 @@ def test_a_default_that_is_not_there_is_said_and_what_is_set_is_described(here: 
     shown = here("topic", "schema", "set", "policies.late", "--default", "latest")
     assert shown.err.startswith("policies.late-value has no version: ")
     described = here("topic", "describe", "policies.late").out
-    for words in ("schema policy      warn\n", "schema payloads    yes\n", "schema default     latest\n"):
+    for words in (
+        "schema policy      warn\n",
+        "schema payloads    checked against the version they name\n",
+        "schema default     latest\n",
+    ):
         assert words in described
+
+
+def test_enforcing_checks_payloads_unless_told_not_to(here: Run) -> None:
+    here("topic", "create", "policies.checked")
+    here("schema", "register", "policies.checked-value", "-", given=SCHEMA)
+    shown = here("topic", "schema", "set", "policies.checked", "--policy", "enforce", "--default", "latest")
+    assert "payloads             checked against the version they name\n" in shown.out
+    assert shown.err == ""
+    here("publish", "policies.checked", '{"order": "one"}').refused("SCHEMA_REJECTED", "/order")
+    shown = here("topic", "schema", "set", "policies.checked", "--no-payloads")
+    assert "payloads             not looked at: ids only (--payloads checks them)\n" in shown.out
+    assert "schema payloads    not looked at: ids only" in here("topic", "describe", "policies.checked").out
+    assert here("publish", "policies.checked", '{"order": "one"}').code == 0
+    assert (
+        here("topic", "schema", "set", "policies.checked", "--policy", "enforce", "--json").rows[0]["payloads"] is False
+    )
+
+
+def test_a_schema_that_takes_any_object_is_pointed_out(here: Run) -> None:
+    here("topic", "create", "policies.open")
+    here("schema", "register", "policies.open-value", "-", given=b'{"properties": {"order": {"type": "integer"}}}')
+    told = here("topic", "schema", "set", "policies.open", "--policy", "enforce").err
+    assert told.startswith("policies.open-value takes any object: it requires no property and allows others")
+    assert here("topic", "schema", "set", "policies.open", "--no-payloads").err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open"),
+    [
+        ("{}", True),
+        ("true", True),
+        ('{"type": "object", "properties": {"a": {}}, "additionalProperties": true}', True),
+        ('{"type": "object", "additionalProperties": {}}', True),
+        ("false", False),
+        ('{"type": "integer"}', False),
+        ('{"required": ["a"]}', False),
+        ('{"additionalProperties": false}', False),
+        ('{"additionalProperties": {"type": "string"}}', False),
+        ('{"unevaluatedProperties": false}', False),
+        ('{"$ref": "x"}', False),
+    ],
+)
+def test_open_content_is_recognised(text: str, is_open: bool) -> None:
+    assert has_open_content(text) is is_open
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 from penstock.core.clock import SystemClock
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Pair, carry_out
+from penstock.schema.procedures import Form, Pair, carry_out
 from penstock.schema.registered import Which
 from penstock.schema.registry import Registry
 from penstock.storage.catalog import Catalog
@@ -32,7 +32,7 @@ Promise = tuple[str, int, int, str]
 class Agreeing:
     """Takes any text for a schema, and any two for compatible."""
 
-    def examine(self, definition: Definition, *, serialized: bool = False) -> str:
+    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
         return definition.text
 
     def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:

@@ -17,7 +17,7 @@ from penstock.core.clock import SystemClock
 from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Pair, Procedure, carry_out
+from penstock.schema.procedures import Form, Pair, Procedure, carry_out
 from penstock.schema.registered import Registered
 from penstock.schema.registry import Registry
 from penstock.storage.catalog import Catalog
@@ -32,7 +32,7 @@ class Words:
         self.examined: list[Definition] = []
         self.compared: list[tuple[str, str]] = []
 
-    def examine(self, definition: Definition, *, serialized: bool = False) -> str:
+    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
         self.examined.append(definition)
         if "!" in definition.text:
             raise InvalidSchema("Invalid schema: that is no word", path="/")

@@ -20,7 +20,7 @@ from penstock.schema.compatibility import (
     problems_of,
 )
 from penstock.schema.problems import PROBLEMS_MAX, Problem
-from penstock.schema.procedures import Compare, Pair, carry_out
+from penstock.schema.procedures import Compare, Form, Pair, carry_out
 from penstock.schema.registered import Rules
 
 NEW = Definition(SchemaKind.AVRO, "new")
@@ -89,7 +89,7 @@ class Answers:
         self.portions: list[int] = []
         self.lenient: list[bool] = []
 
-    def examine(self, definition: Definition, *, serialized: bool = False) -> str:
+    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
         raise AssertionError
 
     def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:

@@ -58,11 +58,23 @@ def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
     elif "retention" in known:
         known["retention"] = Retention()
     merged = {name: getattr(before, name) for name in SETTINGS} | known
+    if _checks_payloads(known, merged):
+        merged["schema_payloads"] = True
     given = {name: value for name, value in merged.items() if value is not None}
     settings: TopicSettings = _convert("settings", given, TopicSettings)
     for subject in settings.schema_subjects or ():
         subject_name(subject)
     return settings
+
+
+def _checks_payloads(given: Fields, merged: Fields) -> bool:
+    """Whoever asks for `enforce` now and says nothing about payloads has them checked.
+
+    That is stored with the topic: where it is not, `enforce` was asked for when it looked at nothing but ids, and stays
+    so until the policy is set again.
+    """
+    asked = "schema_policy" in given or "schema_payloads" in given
+    return asked and merged["schema_policy"] == SchemaPolicy.ENFORCE and merged["schema_payloads"] is None
 
 
 def _check_policy(settings: TopicSettings, dispatch: Dispatch) -> None:
@@ -98,8 +110,7 @@ def _create(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> 
     dispatch = read.text(fields, "dispatch", Dispatch.RELIABLE.value)
     if dispatch not in tuple(Dispatch):
         raise InvalidRequest("dispatch is reliable or live", field="dispatch", given=dispatch)
-    settings = parse_settings(fields, TopicSettings())
-    _check_policy(settings, Dispatch(dispatch))
+    _check_policy(parse_settings(fields, TopicSettings()), Dispatch(dispatch))
     store = durable.streams.store
 
     def created(outcome: Topic | PenstockError) -> list[Effect]:
@@ -108,6 +119,8 @@ def _create(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> 
         return reply(_topic(durable.streams.add(outcome)))
 
     def create() -> Topic:
+        usual = store.catalog.namespace_settings(name.namespace) if dispatch == Dispatch.RELIABLE else TopicSettings()
+        settings = parse_settings(fields, TopicSettings(schema_payloads=usual.schema_payloads))
         return store.create_topic(name, partitions=partitions, dispatch=Dispatch(dispatch), settings=settings)
 
     return [Work(create, created)]

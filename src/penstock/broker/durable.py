@@ -314,10 +314,11 @@ class Durable:
     # time
 
     def next_due_ms(self) -> int:
-        due = self.consuming.next_due_ms()
-        return self._retain_ms if due is None else min(due, self._retain_ms)
+        due = (self.consuming.next_due_ms(), self.guards.mismatches.due_ms, self._retain_ms)
+        return min(each for each in due if each is not None)
 
     def tick(self) -> list[Effect]:
+        self.guards.mismatches.tick(self._desk.now_ms)
         effects = self.consuming.tick()
         if self._retain_ms <= self._desk.now_ms:
             self._retain_ms = self._desk.now_ms + _RETAIN_EVERY_MS
@@ -345,6 +346,7 @@ class Durable:
 
     def close(self) -> None:
         """Save what has changed, here and now: the broker stops, and nothing else is done any more."""
+        self.guards.mismatches.close()
         self.consuming.ledger.close()
         for stream in self.streams:
             for work in self.streams.save_checkpoints(stream):

@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.broker.desk import Desk
 from penstock.broker.effects import Effect, Held, Inspect, Work
+from penstock.broker.mismatches import Mismatches
 from penstock.broker.naming import stamped
 from penstock.broker.refusals import sentence
 from penstock.broker.streams import Stream
@@ -37,8 +38,6 @@ _LOG: Final = logging.getLogger(__name__)
 WARNING: Final = "x-schema-warning"
 """The attribute of a message that its topic's policy does not allow, and only warns of."""
 _WARNING_CHARS_MAX: Final = 256
-_LOG_EVERY_MS: Final = 10_000
-"""Between two lines about one topic: a client that does it wrong does it a million times."""
 
 Passed = Callable[[Block, Mapping[int, Fault]], list[Effect]]
 """Where a block goes on: with the rows of it that are refused, and why."""
@@ -83,7 +82,7 @@ class Guards:
         self._used: set[tuple[int, int]] = set()
         """Topic and schema of messages that are stored, or on their way, as far as they were seen since the start."""
 
-        self._logged_ms: dict[Stream, int] = {}
+        self.mismatches = Mismatches()
 
     @property
     def idle(self) -> bool:
@@ -102,7 +101,7 @@ class Guards:
     def forget(self, stream: Stream) -> None:
         """The topic is deleted. What is still on its way goes on, and is refused there."""
         self._rules.pop(stream, None)
-        self._logged_ms.pop(stream, None)
+        self.mismatches.settle(stream)
         self._used = {each for each in self._used if each[0] != stream.topic.topic_uid}
 
     def watches(self, stream: Stream) -> bool:
@@ -295,12 +294,7 @@ class Guards:
 
     def _warn(self, stream: Stream, faults: Mapping[int, Fault]) -> None:
         self._desk.metrics.add("schema.warned", len(faults))
-        now_ms = self._desk.now_ms
-        if now_ms >= self._logged_ms.get(stream, now_ms):
-            self._logged_ms[stream] = now_ms + _LOG_EVERY_MS
-            reason = sentence(next(iter(faults.values())))
-            facts = {"topic": str(stream.name), "messages": len(faults), "reason": reason}
-            _LOG.warning("messages that the topic's schema does not allow", extra=facts)
+        self.mismatches.add(stream, len(faults), sentence(faults[min(faults)]), self._desk.now_ms)
 
 
 def _named(block: Block) -> Iterator[tuple[SchemaRef, Any]]:

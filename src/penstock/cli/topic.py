@@ -11,6 +11,7 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.output import bytes_text, confirm, many, print_facts, print_json, span_text, table, time_text
+from penstock.cli.topic_schema import payloads_text
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.units import parse_duration_ms, parse_size
@@ -84,7 +85,7 @@ _SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 
 
-_SCHEMA_WISHES: Final = ("schema_subjects", "schema_payloads", "schema_default", "schema_deprecated")
+_SCHEMA_WISHES: Final = ("schema_subjects", "schema_default", "schema_deprecated")
 """Shown beside the policy; `penstock topic schema` sets them."""
 
 
@@ -226,6 +227,9 @@ def _settings_shown(settings: dict[str, Any]) -> list[tuple[str, Any]]:
         for option, (name, _) in _SETTINGS.items()
         if shown.get(name) not in (None, [])
     ]
+    policy = settings.get("schema_policy", _NONE)
+    if policy != _NONE or "schema_payloads" in settings:
+        own.append(("schema payloads", payloads_text(policy, checked=settings.get("schema_payloads", False))))
     wishes = [(name, settings.get(name)) for name in _SCHEMA_WISHES]
     return own + [(name.replace("_", " "), _wish(value)) for name, value in wishes if value is not None]
 

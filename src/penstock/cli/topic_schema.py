@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from json import loads as load_json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -12,7 +13,7 @@ from penstock.cli.output import on_one_line, print_facts, print_json
 from penstock.cli.schema_source import NONE, none_or_all, parse_version
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.core.schemas import LATEST, default_subject
+from penstock.core.schemas import LATEST, SchemaKind, default_subject
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Client
@@ -23,6 +24,11 @@ _SUBJECT_NOT_FOUND: Final = 40401
 _VERSION_NOT_FOUND: Final = 40402
 _NO_VERSION: Final = "no version yet"
 _DEFAULTS: Final = {None: "none: a message says itself what it is", LATEST: "the latest version of the first subject"}
+_DEMANDING: Final = (
+    *("required", "minProperties", "maxProperties", "propertyNames", "patternProperties", "dependencies"),
+    *("dependentRequired", "dependentSchemas", "$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"),
+)
+"""Words by which a schema may demand something of an object beside what it says of its properties."""
 _MEANINGS: Final = {
     "none": "none: schemas are not looked at",
     "warn": "warn: what is wrong is stored, marked x-schema-warning",
@@ -53,7 +59,11 @@ def set_(
         typer.Option(help="Whose versions messages may name; may be repeated. none: TOPIC-value, the default."),
     ] = None,
     payloads: Annotated[
-        bool | None, typer.Option("--payloads/--no-payloads", help="Whether payloads are held against their schema.")
+        bool | None,
+        typer.Option(
+            "--payloads/--no-payloads",
+            help="Whether payloads are held against their schema; they are, under enforce, unless you say no.",
+        ),
     ] = None,
     default: Annotated[
         str | None,
@@ -68,7 +78,9 @@ def set_(
 
     Examples:
 
-    `penstock topic schema set orders.created --policy enforce --payloads --default latest`
+    `penstock topic schema set orders.created --policy enforce --default latest`
+
+    `penstock topic schema set orders.created --policy enforce --no-payloads`
 
     `penstock topic schema set orders.created --subject order-created --subject order-cancelled`
 
@@ -111,12 +123,19 @@ def _tell(client: Client, facts: dict[str, Any], *, json: bool) -> None:
             ("topic", found["topic"]),
             ("policy", _MEANINGS[found["policy"]]),
             *(("" if place else "subjects", f"{name} ({state})") for place, (name, state) in enumerate(subjects)),
-            ("payloads", "held against the version they name" if found["payloads"] else "not looked at"),
+            ("payloads", payloads_text(found["policy"], checked=found["payloads"])),
             ("default", _DEFAULTS.get(found["default"]) or f"version {found['default']}"),
             ("deprecated versions", "may be named" if found["deprecated"] else "may not be named"),
         ]
     )
     _hint(client, found, all(state == _NO_VERSION for _, state in subjects))
+
+
+def payloads_text(policy: str, *, checked: bool) -> str:
+    """Says whether payloads are looked at, or the ids that messages name alone."""
+    if policy == NONE:
+        return "not looked at"
+    return "checked against the version they name" if checked else "not looked at: ids only (--payloads checks them)"
 
 
 def _hint(client: Client, found: dict[str, Any], empty: bool) -> None:
@@ -127,6 +146,37 @@ def _hint(client: Client, found: dict[str, Any], empty: bool) -> None:
     elif found["default"] is not None and not _is_living(client, found["subjects"][0], found["default"]):
         missing = "no version" if found["default"] == LATEST else f"no version {found['default']}"
         sys.stderr.write(f"{first} has {missing}: messages that name no schema get none until there is one\n")
+    elif found["payloads"] and found["policy"] != NONE and _takes_any_object(client, found["subjects"][0]):
+        sys.stderr.write(
+            f"{first} takes any object: it requires no property and allows others than it names. To change that, give"
+            ' its next version "required" properties, or "additionalProperties": false\n'
+        )
+
+
+def _takes_any_object(client: Client, subject: str) -> bool:
+    """Whether the latest version is a JSON Schema to which nearly every object conforms."""
+    try:
+        found = client.ask("system.schema.get", {"subject": subject, "version": LATEST})
+    except InvalidRequest as error:
+        if error.details.get("registry_code") not in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):
+            raise
+        return False
+    return found["type"] == SchemaKind.JSON and has_open_content(found["schema"])
+
+
+def has_open_content(text: str) -> bool:
+    """Whether a JSON Schema closes nothing and requires nothing, as far as its outermost words say."""
+    schema = load_json(text)
+    if not isinstance(schema, dict):
+        return schema is True
+    return (
+        schema.get("type", "object") == "object"
+        and not any(schema.get(word) for word in _DEMANDING)
+        and all(
+            schema.get(word, True) is True or schema[word] == {}
+            for word in ("additionalProperties", "unevaluatedProperties")
+        )
+    )
 
 
 def _is_living(client: Client, subject: str, version: int | str) -> bool:

@@ -10,7 +10,7 @@ from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.formats import Language, Parsed, Validator
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Pair
+from penstock.schema.procedures import Form, Pair
 
 _PARSED_CHARS_MAX: Final = 1_000_000
 """Of the texts of schemas that stay understood: many versions of ordinary ones, or a single huge one."""
@@ -23,10 +23,16 @@ class Examiner:
         self._parsed: OrderedDict[Definition, Parsed] = OrderedDict()
         self._validators: dict[Definition, Validator] = {}
 
-    def examine(self, definition: Definition, *, serialized: bool = False) -> str:
-        """Its canonical form, or its descriptor in base64. Raises `InvalidSchema`."""
+    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
+        """The schema in one of its forms. Raises `InvalidSchema`."""
         parsed = self._understand(definition)
-        return _descriptor(parsed) if serialized else parsed.canonical()
+        match form:
+            case Form.CANONICAL:
+                return parsed.canonical()
+            case Form.FORMER:
+                return _former(parsed)
+            case Form.TEXT | Form.SERIALIZED:
+                return _protobuf(parsed, form)
 
     def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
         return [self._problems(pair, lenient=lenient) for pair in pairs]
@@ -56,11 +62,19 @@ class Examiner:
         return known
 
 
-def _descriptor(parsed: Parsed) -> str:
+def _former(parsed: Parsed) -> str:
+    from penstock.schema import avro
+
+    return parsed.former() if isinstance(parsed, avro.Avro) else parsed.canonical()
+
+
+def _protobuf(parsed: Parsed, form: Form) -> str:
     from penstock.schema import protobuf
 
     if not isinstance(parsed, protobuf.ProtobufSchema):
-        raise InvalidSchema("only a schema in Protobuf has a descriptor")
+        raise InvalidSchema(f"only a schema in Protobuf has the form {form}")
+    if form is Form.TEXT:
+        return protobuf.proto_text(parsed)
     return base64.b64encode(protobuf.file_descriptor(parsed)).decode()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -18,12 +19,24 @@ from penstock.core.schemas import Definition
 from penstock.schema.problems import Problem
 
 
+class Form(StrEnum):
+    """The ways to write a schema down again. Only Protobuf has the last two."""
+
+    CANONICAL = "canonical"
+    FORMER = "former"
+    """What the canonical form was in releases whose fingerprints may be stored: Avro's had the names of types that have
+    none. Of all others it is the canonical form."""
+    TEXT = "text"
+    """A .proto text."""
+    SERIALIZED = "serialized"
+    """The base64 of a FileDescriptorProto."""
+
+
 class Examine(msgspec.Struct, frozen=True, tag="examine", array_like=True):
-    """Is it a schema? The outcome is its canonical form; `InvalidSchema` is thrown if it is none."""
+    """Is it a schema? The outcome is the schema in that form; `InvalidSchema` is thrown if it is none."""
 
     definition: Definition
-    serialized: bool = False
-    """Of a schema in Protobuf: the outcome is the base64 of its descriptor instead."""
+    form: Form = Form.CANONICAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +67,7 @@ Procedure = Generator[Step, Any, Result]
 class Examining(Protocol):
     """Who understands schemas. See `Examiner`."""
 
-    def examine(self, definition: Definition, *, serialized: bool = False) -> str: ...
+    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str: ...
 
     def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]: ...
 
@@ -75,8 +88,8 @@ def carry_out(procedure: Procedure[Result], examiner: Examining) -> Result:
 
 def do(step: Step, examiner: Examining) -> Any:
     match step:
-        case Examine(definition, serialized):
-            return examiner.examine(definition, serialized=serialized)
+        case Examine(definition, form):
+            return examiner.examine(definition, form)
         case Compare(pairs, lenient):
             return examiner.compare(pairs, lenient=lenient)
         case Commit(call):

@@ -36,6 +36,7 @@ CREATOR_CHARS_MAX: Final = 140
 """Whoever registers: the longest name that credentials may have, and of which kind they are."""
 
 _CONTEXT: Final = re.compile(r":\.([^:]*):(.*)", re.DOTALL)
+_DEFAULT_CONTEXT: Final = ":.:"
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 
@@ -116,6 +117,11 @@ def subject_name(text: str) -> str:
             f"The specified subject '{shown(name)}' is not valid: one context is enough.", field="subject"
         )
     return name
+
+
+def hinted_subject(text: str) -> str | None:
+    """The subject in which a client supposes a schema; None where it supposes nothing, for which some write `:.:`."""
+    return None if text in ("", _DEFAULT_CONTEXT) else subject_name(text)
 
 
 def subject_prefix(text: str) -> str:

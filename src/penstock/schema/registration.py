@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.schemas import SCHEMA_VERSION_MAX, Definition, Mode, Schema
+from penstock.core.schemas import SCHEMA_VERSION_MAX, Definition, Mode, Schema, SchemaKind
 from penstock.schema.books import Books
 from penstock.schema.compatibility import candidate_problems
 from penstock.schema.errors import (
@@ -18,7 +18,7 @@ from penstock.schema.errors import (
 )
 from penstock.schema.image import Image
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Compare, Examine, Pair, Procedure
+from penstock.schema.procedures import Compare, Examine, Form, Pair, Procedure
 from penstock.schema.references import defined, definition_of
 from penstock.schema.registered import Registered, Which, fingerprint_of
 from penstock.storage.schema_rows import SCHEMA_ID_MAX, Metadata, NewVersion, SubjectVersion
@@ -44,10 +44,10 @@ def register(books: Books, wanted: Application) -> Procedure[Registered]:
 
 def _register(books: Books, wanted: Application) -> Procedure[Registered]:
     schema, definition = defined(books.image, wanted.schema)
-    fingerprint = fingerprint_of(schema, (yield Examine(definition)))
+    fingerprint, *former = yield from fingerprints(books, wanted.subject, schema, definition)
     # All that the decision rests on is read between two steps, so that it is of one moment.
     image, expected = books.image, books.image.stamps(wanted.subject)
-    known = image.same(wanted.subject, fingerprint)
+    known = _same(image, wanted.subject, (fingerprint, *former))
     if known is not None and _answers(known, wanted):
         return image.registered(known)
     mode = check_writable(image, wanted.subject)
@@ -65,6 +65,23 @@ def _register(books: Books, wanted: Application) -> Procedure[Registered]:
     )
     update = yield from books.commit(lambda: books.catalog.add_version(new, expected=expected))
     return Registered.of(update.versions[0], update.schemas[0])
+
+
+def fingerprints(books: Books, subject: str, schema: Schema, definition: Definition) -> Procedure[tuple[str, ...]]:
+    """What a schema is known by; and if the subject does not know it, what it may have been known by before."""
+    fingerprint = fingerprint_of(schema, (yield Examine(definition)))
+    texts = (definition.text, *(text for _, text in definition.references))
+    named = schema.kind is SchemaKind.AVRO and any('"name' in text for text in texts)
+    if not named or books.image.same(subject, fingerprint, Which.ALL) is not None:
+        return (fingerprint,)
+    return fingerprint, fingerprint_of(schema, (yield Examine(definition, Form.FORMER)))
+
+
+def _same(
+    image: Image, subject: str, fingerprints: Iterable[str], which: Which = Which.LIVING
+) -> SubjectVersion | None:
+    found = (image.same(subject, each, which) for each in fingerprints)
+    return next((each for each in found if each is not None), None)
 
 
 def _answers(known: SubjectVersion, wanted: Application) -> bool:
@@ -149,8 +166,8 @@ def _earlier(image: Image, versions: Iterable[SubjectVersion]) -> Iterator[tuple
 def look_up(books: Books, subject: str, schema: Schema, which: Which) -> Procedure[Registered]:
     books.image.known_versions(subject, which)
     pinned, definition = defined(books.image, schema, Which.ALL)
-    fingerprint = fingerprint_of(pinned, (yield Examine(definition)))
-    found = books.image.same(subject, fingerprint, which)
+    known_by = yield from fingerprints(books, subject, pinned, definition)
+    found = _same(books.image, subject, known_by, which)
     if found is None:
         raise SchemaNotFound("Schema not found", subject=subject)
     return books.image.registered(found)

@@ -17,18 +17,17 @@ from penstock.schema.books import Books
 from penstock.schema.configuration import edit_settings
 from penstock.schema.errors import RegistryError
 from penstock.schema.image import Image, Place
-from penstock.schema.procedures import Examine, Procedure
+from penstock.schema.procedures import Procedure
 from penstock.schema.references import defined
 from penstock.schema.registered import (
     WORDS_CHARS_MAX,
     Which,
     check_metadata,
     check_words,
-    fingerprint_of,
     shown,
     subject_name,
 )
-from penstock.schema.registration import check_free, check_writable
+from penstock.schema.registration import check_free, check_writable, fingerprints
 from penstock.storage.schema_rows import EVERYWHERE, Metadata, NewVersion, SubjectSettings, SubjectVersion
 
 RECORDS_MAX: Final = 10_000
@@ -187,10 +186,11 @@ def _import_version(books: Books, record: VersionRecord) -> Procedure[bool]:
     """Whether it was new."""
     subject, metadata = subject_name(record.subject), _metadata(record)
     schema, definition = defined(books.image, _schema(record), Which.ALL if record.deleted else Which.LIVING)
-    fingerprint = fingerprint_of(schema, (yield Examine(definition)))
+    fingerprint, *former = yield from fingerprints(books, subject, schema, definition)
     image, expected = books.image, books.image.stamps(subject)
     known = image.find(subject, record.version, Which.ALL)
-    if known is not None and known.schema_id == record.id == image.id_of(fingerprint):
+    ids = {image.id_of(each) for each in (fingerprint, *former)}
+    if known is not None and known.schema_id == record.id and record.id in ids:
         return False
     check_writable(image, subject)
     check_free(image, subject, record.version, record.id, fingerprint)

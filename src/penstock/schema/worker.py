@@ -137,8 +137,8 @@ class Worker:
 
     def _do(self, job: jobs.Job) -> jobs.Answer:
         match job:
-            case Examine(definition, serialized):
-                return jobs.Examined(self._examiner.examine(definition, serialized=serialized))
+            case Examine(definition, form):
+                return jobs.Examined(self._examiner.examine(definition, form))
             case Compare(pairs, lenient):
                 return jobs.Compared(self._examiner.compare(pairs, lenient=lenient))
             case jobs.Validate():

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from penstock.schema.jsonschema import JsonSchema, parse
 
 NAMES = ["a", "b", "ab", "c"]
-STRINGS = ["", "a", "b", "ab", "ba", "abc", "é", "😀"]
+STRINGS = ["", "a", "b", "ab", "ba", "abc", "é", "😀", "2026-01-31", "12:00:00"]
+FORMATS = ["date", "time", "hostname", "uri-reference", "other"]
 NUMBERS = [-2, -1, 0, 1, 2, 3, 4, 5, 6, 0.5, 1.0, 1.5, 2.0, -0.5, 2.25, 0.1, 0.3]
 PATTERNS = ["^a", "b$", "", "^ab?$"]
 TYPES = ["null", "boolean", "object", "array", "string", "integer", "number"]
@@ -105,6 +106,7 @@ def _strings(random: Random, _: int) -> dict[str, Any]:
             "minLength": lambda: random.randrange(3),
             "maxLength": lambda: random.randrange(1, 4),
             "pattern": lambda: random.choice(PATTERNS),
+            "format": lambda: random.choice(FORMATS),
         },
     )
 

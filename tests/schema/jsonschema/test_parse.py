@@ -15,6 +15,7 @@ from penstock.schema import jsonschema
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.formats import Language, Parsed
 from penstock.schema.jsonschema import parse
+from penstock.schema.jsonschema.drafts import Draft
 
 DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
 
@@ -57,7 +58,9 @@ def test_it_is_a_language_of_the_registry() -> None:
         ({"prefixItems": [STRING], "items": False}, ["a", "b"], False),
         ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, False),
         ({**DRAFT_7, "contentEncoding": "base64", "contentMediaType": "application/json"}, "!", True),
-        ({"format": "date"}, "someday", True),
+        ({"format": "date"}, "someday", False),
+        ({"format": "somehow"}, "someday", True),
+        ({"format": "regex"}, "(", True),
     ],
 )
 def test_a_schema_means_what_its_draft_says(made: Any, payload: Any, expected: bool) -> None:
@@ -66,7 +69,7 @@ def test_a_schema_means_what_its_draft_says(made: Any, payload: Any, expected: b
 
 def test_the_default_is_2020_12() -> None:
     assert accepts({"prefixItems": [STRING]}, [1]) is False
-    assert refused({"items": [STRING]}).details["path"] == "/items"
+    assert refused({"$schema": Draft.D2020.uri, "items": [STRING]}).details["path"] == "/items"
 
 
 @pytest.mark.parametrize("named", ["http://json-schema.org/draft-03/schema#", "http://json-schema.org/schema#", "x", 5])

@@ -192,7 +192,7 @@ FULL = {
     "sku": "ab😀",
     "kind": None,
     "note": None,
-    "at": "now",
+    "at": "2026-01-31T12:00:00.5+01:00",
     "flag": True,
     "tags": ["a"],
     "point": [1, 2.5],

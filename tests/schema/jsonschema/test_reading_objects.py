@@ -122,6 +122,12 @@ CASES = [
         [],
     ),
     Case(
+        "a pattern that matches the empty name matches every name",
+        an_object(patternProperties={"(ab)*|c": STRING}, additionalProperties=False),
+        an_object(additionalProperties=STRING),
+        [],
+    ),
+    Case(
         "names are restricted",
         an_object(propertyNames={"maxLength": 3}),
         an_object(),

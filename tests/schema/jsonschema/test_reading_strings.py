@@ -18,6 +18,15 @@ CASES = [
         ["PATTERN_CHANGED /pattern"],
         ["TYPE_NARROWED /type", "PATTERN_CHANGED /pattern"],
     ),
+    Case(
+        "a pattern that is not anchored and matches the empty text matches everything",
+        {"type": "string", "pattern": "a*"},
+        {"type": "string", "pattern": "^aa*b$"},
+        [],
+        ["PATTERN_CHANGED /pattern"],
+    ),
+    Case("the same without a pattern", {"pattern": "^a*"}, {}, []),
+    Case("anchored on both sides it does not", {"pattern": "^a*$"}, {}, ["PATTERN_ADDED /pattern"]),
     Case("a format is added", {"format": "date"}, STRING, ["FORMAT_ADDED /format"], ["TYPE_NARROWED /type"]),
     Case(
         "a format is changed",

@@ -26,6 +26,10 @@ class Avro:
     def canonical(self) -> str:
         return canonical(self.schema)
 
+    def former(self) -> str:
+        """As it was before names without meaning were left out."""
+        return canonical(self.schema, needless_names=True)
+
     def problems_reading(self, writer: Avro, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
         """The specification leaves nothing to be lenient about."""
         return problems(self.schema, writer.schema)

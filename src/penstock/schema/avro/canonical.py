@@ -1,8 +1,8 @@
 """One text for all ways to write the same schema.
 
 It is the specification's Parsing Canonical Form, and keeps what that leaves out: documentation, aliases, defaults,
-order, logical types and all other properties, sorted. Types from references stand in it by their full names, and each
-is defined on a line of its own below.
+order, logical types and all other properties, sorted. A name of what has none (`{"type": "int", "name": "x"}`) is gone.
+Types from references stand in it by their full names, and each is defined on a line of its own below.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from penstock.schema.avro.model import (
     Union,
 )
 
+_NAMES: Final = frozenset({"name", "namespace"})
+"""Words of the specification that say nothing of a primitive type, an array, a map or the use of another type."""
+
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -35,10 +38,10 @@ def json_of(value: Any) -> str:
     return _JSON.encode(value)
 
 
-def canonical(schema: Schema) -> str:
+def canonical(schema: Schema, *, needless_names: bool = False) -> str:
     """Equal for schemas that differ in white space, order of keys and ways to write a name or a type, and only for
-    those."""
-    spelling = _Spelling(schema.own)
+    those. `needless_names`: also names of types that have none count."""
+    spelling = _Spelling(schema.own, frozenset() if needless_names else _NAMES)
     lines = [spelling.of(schema.root)]
     for name in spelling.foreign:  # grows as types are spelled that need others
         spelling.defined = frozenset({name})
@@ -47,12 +50,14 @@ def canonical(schema: Schema) -> str:
 
 
 class _Spelling:
-    def __init__(self, defined: frozenset[str]) -> None:
+    def __init__(self, defined: frozenset[str], unsaid: frozenset[str]) -> None:
         self.defined = defined
         """Types to be spelled out where their definitions stand; the others are named."""
         self.foreign: list[str] = []
         """Types that were named and are not spelled out, each once, in the order of their first use."""
         self._named: set[str] = set(defined)
+        self._unsaid = unsaid
+        """Properties that are left out of types without a name."""
 
     def of(self, type_: Type) -> str:
         match type_:
@@ -63,9 +68,9 @@ class _Spelling:
             case Union(branches=branches):
                 return _array(map(self.of, branches))
             case Array(items=items):
-                return _object({"type": json_of("array"), "items": self.of(items)}, _properties(type_))
+                return _object({"type": json_of("array"), "items": self.of(items)}, self._rest(type_))
             case Map(values=values):
-                return _object({"type": json_of("map"), "values": self.of(values)}, _properties(type_))
+                return _object({"type": json_of("map"), "values": self.of(values)}, self._rest(type_))
             case Record() | Enum() | Fixed():
                 return self._definition(type_) if type_.name in self.defined else self._name(type_.name)
 
@@ -76,8 +81,11 @@ class _Spelling:
         return json_of(name)
 
     def _with_properties(self, name: str, type_: Primitive | Link) -> str:
-        rest = _properties(type_)
+        rest = self._rest(type_)
         return _object({"type": name}, rest) if rest else name
+
+    def _rest(self, type_: Primitive | Link | Array | Map) -> dict[str, str]:
+        return {key: text for key, text in _properties(type_).items() if key not in self._unsaid}
 
     def _definition(self, type_: Record | Enum | Fixed) -> str:
         rest = _properties(type_) | _naming(type_)

@@ -96,8 +96,20 @@ PLACES: Final = {
     "contentSchema": Place(Shape.ONE, Draft.D2019),
 }
 DEFINITIONS: Final = ("$defs", "definitions")
+_NEWER: Final = {keyword: place.since for keyword, place in PLACES.items() if place.since > Draft.D7} | {
+    **dict.fromkeys(("$defs", "$anchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"), Draft.D2019),
+    **dict.fromkeys(("dependentRequired", "minContains", "maxContains"), Draft.D2019),
+    **dict.fromkeys(("$dynamicRef", "$dynamicAnchor"), Draft.D2020),
+}
+"""Keywords that came after draft 7, and with which draft."""
 VALUES: Final = ("const", "default", "enum", "examples")
 """Under these stand values: whatever they look like, they are no schemas."""
+
+
+def newest(raw: dict[str, Any] | bool) -> Draft:
+    """The draft that the keywords of one schema need at least; draft 7 if they need no later one."""
+    keywords = () if isinstance(raw, bool) else raw
+    return max((_NEWER[keyword] for keyword in keywords if keyword in _NEWER), default=Draft.D7)
 
 
 def places(raw: dict[str, Any], draft: Draft) -> list[tuple[str, Shape]]:

@@ -1,7 +1,7 @@
 """What a schema demands, in one vocabulary for all drafts: that of 2020-12, with nodes for schemas, kinds for types.
 
 Keywords that demand nothing, because they are annotations, belong to another draft, or hold for every value, are left
-out; `format` and its like stay, because readers rely on them.
+out; `format` and its like stay, because readers rely on them, also on those that are not checked.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from penstock.schema.errors import InvalidSchema
 from penstock.schema.jsonschema import text, uris
 from penstock.schema.jsonschema.drafts import VALUES
 from penstock.schema.jsonschema.patterns import ENGINE
+from penstock.schema.jsonschema.string_formats import CHECKS
 from penstock.schema.jsonschema.tree import Document, Node
 from penstock.schema.problems import fragment
 
@@ -27,7 +28,7 @@ _LEFT_OUT: Final = frozenset(
         "$ref",
         "$dynamicRef",
         "$recursiveRef",
-        # Annotations, as `format` is one; the validator would have them checked in earlier drafts.
+        # Annotations; the validator would have them checked in earlier drafts.
         "contentEncoding",
         "contentMediaType",
     }
@@ -53,7 +54,8 @@ class Linked:
             return validator_for(
                 schema,
                 registry=self._registry,
-                validate_formats=False,
+                validate_formats=True,
+                formats=CHECKS,
                 pattern_options=ENGINE,
                 mask=MASK,
                 offline=True,
@@ -84,7 +86,7 @@ def _linked(document: Document, pointer: str, raw: Any) -> Any:
     linked = {
         name: each if name in VALUES else _linked(document, pointer + text.pointer([name]), each)
         for name, each in raw.items()
-        if name not in _LEFT_OUT
+        if name not in _LEFT_OUT and (name != "format" or each in CHECKS)
     }
     return _with_references(linked, node)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,6 +23,12 @@ _SIZES: Final = (1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 10 << 20)
 
 ENGINE: Final = RegexOptions(size_limit=_SIZES[-1], dfa_size_limit=1 << 17)
 """Linear: no lookaround, no backreferences."""
+
+
+_STARTS: Final = re.compile(r"\^|\\A")
+_ENDS: Final = re.compile(r"\$|\\z")
+_OTHER_PLACES: Final = re.compile(r"\\[bB<>]")
+"""Assertions about a place in a text: that it begins or ends here, and boundaries of words."""
 
 
 def check(patterns: Mapping[str, Node]) -> None:
@@ -46,6 +53,17 @@ def matches(document: Document, pattern: str, name: str) -> bool:
     if pattern not in document.matchers:
         document.matchers[pattern] = _compiled(pattern, ENGINE)
     return document.matchers[pattern].is_valid(name)
+
+
+def matches_everything(document: Document, pattern: str) -> bool:
+    """Whether there is no text without a match. False says nothing.
+
+    A pattern is looked for anywhere in a text. One that matches the empty text matches nothing at some place of every
+    text: anywhere if it has no anchor, at the beginning if it has such as ask for that and no others, or at the end.
+    """
+    if _OTHER_PLACES.search(pattern) or (_STARTS.search(pattern) and _ENDS.search(pattern)):
+        return False
+    return matches(document, pattern, "")
 
 
 def _compiled(pattern: str, engine: Any) -> Draft202012Validator:

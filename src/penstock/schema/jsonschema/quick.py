@@ -1,8 +1,8 @@
 """The quick yes: a schema as a type that msgspec decodes into, half a microsecond for a small payload.
 
 The type may be stricter than the schema and never laxer: whatever decodes conforms for certain, and what does not is
-asked about in the ordinary way. What no type can say is therefore not taken. That includes patterns: msgspec has them,
-with an engine that backtracks.
+asked about in the ordinary way. What no type can say is therefore not taken. That includes patterns from outside:
+msgspec has them, with an engine that backtracks.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ class _Translation:
         """At most one type for each kind of value: msgspec tells them apart by the first character."""
         free = [case for case in cases if self._comparison.values(case) is None]
         named = [value for case in cases for value in self._comparison.values(case) or ()]
-        numbers, strings = _numbers(_first(Kind.INTEGER, free)), _strings(_first(Kind.STRING, free))
-        types = numbers + strings + self._objects(free) + self._lists(free)
+        numbers, holders = _numbers(_first(Kind.INTEGER, free)), self._objects(free) + self._lists(free)
+        strings = _strings(_first(Kind.STRING, free), alone=not holders)
+        types = numbers + strings + holders
         literals = plain_types.literals(named, integers=not numbers, strings=not strings)
         if literals:
             types.append(plain_types.one_of(literals))
@@ -231,8 +232,8 @@ def _numbers(written: Written | None) -> list[Any]:
     return [integers] if fractions is None else [integers, fractions]
 
 
-def _strings(written: Written | None) -> list[Any]:
-    return [] if written is None else _if_any(plain_types.string(written))
+def _strings(written: Written | None, *, alone: bool) -> list[Any]:
+    return [] if written is None else _if_any(plain_types.string(written, alone=alone))
 
 
 def _if_any(kind: Any | None) -> list[Any]:

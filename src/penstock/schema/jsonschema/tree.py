@@ -11,7 +11,7 @@ from jsonschema_rs import ReferencingError, ValidationError, Validator, meta
 
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.jsonschema import text, uris
-from penstock.schema.jsonschema.drafts import DEFAULT, Draft, Shape, draft_of, places
+from penstock.schema.jsonschema.drafts import DEFAULT, Draft, Shape, draft_of, newest, places
 from penstock.schema.problems import fragment
 
 NODES_MAX: Final = 5_000
@@ -91,14 +91,40 @@ def plant(name: str, number: int, source: str) -> Document:
         raw = text.read(source)
     except InvalidSchema as error:
         raise InvalidSchema(f"{name}: {error.message}", **error.details) if name else error from None
+    if isinstance(raw, dict) and "$schema" not in raw:
+        return _planted_without_draft(name, number, raw)
     draft = draft_of(raw)
     document = Document(name, number, raw, draft or DEFAULT)
     if not isinstance(raw, (dict, bool)):
         raise document.refusal("", "a schema is an object or a boolean")
     if draft is None:
         raise document.refusal("/$schema", "it is none of draft-04, draft-06, draft-07, 2019-09 and 2020-12")
-    grow(Node(document, "", raw, name))
+    return _planted(document)
+
+
+def _planted(document: Document) -> Document:
+    grow(Node(document, "", document.raw, document.name))
     return document
+
+
+def _planted_without_draft(name: str, number: int, raw: dict[str, Any]) -> Document:
+    """A document that names no draft: of the last one if that allows it, and else of draft 7, as other registries read
+    it; or of 2019-09, if it has keywords that draft 7 has not.
+
+    A schema that the last draft allows has always been read so, and keeps its meaning.
+    """
+    try:
+        return _planted(Document(name, number, raw, DEFAULT))
+    except InvalidSchema as error:
+        refusal = error
+    try:
+        document = _planted(Document(name, number, raw, Draft.D7))
+    except InvalidSchema:
+        raise refusal from None
+    needed = max(newest(node.raw) for node in document.nodes.values())
+    if needed is DEFAULT:
+        raise refusal
+    return document if needed is Draft.D7 else _planted(Document(name, number, raw, needed))
 
 
 def grow(start: Node) -> list[Node]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from penstock.broker.replies import error_payload
 from penstock.core.clock import Clock, SystemClock, now_ms
 from penstock.core.errors import Code, InvalidRequest, PenstockError
-from penstock.schema.errors import RegistryError
+from penstock.schema.errors import InvalidSchema, RegistryError
 
 JSON: Final = "application/json"
 REGISTRY_MEDIA: Final = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", JSON)
@@ -58,6 +58,9 @@ _FLAT_PASSED_ON: Final = frozenset(
 )
 """What has a number of its own in the registry's dialect; anything else is a failure of what keeps the schemas."""
 _BEARER: Final = {"www-authenticate": 'Bearer realm="penstock"'}
+
+
+_INVALID_SCHEMA: Final = "Invalid schema"
 
 
 class HttpError(InvalidRequest):
@@ -136,7 +139,14 @@ def _plain(error: PenstockError, media: str, *, more: bool = False) -> Response:
 def _flat(error: PenstockError, media: str, *, more: bool = False) -> Response:
     status, number = _flat_number(error)
     details: dict[str, Any] = {"code": error.code, "details": error.details} if more else {}
-    return flat_error(status, number, error.message, media, **details)
+    return flat_error(status, number, _flat_message(number, error.message), media, **details)
+
+
+def _flat_message(number: int, message: str) -> str:
+    """Clients look for these words, and some for nothing else."""
+    if number != InvalidSchema.number or message.startswith(_INVALID_SCHEMA):
+        return message
+    return f"{_INVALID_SCHEMA}: {message}"
 
 
 def _flat_number(error: PenstockError) -> tuple[int, int]:

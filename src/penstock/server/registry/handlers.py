@@ -13,9 +13,10 @@ from penstock import __version__
 from penstock.broker.access import Kind as ResourceKind
 from penstock.broker.access import Operation, Resource
 from penstock.core.schemas import Definition, Schema, SchemaKind
-from penstock.schema.errors import SchemaNotFound
-from penstock.schema.procedures import Examine, Procedure
-from penstock.schema.registered import Registered, Which, subject_name
+from penstock.schema.errors import RegistryError, SchemaNotFound
+from penstock.schema.image import Place
+from penstock.schema.procedures import Examine, Form, Procedure
+from penstock.schema.registered import Registered, Which, hinted_subject
 from penstock.server.api.calls import Call, Encoded, Pieces
 from penstock.server.registry.bodies import (
     Clusters,
@@ -28,6 +29,7 @@ from penstock.server.registry.bodies import (
     ServerVersionAnswer,
     SubjectVersion,
     VersionAnswer,
+    properties,
     properties_of,
 )
 from penstock.server.registry.kept import Kept
@@ -39,6 +41,8 @@ SCHEMAS_MAX: Final = 1_000
 """Whole schemas in one answer; likewise."""
 DESCRIPTOR: Final = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 """A serialised descriptor in base64: there is no text of a schema in Protobuf without a semicolon or a brace."""
+KINDS: Final = (SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF)
+"""The types that the dialect has. Clients may fail on any other, so lists of the dialect leave the broker's own out."""
 _SERVER: Final = "penstock"
 _Item = TypeVar("_Item")
 
@@ -76,7 +80,7 @@ async def list_contexts(call: Call) -> object:
 
 
 async def list_schema_types(_call: Call) -> object:
-    return [kind.value for kind in SchemaKind]
+    return [kind.value for kind in KINDS]
 
 
 # subjects and versions
@@ -117,6 +121,20 @@ async def get_version_text(call: Call) -> object:
 
 def _version(call: Call) -> Registered:
     return call.desk.registry.version(call.named["subject"], call.named["version"], which(call))
+
+
+async def get_with_metadata(call: Call) -> object:
+    """The latest version that has all these properties; the latest of all, if there are none."""
+    keys, values = call.query["key"], call.query["value"]
+    if len(keys) != len(values):
+        raise RegistryError(f"there are {len(keys)} keys and {len(values)} values: each key has one", field="key")
+    wanted = set(zip(keys, values, strict=True))
+    subject, registry = call.named["subject"], call.desk.registry
+    for version in reversed(registry.versions(subject, which(call))):
+        found = registry.version(subject, version, which(call))
+        if wanted <= properties(found.metadata).items():
+            return await _in_dialect(call, found)
+    raise SchemaNotFound("Schema not found", subject=subject)
 
 
 async def list_referrers(call: Call) -> object:
@@ -204,19 +222,33 @@ def _written(schema: Schema) -> dict[str, Any]:
 
 
 async def list_schemas(call: Call) -> object:
+    return await _listed(call, [each for each in _readable(call) if each.schema.kind in KINDS])
+
+
+async def list_all_schemas(call: Call) -> object:
+    """With the broker's own types."""
+    return await _listed(call, _readable(call))
+
+
+def _readable(call: Call) -> list[Registered]:
     found = call.desk.registry.schemas(call.query["subjectPrefix"], which(call), latest_only=call.query["latestOnly"])
-    chosen = page(call, [each for each in found if may_read(call, each.subject)], SCHEMAS_MAX)
-    return Pieces(b"[", (msgspec.json.encode(version_answer(each, more=call.more)) for each in chosen), b"]")
+    return [each for each in found if may_read(call, each.subject)]
+
+
+async def _listed(call: Call, found: Sequence[Registered]) -> Pieces:
+    """A page of versions, each in the form that is asked for."""
+    chosen = [await _in_dialect(call, each) for each in page(call, found, SCHEMAS_MAX)]
+    return Pieces(b"[", map(msgspec.json.encode, chosen), b"]")
 
 
 async def get_schema(call: Call) -> object:
     """What most clients ask most: the answer is kept, encoded, for as long as the schema is the same."""
-    stored = _stored(call)
-    if call.query["subject"] or call.query["fetchMaxId"] or call.query["format"]:
-        return await _schema_with(call, stored)
+    stored, hint = _stored(call), hinted_subject(call.query["subject"])
+    if call.query["fetchMaxId"] or call.query["format"] or (hint and call.more):
+        return await _schema_with(call, stored, hint)
     body = call.part(Kept).get(stored.schema_id, stored)
     if body is None:
-        body = msgspec.json.encode(SchemaAnswer(**_written(stored.schema)))
+        body = msgspec.json.encode(SchemaAnswer(**_written(await in_format(call, stored.schema_id, stored.schema))))
         call.part(Kept).put(stored.schema_id, stored, body)
     return Encoded(body)
 
@@ -231,30 +263,28 @@ def _stored(call: Call) -> StoredSchema:
     return stored
 
 
-async def _schema_with(call: Call, stored: StoredSchema) -> SchemaAnswer:
+async def _schema_with(call: Call, stored: StoredSchema, hint: str | None) -> SchemaAnswer:
     more: dict[str, Any] = {}
-    if call.query["subject"]:
-        subject, version = _place_in(call, call.query["subject"])
-        more = {"subject": subject, "version": version, "id": stored.schema_id} if call.more else {}
+    if hint and call.more:
+        subject, version = _place(call, stored.schema_id, hint)
+        more = {"subject": subject, "version": version, "id": stored.schema_id}
     if call.query["fetchMaxId"]:
         more["max_id"] = call.part(Kept).max_id(call.desk.registry)
     return SchemaAnswer(**_written(await in_format(call, stored.schema_id, stored.schema)), **more)
 
 
-def _place_in(call: Call, subject: str) -> tuple[str, int]:
-    """The newest version of the subject that has this schema, deleted or not. Raises `SchemaNotFound`."""
-    wanted, schema_id = subject_name(subject), call.named["id"]
-    places = [place for place in call.desk.registry.places(schema_id, Which.ALL) if place[0] == wanted]
-    if not may_read(call, wanted):
-        places = []
-    if not places:
-        raise SchemaNotFound(f"Schema {schema_id} not found in subject '{wanted}'", schema_id=schema_id, subject=wanted)
-    return places[-1]
+def _place(call: Call, schema_id: int, hint: str) -> Place:
+    """A version that has this schema, deleted or not: the newest of the subject hinted at, else of the first one.
+
+    Clients hint at the subject that they would have registered it under, which another may name otherwise.
+    """
+    places = [place for place in call.desk.registry.places(schema_id, Which.ALL) if may_read(call, place[0])]
+    hinted = [place for place in places if place[0] == hint]
+    return hinted[-1] if hinted else places[0]
 
 
 async def get_schema_text(call: Call) -> object:
-    if call.query["subject"]:
-        _place_in(call, call.query["subject"])
+    hinted_subject(call.query["subject"])
     stored = _stored(call)
     return Encoded((await in_format(call, stored.schema_id, stored.schema)).text.encode())
 
@@ -268,20 +298,23 @@ async def list_schema_versions(call: Call) -> object:
 
 
 def _places(call: Call) -> list[tuple[str, int]]:
-    wanted = call.query["subject"] and subject_name(call.query["subject"])
+    wanted = hinted_subject(call.query["subject"])
     found = call.desk.registry.places(call.named["id"], which(call))
     return [place for place in found if may_read(call, place[0]) and (not wanted or place[0] == wanted)]
 
 
 async def in_format(call: Call, schema_id: int, schema: Schema) -> Schema:
-    """Some clients of Protobuf want every schema as a serialised descriptor, however it was registered."""
-    if call.query["format"] != "serialized" or schema.kind is not SchemaKind.PROTOBUF:
+    """A schema in Protobuf as a .proto text, or as a serialised descriptor for those who ask for that, however it was
+    registered; others as they are."""
+    if schema.kind is not SchemaKind.PROTOBUF:
         return schema
-    if DESCRIPTOR.fullmatch(schema.text.strip()):
+    wanted = Form.SERIALIZED if call.query.get("format") == Form.SERIALIZED else Form.TEXT
+    given = Form.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else Form.TEXT
+    if wanted is given:
         return schema
-    return replace(schema, text=await call.desk.run(_serialized(call.desk.registry.definition(schema_id))))
+    return replace(schema, text=await call.desk.run(_rewritten(call.desk.registry.definition(schema_id), wanted)))
 
 
-def _serialized(definition: Definition) -> Procedure[str]:
-    descriptor: str = yield Examine(definition, serialized=True)
-    return descriptor
+def _rewritten(definition: Definition, form: Form) -> Procedure[str]:
+    text: str = yield Examine(definition, form)
+    return text

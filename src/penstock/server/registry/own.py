@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from penstock.core.names import TopicName
-from penstock.core.schemas import default_subject
+from penstock.core.schemas import SchemaKind, default_subject
 from penstock.server.api.calls import Call, Pieces
 from penstock.server.registry.bodies import (
     DeprecationBody,
@@ -48,6 +48,10 @@ def _topic(described: dict[str, Any]) -> TopicSchemaAnswer:
         default=settings.get("schema_default"),
         deprecated=settings.get("schema_deprecated", True),
     )
+
+
+async def list_schema_types(_call: Call) -> object:
+    return [kind.value for kind in SchemaKind]
 
 
 async def undelete(call: Call) -> object:

@@ -23,6 +23,7 @@ from penstock.server.api.routing import (
     number,
     quoted,
     text,
+    texts,
     whole,
 )
 from penstock.server.registry import bodies, own, rules
@@ -91,10 +92,15 @@ _PAGE: Final = (
     number("limit", "how many at most; -1 for all that fit one answer", -1, at_least=-1),
 )
 _PREFIX: Final = text("subjectPrefix", "what the names of subjects begin with")
-_SUBJECT: Final = text("subject", "the only subject to look in")
+_HINT: Final = text("subject", "where to look first: a hint, and an id is found wherever it is; :.: is no hint")
+_SUBJECT: Final = text("subject", "the only subject to look in; :.: is any")
 _PERMANENT: Final = flag("permanent", "true: for good, which takes that it is deleted softly before")
 _NORMALIZE: Final = flag("normalize", "schemas that mean the same are the same here, normalised or not")
-_FORMAT: Final = text("format", "serialized: schemas of Protobuf as the base64 of a descriptor")
+_FORMAT: Final = text(
+    "format", "serialized: schemas of Protobuf as the base64 of a descriptor, and else as .proto text"
+)
+_KEY: Final = texts("key", "the name of a property; may be repeated")
+_VALUE: Final = texts("value", "the value of the property in the same place; may be repeated")
 _VERBOSE: Final = flag("verbose", "true: with the reasons")
 _GLOBAL: Final = flag("defaultToGlobal", "true: what holds for all, where the subject has nothing of its own")
 _FORCE: Final = flag("force", "true: also where there are schemas already")
@@ -153,6 +159,11 @@ _SUBJECTS: Final = (
         query=(_PERMANENT,), answer=list[bodies.Version], errors=(40401, 40404, 40405, 42205, 42206),
     ),
     _row(
+        _GET, "/subjects/{subject}/metadata", dialect.get_with_metadata, "the latest version with these properties",
+        _READ,
+        query=(_KEY, _VALUE, _DELETED, _FORMAT), answer=bodies.VersionAnswer, errors=(40401, 40403),
+    ),
+    _row(
         _GET, "/subjects/{subject}/versions", dialect.list_versions, "numbers of versions", _READ,
         query=(_DELETED, _ONLY, *_PAGE), answer=list[bodies.Version], errors=(40401,),
     ),
@@ -181,21 +192,22 @@ _SUBJECTS: Final = (
     ),
 )  # fmt: skip
 
+_LIST: Final = (_PREFIX, _DELETED, flag("latestOnly", "true: the last version of each"), *_PAGE)
+
 _SCHEMAS: Final = (
     _row(
-        _GET, "/schemas", dialect.list_schemas, "versions of all subjects", _ANY,
-        query=(_PREFIX, _DELETED, flag("latestOnly", "true: the last version of each"), *_PAGE),
-        answer=list[bodies.VersionAnswer],
+        _GET, "/schemas", dialect.list_schemas, "versions of all subjects that are Avro, JSON Schema or Protobuf", _ANY,
+        query=(*_LIST, _FORMAT), answer=list[bodies.VersionAnswer],
     ),
     _row(_GET, "/schemas/types", dialect.list_schema_types, "what schemas are written in", PUBLIC, answer=list[str]),
     _row(
         _GET, "/schemas/ids/{id}", dialect.get_schema, "a schema", _ANY,
-        query=(_SUBJECT, _FORMAT, flag("fetchMaxId", "true: with the highest id there is")),
+        query=(_HINT, _FORMAT, flag("fetchMaxId", "true: with the highest id there is")),
         answer=bodies.SchemaAnswer, errors=(40403,),
     ),
     _row(
         _GET, "/schemas/ids/{id}/schema", dialect.get_schema_text, "its text, as it was written", _ANY,
-        query=(_SUBJECT, _FORMAT), answer=Any, errors=(40403,),
+        query=(_HINT, _FORMAT), answer=Any, errors=(40403,),
     ),
     _row(
         _GET, "/schemas/ids/{id}/subjects", dialect.list_schema_subjects, "subjects that have it", _ANY,
@@ -267,6 +279,13 @@ _OWN: Final = (
         _PUT, "/v1/topics/{topic}/schema", own.put_topic_schema,
         "let a topic want this", Need(Operation.ALTER, "topic"),
         body=bodies.TopicSchemaBody, answer=bodies.TopicSchemaAnswer, errors=(404, 422),
+    ),
+    _own(
+        _GET, "/v1/schemas", dialect.list_all_schemas, "versions of all subjects, of every type", _ANY,
+        query=(*_LIST, _FORMAT), answer=list[bodies.VersionAnswer],
+    ),
+    _own(_GET, "/v1/schemas/types", own.list_schema_types, "types of schemas, with those of Penstock's own", PUBLIC,
+        answer=list[str],
     ),
     _own(
         _POST, "/v1/subjects/{subject}/undelete", own.undelete, "bring back what was deleted softly", _WRITE,

@@ -6,10 +6,8 @@ is found out elsewhere, by trying fewer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -19,15 +17,12 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.client.values import Misfit
+from penstock.schema.times import microseconds
 from penstock.spark.decode.shapes import DECIMAL_DIGITS_MAX, TIMESTAMP, Leaf, Values
 
 _DECIMAL_BYTES: Final = 16
 _US_PER_SECOND: Final = 1_000_000
 _SHOWN_CHARS: Final = 60
-
-_DATE_TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d):(\d\d)(?:\.(\d{1,6})\d*)?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII
-)
 
 
 def plain(values: Values, kind: pa.DataType) -> pa.Array:
@@ -85,17 +80,10 @@ def date_times(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def _microseconds(text: str) -> int:
-    parts = _DATE_TIME.fullmatch(text)
     try:
-        if parts is None:
-            raise ValueError
-        day, minutes, seconds, fraction, zone = parts.groups()
-        leap = seconds == "60"
-        at = datetime.fromisoformat(f"{day}T{minutes}:{'59' if leap else seconds}{(zone or 'Z').upper()}")
-        since = at - datetime(1970, 1, 1, tzinfo=UTC)
+        return microseconds(text)
     except ValueError:
         raise Misfit(f"{text[:_SHOWN_CHARS]!r} is no date and time such as 2026-01-31T12:00:00Z") from None
-    return (since + timedelta(seconds=leap)) // timedelta(microseconds=1) + int(f"{fraction or '0':0<6}")
 
 
 def dates(values: Values, kind: pa.DataType) -> pa.Array:

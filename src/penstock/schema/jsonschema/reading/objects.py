@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.schema.jsonschema.kinds import OBJECTS
-from penstock.schema.jsonschema.patterns import matches
+from penstock.schema.jsonschema.patterns import matches, matches_everything
 from penstock.schema.jsonschema.reading.comparison import Comparison, Row
 from penstock.schema.jsonschema.reading.evaluated import Evaluated
 from penstock.schema.jsonschema.reading.problem import problem
@@ -24,7 +24,6 @@ from penstock.schema.jsonschema.written import (
 )
 from penstock.schema.problems import Problem
 
-_MATCH_EVERYTHING: Final = frozenset({"", "^", "$", ".*", "^.*", ".*$"})
 """Patterns that say nothing. `^.*$` does: a line break is not a `.`"""
 
 
@@ -120,7 +119,7 @@ def unevaluated_properties(comparison: Comparison, reader: Node, written: Writte
 
 
 def _others(comparison: Comparison, reader: Node, written: Written, rest: _Rest) -> list[Problem]:
-    if rest.patterns & _MATCH_EVERYTHING:
+    if any(matches_everything(reader.document, pattern) for pattern in rest.patterns):
         return []
     schema, possible = reader.keywords[rest.keyword], _possible_names(comparison, written)
     found = [

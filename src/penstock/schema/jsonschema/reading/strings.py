@@ -1,4 +1,4 @@
-"""Rules for what strings look like. Nobody compares regular expressions here: the same one, or none."""
+"""Rules for what strings look like. Regular expressions are not compared: the same one, or one that all texts match."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.schema.jsonschema.kinds import ALL, STRINGS
+from penstock.schema.jsonschema.patterns import matches_everything
 from penstock.schema.jsonschema.reading.comparison import Comparison, Row
 from penstock.schema.jsonschema.reading.problem import problem
 from penstock.schema.jsonschema.text import quoted
@@ -31,8 +32,17 @@ class TheSame:
         return [problem(kind, reader, self.keyword, written, message, fix=f"remove the reader's {self.keyword}")]
 
 
+_same_pattern: Final = TheSame("pattern", "PATTERN")
+
+
+def pattern(comparison: Comparison, reader: Node, written: Written) -> list[Problem]:
+    if matches_everything(reader.document, reader.keywords["pattern"]):
+        return []
+    return _same_pattern(comparison, reader, written)
+
+
 ROWS: Final = {
-    "pattern": Row(STRINGS, TheSame("pattern", "PATTERN")),
+    "pattern": Row(STRINGS, pattern),
     "format": Row(ALL, TheSame("format", "FORMAT")),
     "contentEncoding": Row(STRINGS, TheSame("contentEncoding", "CONTENT_ENCODING")),
     "contentMediaType": Row(STRINGS, TheSame("contentMediaType", "CONTENT_MEDIA_TYPE")),

@@ -251,6 +251,7 @@ async def _open_http(hub: Hub, store: Store, settings: Settings, tls: Tls | None
             port,
             context,
             origins=settings.ws_origins,
+            each_max=settings.limits.http_address_connections_max,
             denied=partial(note_page, hub.access),
             closing=events.close,
         )

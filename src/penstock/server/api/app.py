@@ -22,7 +22,7 @@ from penstock.server.api.bodies import Bodies, check_content, check_encoding, de
 from penstock.server.api.calls import Call, Desk, Encoded, Parts, Pieces, action_of
 from penstock.server.api.problems import JSON, Dialect, is_own
 from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
-from penstock.server.api.scopes import header, raw_path
+from penstock.server.api.scopes import body_bytes, header, raw_path
 from penstock.server.security.credentials import identify
 from penstock.server.security.credentials import origin as origin_of
 
@@ -106,7 +106,7 @@ class Api:
             yield None
             return
         _check_written(row.body, row.dialect, scope)
-        async with self._bodies.read(receive, row.body_bytes_max) as raw:
+        async with self._bodies.read(receive, row.body_bytes_max, body_bytes(scope)) as raw:
             yield bytes(raw) if row.body is RAW else decode_body(raw, row.body)
 
 

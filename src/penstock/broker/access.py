@@ -246,6 +246,12 @@ class Access:
             raise Unauthorized("this key was revoked or has expired")
         return principal
 
+    def is_named(self, text: str, user: str) -> bool:
+        """Whether a key is shown under its own name or id. Of its secret nothing is said."""
+        given = parse_key(text)
+        known = None if given is None else self._keys.get(given.key_id)
+        return known is not None and user in (known.name, known.key_id)
+
     def is_live(self, principal: Principal) -> bool:
         """Whether its credentials still hold: neither revoked nor expired."""
         if principal.expires_ms is not None and principal.expires_ms <= self.now_ms:

@@ -103,6 +103,8 @@ class Origin:
 
     surface: str
     address: str
+    service: str = ""
+    """What a connection calls itself: not who it is, but where nobody asks that it is what is known."""
 
 
 NOWHERE: Final = Origin("broker", "")
@@ -130,7 +132,7 @@ class Outcome:
     ALLOWED: Final = "allowed"
     DENIED: Final = "denied"
     REFUSED: Final = "refused"
-    """The credentials were no good."""
+    """The credentials were no good; or it was allowed, and was not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,11 +319,22 @@ class Access:
         raise self.refusal(principal, operation, resource)
 
     def record(
-        self, principal: Principal, operation: Operation, resource: Resource, origin: Origin, deed: Deed
+        self,
+        principal: Principal,
+        operation: Operation,
+        resource: Resource,
+        origin: Origin,
+        deed: Deed,
+        *,
+        refused: str = "",
     ) -> None:
-        """Something that was allowed is told to the audit log, if it belongs there."""
-        if self.enabled and operation in ADMINISTRATION and origin is not NOWHERE:
-            self.audit(Decision(principal.name, operation.value, str(resource), Outcome.ALLOWED, origin, deed=deed))
+        """Something that was allowed is told to the audit log, if it belongs there, also where nobody is asked who.
+
+        `refused`: why it was not done all the same.
+        """
+        if operation in ADMINISTRATION and origin is not NOWHERE:
+            outcome = Outcome.REFUSED if refused else Outcome.ALLOWED
+            self.audit(Decision(principal.name, operation.value, str(resource), outcome, origin, refused, deed))
 
     def refusal(self, principal: Principal, operation: Operation, resource: Resource) -> PenstockError:
         """What is said of something that is not allowed."""

@@ -18,6 +18,8 @@ from tests.server.tls_kit import Authority
 from penstock.server import http
 from penstock.server.api.scopes import header
 from penstock.server.http import Http
+from penstock.server.http_parser import HEAD_BYTES_MAX
+from penstock.server.http_places import Places
 from penstock.server.tls import Tls, TlsFiles
 
 
@@ -60,8 +62,8 @@ def test_nothing_says_what_serves_it(client: Client) -> None:
     [
         (b"nonsense\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
-        (b"GET /" + b"a" * http.HEAD_BYTES_MAX, 431),
-        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * http.HEAD_BYTES_MAX, 431),
+        (b"GET /" + b"a" * HEAD_BYTES_MAX, 431),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * HEAD_BYTES_MAX, 431),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     ],
     ids=["garbage", "two hosts", "endless path", "endless headers", "TLS"],
@@ -82,9 +84,10 @@ def test_pages_of_other_sites_may_not_ask_and_those_of_this_machine_may(client: 
         assert client.ask("GET", "/", Host=name).status == 200
 
 
-def test_one_connection_too_many_is_told_to_try_later(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 0)
-    head, _, body = raw(serving.port, b"").partition(b"\r\n\r\n")
+def test_one_connection_too_many_is_told_to_try_later() -> None:
+    with Serving(echo) as serving:
+        serving.http._server.places = Places(each=9, most=0, spare=0)
+        head, _, body = raw(serving.port, b"").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503 ")
     assert json.loads(body)["error_code"] == 503
 
@@ -210,9 +213,9 @@ def test_who_reads_an_answer_that_goes_on_and_on_is_not_cut_off(monkeypatch: pyt
     assert b"the end" in last
 
 
-@pytest.mark.parametrize("first", [0, 100, http.HEAD_BYTES_MAX, http.HEAD_BYTES_MAX + 20])
+@pytest.mark.parametrize("first", [0, 100, HEAD_BYTES_MAX, HEAD_BYTES_MAX + 20])
 def test_a_head_has_the_same_bound_in_however_many_pieces_it_comes(serving: Serving, first: int) -> None:
-    head = b"GET / HTTP/1.1\r\nhost: localhost\r\nx-large: " + b"x" * http.HEAD_BYTES_MAX + b"\r\n\r\n"
+    head = b"GET / HTTP/1.1\r\nhost: localhost\r\nx-large: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n"
     with socket.create_connection(("127.0.0.1", serving.port), DEADLINE_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(head[:first])

@@ -103,6 +103,8 @@ class Origin:
 
     surface: str
     address: str
+    service: str = ""
+    """What a connection calls itself: not who it is, but where nobody asks that it is what is known."""
 
 
 NOWHERE: Final = Origin("broker", "")
@@ -130,7 +132,7 @@ class Outcome:
     ALLOWED: Final = "allowed"
     DENIED: Final = "denied"
     REFUSED: Final = "refused"
-    """The credentials were no good."""
+    """The credentials were no good; or it was allowed, and was not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,12 @@ class Access:
             raise Unauthorized("this key was revoked or has expired")
         return principal
 
+    def is_named(self, text: str, user: str) -> bool:
+        """Whether a key is shown under its own name or id. Of its secret nothing is said."""
+        given = parse_key(text)
+        known = None if given is None else self._keys.get(given.key_id)
+        return known is not None and user in (known.name, known.key_id)
+
     def is_live(self, principal: Principal) -> bool:
         """Whether its credentials still hold: neither revoked nor expired."""
         if principal.expires_ms is not None and principal.expires_ms <= self.now_ms:
@@ -311,11 +319,22 @@ class Access:
         raise self.refusal(principal, operation, resource)
 
     def record(
-        self, principal: Principal, operation: Operation, resource: Resource, origin: Origin, deed: Deed
+        self,
+        principal: Principal,
+        operation: Operation,
+        resource: Resource,
+        origin: Origin,
+        deed: Deed,
+        *,
+        refused: str = "",
     ) -> None:
-        """Something that was allowed is told to the audit log, if it belongs there."""
-        if self.enabled and operation in ADMINISTRATION and origin is not NOWHERE:
-            self.audit(Decision(principal.name, operation.value, str(resource), Outcome.ALLOWED, origin, deed=deed))
+        """Something that was allowed is told to the audit log, if it belongs there, also where nobody is asked who.
+
+        `refused`: why it was not done all the same.
+        """
+        if operation in ADMINISTRATION and origin is not NOWHERE:
+            outcome = Outcome.REFUSED if refused else Outcome.ALLOWED
+            self.audit(Decision(principal.name, operation.value, str(resource), outcome, origin, refused, deed))
 
     def refusal(self, principal: Principal, operation: Operation, resource: Resource) -> PenstockError:
         """What is said of something that is not allowed."""

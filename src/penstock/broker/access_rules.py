@@ -5,13 +5,23 @@ A system topic without a row is refused, and so is an action. Rows of HTTP say t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.broker import fields as read
-from penstock.broker.access import ANONYMOUS, SERVER, Access, Kind, Operation, Resource, unauthorized
+from penstock.broker.access import (
+    ADMINISTRATION,
+    ANONYMOUS,
+    SERVER,
+    Access,
+    Kind,
+    Operation,
+    Resource,
+    unauthorized,
+)
 from penstock.broker.clients import Client
-from penstock.broker.deeds import deed_of
+from penstock.broker.deeds import Trail, deed_of
 from penstock.broker.fields import Fields
 from penstock.broker.routing import Kind as Delivered
 from penstock.core.errors import Forbidden, PenstockError
@@ -133,17 +143,29 @@ def check_known(access: Access, client: Client, topic: str) -> None:
         _check_known(access, client, SYSTEM_TOPICS.get(topic, _CONNECT))
 
 
-def check_system(access: Access, client: Client, topic: str, fields: Fields) -> None:
-    """Before a system topic is answered. Raises what it is refused with."""
-    if not access.enabled:
-        return
+def check_system(access: Access, client: Client, topic: str, fields: Fields) -> Trail:
+    """Before a system topic is answered: what of it belongs into the audit log. Raises what it is refused with."""
+    trail = Trail(access, client.principal, client.origin)
     rule = SYSTEM_TOPICS.get(topic)
+    if not access.enabled:
+        _note(trail, rule, topic, fields)
+        return trail
     if rule is None:
         raise _no_rule(topic)
     _check_known(access, client, rule)
     if not rule.inside:
-        deed = deed_of(rule.operation, topic, fields)
-        access.check(client.principal, rule.operation, _named(rule, fields), client.origin, deed)
+        resource, deed = _named(rule, fields), deed_of(rule.operation, topic, fields)
+        access.require(client.principal, rule.operation, resource, client.origin, deed)
+        trail.add(rule.operation, resource, deed)
+    return trail
+
+
+def _note(trail: Trail, rule: Rule | None, topic: str, fields: Fields) -> None:
+    """Where everybody may everything: whoever answers says what is wrong with a name."""
+    if rule is None or rule.inside or rule.operation not in ADMINISTRATION:
+        return
+    with suppress(PenstockError):
+        trail.add(rule.operation, _named(rule, fields), deed_of(rule.operation, topic, fields))
 
 
 def check_action(access: Access, client: Client, action: Action, topic: TopicName | None) -> None:

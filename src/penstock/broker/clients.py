@@ -12,6 +12,7 @@ from penstock.broker.routing import Kind
 from penstock.core.names import TopicPattern
 
 if TYPE_CHECKING:
+    from penstock.broker.deeds import Trail
     from penstock.broker.streams import Stream
 
 
@@ -59,6 +60,9 @@ class Client:
     asks: Callable[[], bool] | None = None
     """It is no connection, but somebody who asks once: whether the answer is still waited for."""
 
+    trail: Trail | None = None
+    """While it is looked at what it asks: what of that belongs into the audit log."""
+
     produces: set[Stream] = field(default_factory=set)
     """Topics of which it has registered a producer."""
 
@@ -75,7 +79,7 @@ class Client:
     @property
     def origin(self) -> Origin:
         """For the audit log."""
-        return Origin(self.surface, self.address) if self.surface else NOWHERE
+        return Origin(self.surface, self.address, self.name) if self.surface else NOWHERE
 
 
 class Clients:

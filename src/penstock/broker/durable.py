@@ -89,11 +89,16 @@ class Durable:
 
     def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
         """Raises `Unauthorized` or `Forbidden`. `action`: what was asked, for the audit log."""
-        self._desk.access.check(client.principal, operation, resource, client.origin, Deed(action))
+        deed = Deed(action)
+        self._desk.access.require(client.principal, operation, resource, client.origin, deed)
+        if client.trail is None:
+            self._desk.access.record(client.principal, operation, resource, client.origin, deed)
+        else:  # and is told how it ended
+            client.trail.add(operation, resource, deed)
 
     def check_create(self, client: Client, name: TopicName) -> None:
         """A topic that comes to be because somebody writes to it is created by whoever writes."""
-        if self._desk.access.enabled and self.creates(name):
+        if self.creates(name):
             self.check(client, Operation.CREATE, Resource.topic(name))
 
     def check_references(self, client: Client, schema: Schema) -> None:
@@ -163,7 +168,13 @@ class Durable:
             self._desk.metrics.add("router.publish.error", len(kept))
             return [Send(client.id, kept.answers(self._desk.new_id(), failure))]
 
-        return self.streams.ensure(name, then, held=Held(client.id, kept.payload_bytes))
+        return self._ensure(client, name, then, Held(client.id, kept.payload_bytes))
+
+    def _ensure(self, client: Client, name: TopicName, then: Reply, held: Held) -> list[Effect]:
+        """The stream to write to. That it comes to be is told to the audit log here where nobody is asked who it is."""
+        if not self._desk.access.enabled:
+            self.check_create(client, name)
+        return self.streams.ensure(name, then, held=held)
 
     def handle(self, client: Client, frame: Frame) -> list[Effect]:
         """A message about kept topics, other than a batch. Raises what is wrong with it."""
@@ -172,11 +183,11 @@ class Durable:
         match frame.header.action:
             case Action.PUBLISH:
                 then = partial(self._publish_one, client, frame)
-                return self.streams.ensure(head.destination, guarded(reply, then), held=held)
+                return self._ensure(client, head.destination, guarded(reply, then), held)
             case Action.APPEND | Action.MESSAGE as action:
                 store = self.publishing.append if action is Action.APPEND else self.publishing.message
                 store_it = partial(self._store, client, frame.payload, reply, store)
-                return self.streams.ensure(head.destination, guarded(reply, store_it), held=held)
+                return self._ensure(client, head.destination, guarded(reply, store_it), held)
             case Action.ACK | Action.NACK as action:
                 settle = self.consuming.ack if action is Action.ACK else self.consuming.nack
                 confirm = frame.header.request_id is not None

@@ -18,7 +18,7 @@ from penstock.broker.fields import Fields, read_fields
 from penstock.broker.replies import FAILURE, SUCCESS, json_bytes, listed
 from penstock.broker.routing import Kind
 from penstock.core.clock import iso_time
-from penstock.core.errors import InvalidRequest, MalformedMessage, ServiceUnavailable, TopicNotSupported
+from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.limits import (
     LIST_ENTRIES_MAX,
     LOG_PATTERN_CHARS_MAX,
@@ -98,7 +98,18 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
     if found.later is not None and broker.durable is None:
         raise TopicNotSupported(f"{topic}: this broker keeps no topics")
-    check_system(broker.access, client, topic, fields)
+    client.trail = trail = check_system(broker.access, client, topic, fields)
+    try:
+        return _asked(broker, client, topic, fields, trail.told(reply))
+    except PenstockError as error:
+        trail.end(error)
+        raise
+    finally:
+        client.trail = None
+
+
+def _asked(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
+    found = TOPICS[topic]
     if found.later is not None and broker.durable is not None:
         return found.later(broker.durable, client, fields, reply)
     if found.act is not None:

@@ -139,6 +139,9 @@ class WireLimits:
     connections_max: int = 15_000
     """Open at once over TCP and WebSocket: a few hundred MiB when they are idle. HTTP has its own."""
 
+    http_address_connections_max: int = 768
+    """Open at once over HTTP from one address, or one /64 of IPv6: three of four of all, so nobody alone has them."""
+
     subscriptions_max: int = 1_000
     """Of one connection: more is a wildcard that was not used."""
 

@@ -135,9 +135,8 @@ async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[
         stack.callback(_close, servers)
         watching = asyncio.create_task(_watch(tls, _hangups()))
         stack.callback(watching.cancel)
-        if settings.asks_who:
-            stack.callback(watch.close)
-            stack.callback(asyncio.create_task(watch.run(hub)).cancel)
+        stack.callback(watch.close)
+        stack.callback(asyncio.create_task(watch.run(hub)).cancel)
         listeners = {name: each for name, each in zip(("tcp", "ws"), servers, strict=True) if each is not None}
         standing = Standing(store=store, listeners=listeners, is_stopping=lambda: hub.broker.is_draining)
         health = asyncio.create_task(watch_health(standing, hub.broker))
@@ -258,6 +257,7 @@ async def _open_http(hub: Hub, store: Store, settings: Settings, tls: Tls | None
             port,
             context,
             origins=settings.ws_origins,
+            each_max=settings.limits.http_address_connections_max,
             denied=partial(note_page, hub.access),
             closing=events.close,
         )

@@ -16,17 +16,22 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
+import h11
 import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.broker.access import Origin
 from penstock.core.errors import Forbidden
-from penstock.core.limits import KIB
+from penstock.core.limits import KIB, WireLimits
 from penstock.server.api.bodies import refusal
-from penstock.server.api.problems import HttpError, flat_error
-from penstock.server.api.scopes import header
+from penstock.server.api.problems import flat_error
+from penstock.server.api.scopes import header, raw_path, target_host
+from penstock.server.http_parser import HEAD_BYTES_MAX, Parser, Refused
+from penstock.server.http_places import Place, Places, whose
+from penstock.server.http_unread import Unread
 from penstock.server.security.credentials import CERTIFICATE, OTHER_NAME, OTHER_SITE, certificate_name
 from penstock.server.security.credentials import origin as origin_of
 from penstock.server.security.headers import Headers, preflight, readable
@@ -39,13 +44,21 @@ IMPLEMENTATION: Final = "h11"
 ABORT: Final = "abort"
 """Under this name the `state` of a request has what ends its connection at once, whatever waits to be sent."""
 
-CONNECTIONS_MAX: Final = 1024
-"""Half of them for those who read on and on, half for those who ask. Each connection has one request at a time."""
+CLOSE: Final = "close"
+"""The same, once what waits to be sent is."""
 
-HEAD_BYTES_MAX: Final = 32 * KIB
-"""Of a request line with its headers: the longest subject, every byte of it escaped, and some credentials."""
+HEALTH: Final = (b"/livez", b"/readyz", b"/metrics")
+"""What is answered however many connections there are: or else an orchestrator would end a broker that is well."""
 
-_HEAD_TOO_LARGE: Final = f"a head has at most {HEAD_BYTES_MAX} bytes"
+SPARE_HEAD_BYTES_MAX: Final = 8 * KIB
+"""Of a request for one of those: a token, and what proxies add."""
+
+TURN_BYTES: Final = 16 * KIB
+"""Read of one connection before others have their turn."""
+
+_READS: Final = (b"GET", b"HEAD")
+_LIMITS: Final = WireLimits()
+_NO_PLACE: Final = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections: try again later")
 
 SILENCE_SECONDS: Final = 15.0
 """Within twice that a request's head has come, and some of an answer is read: a connection is not held for nothing."""
@@ -80,14 +93,17 @@ class Http:
         tls: ssl.SSLContext | None = None,
         *,
         origins: tuple[str, ...] = (),
+        each_max: int = _LIMITS.http_address_connections_max,
         denied: Callable[[Origin, str], None] | None = None,
         closing: Callable[[], None] | None = None,
     ) -> Http:
         """Accepts connections on return; port 0 is any free one. Raises `OSError` where it cannot listen.
 
-        `denied` is told of pages that may not ask, and `closing` when it closes: answers that go on and on end then.
+        One address has at most `each_max` of them. `denied` is told of pages that may not ask, and `closing` when it
+        closes: answers that go on and on end then.
         """
-        server = _Server(_config(Headers(Guard(app, origins, here=is_loopback(host), denied=denied))))
+        guarded = Guard(app, origins, here=is_loopback(host), denied=denied)
+        server = _Server(_config(Unread(Headers(guarded))), Places(each_max))
         listener = await asyncio.get_running_loop().create_server(
             partial(_Connection, server),
             host,
@@ -130,9 +146,10 @@ def _config(app: ASGIApp) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """Listens already when it is started, stops when it is told and not at the next tick, and leaves signals alone."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, places: Places[_Connection]) -> None:
         super().__init__(config)
         self.stop = asyncio.Event()
+        self.places = places
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -175,12 +192,44 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(_FINISHED_SECONDS)
 
 
+class _Flow(FlowControl):
+    """Reading stops also while some of what was read waits for its turn, whoever else would go on."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._wanted = True
+        self._held = False
+
+    def pause_reading(self) -> None:
+        self._wanted = False
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        self._wanted = True
+        if not self._held:
+            super().resume_reading()
+
+    def hold(self) -> None:
+        self._held = True
+        super().pause_reading()
+
+    def release(self) -> None:
+        self._held = False
+        if self._wanted:
+            super().resume_reading()
+
+
 class _Connection(H11Protocol):
-    """One of a bounded number, ended when it is only held."""
+    """One of a bounded number, ended when it is only held, and read a little in each turn."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__(server.config, server.server_state, app_state={})
         self._stop = server.stop
+        self._places = server.places
+        self._place = Place.NONE
+        self._parser = self.conn = Parser(self._asked)
+        self._arrived = bytearray()
+        self._turn: asyncio.Handle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._seen: object = None
         self._over = False
@@ -188,32 +237,100 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = self._reading = _Flow(transport)
         name = certificate_name(transport)
         if name is not None:
             self.app_state[CERTIFICATE] = name
-        self.app_state[ABORT] = transport.abort
+        self.app_state[ABORT], self.app_state[CLOSE] = transport.abort, transport.close
         if self._stop.is_set():
             self.transport.abort()
-        elif len(self.connections) > CONNECTIONS_MAX:
-            self._say(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {CONNECTIONS_MAX} connections: try again later")
+        elif self._enter() is Place.NONE:
+            self._say(_NO_PLACE)
             self.transport.close()
         else:
             _keep_alive(transport)
             self._watch_later()
+
+    def _enter(self) -> Place:
+        """Those who go instead of it are gone at once: they hold nothing but their place."""
+        address = whose(self.client[0]) if self.client else ""
+        self._place, gone = self._places.enter(self, address, self.loop.time())
+        for each in gone:
+            each.transport.abort()
+        if self._place is Place.SPARE:
+            self._parser.head_bytes_max = SPARE_HEAD_BYTES_MAX
+        return self._place
 
     def resume_writing(self) -> None:
         """What was waiting for the other side has been taken, but for a little."""
         self._moved = True
         super().resume_writing()
 
-    def data_received(self, data: bytes) -> None:
-        if not self._over:
-            super().data_received(data)
-
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        self._places.leave(self)
+        for each in (self._watch, self._turn):
+            if each is not None:
+                each.cancel()
         super().connection_lost(exc)
+
+    # what comes
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        self._unset_keepalive_if_required()
+        self._arrived += data
+        if self._turn is None:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Some of what came is read; the rest in a turn of its own, and nothing more comes before that."""
+        self._turn = None
+        self._parser.begin_turn()
+        if self._parser.is_deaf:
+            self._arrived.clear()
+        if self._arrived and not self._is_busy():
+            self._parser.receive_data(bytes(self._arrived[:TURN_BYTES]))
+            del self._arrived[:TURN_BYTES]
+        self.handle_events()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """In another turn where something is left that can be read now; or else more may come."""
+        if self._over or self.transport.is_closing():
+            self._arrived.clear()
+        elif self._parser.cut_short or (self._arrived and not self._is_busy()):
+            self._reading.hold()
+            if self._turn is None:
+                self._turn = self.loop.call_soon(self._take_turn)
+        elif self._arrived:
+            self._reading.hold()
+        else:
+            self._reading.release()
+
+    def _is_busy(self) -> bool:
+        """A whole request is being answered: what comes behind it waits for that."""
+        return self._parser.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
+
+    def _asked(self, request: h11.Request) -> h11.Request:
+        """A head has come. Raises `Refused` for what a spare place is not for."""
+        self._places.asked(self)
+        if self._place is not Place.SPARE:
+            return request
+        if request.method not in _READS or request.target.partition(b"?")[0] not in HEALTH:
+            raise _NO_PLACE
+        headers = [*request.headers, CLOSE_HEADER]
+        return h11.Request(
+            method=request.method, target=request.target, headers=headers, http_version=request.http_version
+        )
+
+    def on_response_complete(self) -> None:
+        self._places.answered(self, self.loop.time())
+        self._parser.begin_turn()
+        super().on_response_complete()
+        self._go_on()
+
+    # silence
 
     def _watch_later(self) -> None:
         self._seen, self._moved = self.cycle, False
@@ -227,40 +344,48 @@ class _Connection(H11Protocol):
             self._watch_later()
 
     def _is_idle(self) -> bool:
-        """It is answered, if it has asked, and has not gone quiet since: the timer of quiet ones is uvicorn's."""
+        """It is answered, if it has asked, and has not gone quiet since: the timer of quiet ones is uvicorn's.
+
+        One that was answered before its body had come is not quiet: it owes us the rest.
+        """
         cycle: Any = self.cycle
-        return (cycle is None or cycle.response_complete) and self.timeout_keep_alive_task is None
+        if self._over or self.transport.is_closing():
+            return True
+        if cycle is not None and not cycle.response_complete:
+            return False
+        return self.timeout_keep_alive_task is None or self._parser.their_state is h11.SEND_BODY
+
+    # what is wrong
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it says no more than this
         cycle: Any = self.cycle
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()
         else:
-            self._say(*_what_was_wrong(sys.exception()))
+            self._say(Refused.of(sys.exception()))
             self._hang_up()
 
     def _hang_up(self) -> None:
         """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
         self._over = True
+        self._reading.release()
+        self._reading.resume_reading()
+        self._places.answered(self, self.loop.time())
+        if self.cycle is not None and not self.cycle.response_complete:  # nobody hears its answer any more
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
             self.transport.close()
 
-    def _say(self, status: HTTPStatus, message: str) -> None:
+    def _say(self, refused: Refused) -> None:
         """Without a request there is nobody to ask what to say."""
-        answer = flat_error(status, status, message)
+        status = refused.status
+        answer = flat_error(status, status, refused.message)
         head = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
         head += [name + b": " + value for name, value in (*answer.raw_headers, (b"connection", b"close"))]
         self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
-
-
-def _what_was_wrong(error: BaseException | None) -> tuple[HTTPStatus, str]:
-    """What the parser hints at, for uvicorn answers all of it alike, and the same however the bytes arrived."""
-    status = getattr(error, "error_status_hint", HTTPStatus.BAD_REQUEST)
-    if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-        return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _HEAD_TOO_LARGE
-    return HTTPStatus.BAD_REQUEST, "not HTTP/1.1"
 
 
 def _keep_alive(transport: asyncio.Transport) -> None:
@@ -289,12 +414,8 @@ class Guard:
         self._denied = denied
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin, host = header(scope, b"origin"), header(scope, b"host")
-        if _head_bytes(scope) > HEAD_BYTES_MAX:
-            # What comes in one piece is never incomplete, and so is not refused by the parser.
-            too_large = HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _HEAD_TOO_LARGE)
-            await refusal(too_large, scope)(scope, receive, send)
-        elif self._here and host is not None and not is_loopback(_name(host)):
+        origin, host = header(scope, b"origin"), _asked_of(scope)
+        if self._here and host is not None and not is_loopback(_name(host)):
             # A page whose own name was made to mean this machine: to the browser it is the same site.
             await self._forbidden(scope, OTHER_NAME, f"{host!r} is not a name of this machine")(scope, receive, send)
         elif origin is None:
@@ -318,8 +439,10 @@ class Guard:
             await self._app(scope, receive, readable(origin, send))
 
 
-def _head_bytes(scope: Scope) -> int:
-    return len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(k) + len(v) + 4 for k, v in scope["headers"])
+def _asked_of(scope: Scope) -> str | None:
+    """The name by which it is asked: a target that is a whole address says it, whatever else the head says."""
+    named = target_host(raw_path(scope))
+    return header(scope, b"host") if named is None else named
 
 
 def _name(host: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.access import ANONYMOUS, NOWHERE, Access
+from penstock.broker.deeds import Trail
 from penstock.broker.refusals import NotThere
 from penstock.core.errors import ServiceUnavailable
 from penstock.server.admin.asking import asked, asked_patiently, given, page
@@ -53,6 +54,7 @@ def call(desk: Any, arrives: asyncio.Queue[Any]) -> Call:
         body=None,
         scope={"type": "http"},
         receive=arrives.get,
+        trail=Trail(desk.access, ANONYMOUS, NOWHERE),
     )
 
 

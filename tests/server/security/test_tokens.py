@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import time
 from pathlib import Path
@@ -141,6 +144,44 @@ def test_times_are_kept_but_for_a_small_leeway(trust: Trust) -> None:
 def _with(**more: Any) -> str:
     """Signed as it should be, with claims that a library would not encode."""
     return forged({"alg": "HS256"}, claims() | more, SECRET.encode())
+
+
+@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("value", ["1999999999", True, [1999999999], {}, "soon"])
+def test_a_time_that_is_no_number_is_refused_by_its_name(trust: Trust, name: str, value: Any) -> None:
+    token = forged({"alg": "HS256", "typ": "JWT"}, claims(**{name: value}), SECRET.encode())
+    assert f"{name} is a number" in refused(trust, token)
+
+
+def test_a_time_that_is_nothing_or_no_end_is_refused(trust: Trust) -> None:
+    for value in (float("nan"), float("inf")):
+        refused(trust, forged({"alg": "HS256"}, claims(exp=value), SECRET.encode()))
+    body = json.dumps(claims()).replace(str(claims()["exp"]), "1e999").encode()
+    refused(trust, signed_bytes(b'{"alg":"HS256"}', body))
+    assert trust.verify(forged({"alg": "HS256"}, claims(exp=time.time() + 60.5), SECRET.encode())).name == "jwt:ann"
+
+
+def signed_bytes(head: bytes, body: bytes) -> str:
+    """A right HMAC over these very bytes."""
+    content = raw(head, body).rpartition(".")[0]
+    digest = hmac.new(SECRET.encode(), content.encode(), hashlib.sha256).digest()
+    return f"{content}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+@pytest.mark.parametrize(
+    ("head", "member"),
+    [
+        (b'{"alg":"HS256"}', b'"sub":"root",'),
+        (b'{"alg":"HS256"}', b'"exp":9999999999,'),
+        (b'{"alg":"HS256"}', b'"more":{"a":1,"a":2},'),
+        (b'{"alg":"none","alg":"HS256"}', b""),
+        (b'{"alg":"HS256","kid":"x","k\\u0069d":"y"}', b""),
+    ],
+)
+def test_a_member_that_is_there_twice_is_refused(trust: Trust, head: bytes, member: bytes) -> None:
+    body = json.dumps(claims()).encode()
+    assert trust.verify(signed_bytes(b'{"alg":"HS256"}', body)).name == "jwt:ann"
+    assert "twice" in refused(trust, signed_bytes(head, b"{" + member + body[1:]))
 
 
 @pytest.mark.parametrize("name", ["exp", "iss", "aud", "sub"])

@@ -16,13 +16,14 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.broker.access import SERVER, Deed, Operation, Origin, Principal, Resource
+from penstock.broker.access import ADMINISTRATION, SERVER, Deed, Operation, Origin, Principal, Resource
+from penstock.broker.deeds import Trail
 from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.api.bodies import Bodies, check_content, check_encoding, decode_body, negotiated, refusal
 from penstock.server.api.calls import Call, Desk, Encoded, Parts, Pieces, action_of
 from penstock.server.api.problems import JSON, Dialect, is_own
 from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
-from penstock.server.api.scopes import header, raw_path
+from penstock.server.api.scopes import body_bytes, header, raw_path
 from penstock.server.security.credentials import identify
 from penstock.server.security.credentials import origin as origin_of
 
@@ -62,8 +63,8 @@ class Api:
 
     async def _handle(self, row: Row, named: dict[str, Any], scope: Scope, receive: Receive, media: str) -> Response:
         principal, origin = await identify(self._desk, scope), origin_of(scope)
-        checked = self._check(row, named, scope, principal, origin) if self._desk.access.enabled else None
-        query = _query(row, scope)
+        checked = self._check(row, named, scope, principal, origin)
+        query, trail = _query(row, scope), Trail(self._desk.access, principal, origin)
         async with self._body(row, scope, receive) as body:
             call = Call(
                 desk=self._desk,
@@ -75,13 +76,14 @@ class Api:
                 body=body,
                 scope=scope,
                 receive=receive,
+                trail=trail,
                 more=takes_more(scope),
                 headers={each.name: header(scope, each.name.encode()) for each in row.headers},
             )
             if checked is not None:  # and only now it is known what exactly it is that is asked for
-                operation = row.needs.operation
-                self._desk.access.record(principal, operation, checked, origin, call.deed(operation))
-            return encoded(await row.handler(call), media, row.status)
+                trail.add(row.needs.operation, checked, call.deed(row.needs.operation))
+            answer = await _done(row, call)
+            return encoded(answer, media, row.status)
 
     def _check(
         self, row: Row, named: dict[str, Any], scope: Scope, principal: Principal, origin: Origin
@@ -91,6 +93,8 @@ class Api:
         What it is about; None where the handler checks that.
         """
         access, needs = self._desk.access, row.needs
+        if not access.enabled:
+            return _meant(row, named, scope)
         if needs.operation is not Operation.PUBLIC:
             access.check(principal, Operation.CONNECT, SERVER, origin)
         if not needs.checked:
@@ -106,8 +110,30 @@ class Api:
             yield None
             return
         _check_written(row.body, row.dialect, scope)
-        async with self._bodies.read(receive, row.body_bytes_max) as raw:
+        async with self._bodies.read(receive, row.body_bytes_max, body_bytes(scope)) as raw:
             yield bytes(raw) if row.body is RAW else decode_body(raw, row.body)
+
+
+def _meant(row: Row, named: dict[str, Any], scope: Scope) -> Resource | None:
+    """What is administered where everybody may everything; the handler says what is wrong with a name."""
+    if row.needs.operation in ADMINISTRATION and row.needs.checked:
+        with suppress(PenstockError):
+            return row.needs.resource(_query(row, scope) if row.needs.query else named)
+    return None
+
+
+async def _done(row: Row, call: Call) -> object:
+    """The answer; and how it ended is told to the audit log, if it belongs there."""
+    try:
+        answer = await row.handler(call)
+    except PenstockError as error:
+        call.trail.end(error)
+        raise
+    except asyncio.CancelledError:
+        call.trail.end(ServiceUnavailable("the broker stops"))
+        raise
+    call.trail.end()
+    return answer
 
 
 def _query(row: Row, scope: Scope) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from penstock.server.api.scopes import header, raw_path
 _BODIES_BYTES_MAX: Final = 64 * MIB
 """Of all bodies that are being read or worked on: what one import and some dozens of the largest schemas take."""
 _BODY_SECONDS: Final = 30.0
+_SILENCE_SECONDS: Final = 10.0
+"""Within a body: whoever announces one and sends nothing holds a place for nothing."""
 _CHARSETS: Final = ("utf-8", "utf8", "us-ascii")
 
 
@@ -119,9 +121,14 @@ class Bodies:
         self.size = 0
 
     @asynccontextmanager
-    async def read(self, receive: Receive, most: int) -> AsyncIterator[bytearray]:
-        """One of them. It counts until its caller is done with it."""
+    async def read(self, receive: Receive, most: int, declared: int | None = None) -> AsyncIterator[bytearray]:
+        """One of them. It counts until its caller is done with it.
+
+        What is `declared` to be too large is refused before any of it is read: its sender may still wait to be told.
+        """
         held = bytearray()
+        if declared is not None and declared > most:
+            raise _too_large(most)
         try:
             await self._fill(held, receive, most)
             yield held
@@ -136,18 +143,26 @@ class Bodies:
                     self.size += len(piece)
                     self._check(len(held), most)
         except TimeoutError:
-            raise HttpError(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {_BODY_SECONDS:.0f} s") from None
+            raise HttpError(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body did not come: it has {_BODY_SECONDS:.0f} s, and {_SILENCE_SECONDS:.0f} s for the next of it",
+            ) from None
 
     def _check(self, taken: int, most: int) -> None:
         if taken > most:
-            raise PayloadTooLarge(f"the body has more than {most} bytes", limit=most)
+            raise _too_large(most)
         if self.size > _BODIES_BYTES_MAX:
             raise ServiceUnavailable("too much is being sent at once: try again later")
 
 
+def _too_large(most: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body has more than {most} bytes", limit=most)
+
+
 async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
     while True:
-        message = await receive()
+        async with asyncio.timeout(_SILENCE_SECONDS):
+            message = await receive()
         if message["type"] != "http.request":
             raise HttpError(HTTPStatus.BAD_REQUEST, "the connection ended within the body")
         yield message.get("body", b"")

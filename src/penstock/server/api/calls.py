@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.types import Receive, Scope
 
 from penstock.broker.access import Access, Deed, Operation, Origin, Principal, Resource
-from penstock.broker.deeds import deed_of
+from penstock.broker.deeds import Trail, deed_of
 from penstock.schema.procedures import Procedure
 from penstock.schema.registry import Registry
 from penstock.server.api.routing import ROUTE
@@ -101,6 +101,8 @@ class Call:
     """As the row wants it: decoded, or the bytes."""
     scope: Scope
     receive: Receive
+    trail: Trail
+    """What of it belongs into the audit log."""
     more: bool = True
     """Whether the client takes fields that the dialect does not have."""
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -114,7 +116,9 @@ class Call:
 
     def check(self, operation: Operation, resource: Resource) -> None:
         """Raises `Unauthorized` or `Forbidden`."""
-        self.desk.access.check(self.principal, operation, resource, self.origin, self.deed(operation))
+        deed = self.deed(operation)
+        self.desk.access.require(self.principal, operation, resource, self.origin, deed)
+        self.trail.add(operation, resource, deed)
 
     def deed(self, operation: Operation) -> Deed:
         """What is asked for, for the audit log."""

@@ -27,6 +27,7 @@ _ABOUT: Final = (
 )
 _SECURITY: Final = {
     "key": {"type": "http", "scheme": "bearer", "description": "an API key or a JWT"},
+    "basic": {"type": "http", "scheme": "basic", "description": "the name of an API key, and the key as the password"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 

@@ -57,7 +57,7 @@ _FLAT_PASSED_ON: Final = frozenset(
     }
 )
 """What has a number of its own in the registry's dialect; anything else is a failure of what keeps the schemas."""
-_BEARER: Final = {"www-authenticate": 'Bearer realm="penstock"'}
+_CHALLENGE: Final = {"www-authenticate": 'Bearer realm="penstock", Basic realm="penstock", charset="UTF-8"'}
 
 
 _INVALID_SCHEMA: Final = "Invalid schema"
@@ -168,7 +168,7 @@ def flat_error(status: int, number: int, message: str, media: str = JSON, **fact
 
 
 def _response(body: bytes, status: int, media: str, headers: Mapping[str, str] | None = None) -> Response:
-    challenge = _BEARER if status == HTTPStatus.UNAUTHORIZED else {}
+    challenge = _CHALLENGE if status == HTTPStatus.UNAUTHORIZED else {}
     return Response(body, status, {**challenge, **(headers or {})}, media_type=media)
 
 

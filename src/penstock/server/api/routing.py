@@ -17,10 +17,10 @@ from penstock.broker.access import SERVER, Operation, Resource
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
 from penstock.server.api.problems import PLAIN, Dialect, HttpError, WrongMethod, is_own
+from penstock.server.api.scopes import target_path
 from penstock.storage.readers import parse_log
 
 _ESCAPED: Final = re.compile("(?:[^%]|%[0-9A-Fa-f]{2})*")
-_ABSOLUTE: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
 _WHOLE: Final = re.compile("-?[0-9]{1,10}")
 _NUMBER_MAX: Final = 2**31 - 1
 """Clients in other languages hold these numbers in 32 bits."""
@@ -324,8 +324,7 @@ class Table:
 
 def _segments(raw_path: str) -> list[str]:
     """One slash at the end is one too many, and forgiven; a proxy may ask with the whole address."""
-    path = raw_path if raw_path.startswith("/") else _ABSOLUTE.sub("", raw_path, count=1)
-    path = path.removeprefix("/").removesuffix("/")
+    path = target_path(raw_path).removeprefix("/").removesuffix("/")
     return [decoded(segment) for segment in path.split("/")] if path else []
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from starlette.types import Scope
+
+_ABSOLUTE: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://([^/]*)")
 
 
 def header(scope: Scope, name: bytes) -> str | None:
@@ -13,6 +18,23 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
+def body_bytes(scope: Scope) -> int | None:
+    """How large a request says that its body is, as the server has made sure; None where it does not say."""
+    written = header(scope, b"content-length")
+    return None if written is None else int(written)
+
+
 def raw_path(scope: Scope) -> str:
     """As it was sent, with its escapes."""
     return str(scope["raw_path"], "latin-1")
+
+
+def target_host(target: str) -> str | None:
+    """The host in a request's target, where that is a whole address as for a proxy; None where it is a path."""
+    found = _ABSOLUTE.match(target)
+    return None if found is None else found[1]
+
+
+def target_path(target: str) -> str:
+    """The path in a request's target, which may be a whole address."""
+    return target if target.startswith("/") else _ABSOLUTE.sub("", target, count=1)

@@ -25,7 +25,7 @@ from penstock.core.errors import PenstockError, StorageFailed
 from penstock.core.limits import KIB
 from penstock.server.events.desk import Events
 from penstock.server.events.writing import ERROR, GAP, Chunk, Form, Writer
-from penstock.server.http import ABORT
+from penstock.server.http import ABORT, CLOSE
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ _PACE_SECONDS: Final = 0.01
 """Between two chunks of what is just happening: a hundred readers are not woken for every single message."""
 _EXPIRED_SECONDS: Final = 0.5
 """The clock of credentials is set now and then: a little later it shows that they are over."""
+_REFUSED_SECONDS: Final = 1.0
+"""For a reader that may read no more to take what it is told of that: one that takes nothing is not waited for."""
 _DELETED_SECONDS: Final = 0.25
 """For a deletion to be known everywhere, once its files are gone."""
 _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -76,21 +78,29 @@ class EventStream(Response):
         self._resource = Resource.topic(following.wanted.topics)
         self._woken: asyncio.Future[None] | None = None
         self._gone = False
+        self._stirred = False
+        self._refused = False
         self._abort: Callable[[], None] = lambda: None
+        self._cutting: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        state = scope.get("state") or {}
         if scope["method"] != "HEAD":
-            self._abort = (scope.get("state") or {}).get(ABORT, self._abort)
+            self._abort = state.get(ABORT, self._abort)
             watching = asyncio.ensure_future(self._watch(receive))
-            self._events.enter(self, self._asked.who, self._wake)
+            self._events.enter(self, self._asked.who, self._look_again)
             try:
                 await self._run(send)
             finally:
                 self._events.leave(self)
                 watching.cancel()
+                if self._cutting is not None:
+                    self._cutting.cancel()
         await send({"type": "http.response.body", "body": b""})
+        if self._refused and CLOSE in state:  # as over TCP: who may no longer read has no connection either
+            state[CLOSE]()
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -107,7 +117,14 @@ class EventStream(Response):
         self._gone = True
         self._abort()
 
+    def _look_again(self) -> None:
+        """Something has changed: the broker stops, or somebody may more or less than before."""
+        self._wake()
+        if not self._may() and self._cutting is None:
+            self._cutting = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
+
     def _wake(self, _outcome: object = None) -> list[Effect]:
+        self._stirred = True
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         return []
@@ -117,6 +134,7 @@ class EventStream(Response):
         await self._write(send, self._greeting())
         try:
             while not self._is_over():
+                self._stirred = False
                 self._check()
                 chunk = await self._next()
                 if chunk is None:
@@ -126,6 +144,7 @@ class EventStream(Response):
                 if self._beat_due() <= 0:
                     await self._write(send, self._sign_of_life())
         except PenstockError as error:
+            self._refused = not self._may()
             await self._write(send, self._writer.note(ERROR, error.as_dict()))
         await self._write(send, self._progress())
 
@@ -146,9 +165,11 @@ class EventStream(Response):
 
     def _check(self) -> None:
         """Again with every chunk: what may no longer be read is not sent. Raises what that is refused with."""
-        access = self._events.hub.access
-        if not access.allows(self._asked.principal, Operation.CONSUME, self._resource):
-            raise access.refusal(self._asked.principal, Operation.CONSUME, self._resource)
+        if not self._may():
+            raise self._events.hub.access.refusal(self._asked.principal, Operation.CONSUME, self._resource)
+
+    def _may(self) -> bool:
+        return self._events.hub.access.allows(self._asked.principal, Operation.CONSUME, self._resource)
 
     # what comes next
 
@@ -188,7 +209,9 @@ class EventStream(Response):
             self._told = self._after
 
     async def _wait(self) -> None:
-        """For something new, or until there is something else to do."""
+        """For something new, or until there is something else to do; not at all where that is so already."""
+        if self._stirred:
+            return
         loop = asyncio.get_running_loop()
         self._woken = loop.create_future()
         stop = self._events.feeds.wait(self._asked.wanted, self._wake)

@@ -153,6 +153,7 @@ async def register(call: Call) -> object:
             metadata=replace(body.as_metadata(), created_by=call.principal.signature),
         )
     )
+    call.trail.found(id=found.schema_id, version=found.version)
     if not call.more:
         return RegisteredAnswer(id=found.schema_id)
     # With what was sent: clients remember it as what they have just registered.

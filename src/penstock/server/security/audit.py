@@ -111,11 +111,11 @@ class AuditLog:
 
 
 def _folded(decision: Decision) -> Decision:
-    """Of those who are nobody, one line for each machine, however many connections it makes."""
-    if decision.principal not in (ANONYMOUS.name, UNKNOWN):
+    """Of those who are nobody and are refused, one line for each machine, however many connections it makes."""
+    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN):
         return decision
     host = decision.origin.address.rpartition(":")[0]
-    return replace(decision, origin=replace(decision.origin, address=host))
+    return replace(decision, origin=Origin(decision.origin.surface, host))
 
 
 def _size(path: Path) -> int:
@@ -135,6 +135,8 @@ def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
         "surface": decision.origin.surface,
         "address": decision.origin.address,
     }
+    if decision.origin.service:
+        facts["service"] = decision.origin.service
     if decision.deed.action:
         facts["action"] = decision.deed.action
     if decision.deed.target:

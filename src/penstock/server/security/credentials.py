@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,7 @@ from penstock.broker.access import (
     Outcome,
     Principal,
 )
+from penstock.broker.access_keys import PREFIX
 from penstock.core.errors import Unauthorized
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.server.api.scopes import header
@@ -29,7 +31,8 @@ CERTIFICATE: Final = "certificate"
 """Under this name a connection's certificate is known in the `state` of its requests."""
 OTHER_SITE: Final = "a page of another site"
 OTHER_NAME: Final = "a name that is none of this machine"
-_BEARER: Final = "bearer"
+_SCHEMES: Final = "the Authorization header is 'Bearer KEY-OR-TOKEN' or 'Basic base64(NAME:KEY)' here"
+_NO_SUCH: Final = "this key is not known here"
 
 
 class Guarded(Protocol):
@@ -59,10 +62,11 @@ def origin(scope: Scope) -> Origin:
 def shown_token(access: Access, authorization: str | None, api_key: str | None, whence: Origin) -> str | None:
     """What two headers say; None where there is neither.
 
-    Raises `Unauthorized` for a scheme that is not ours, which the audit log is told as of any credentials.
+    Raises `Unauthorized` for a scheme that is not ours, and for a key under another's name: the audit log is told as of
+    any credentials.
     """
     try:
-        return _token(authorization, api_key)
+        return _token(access, authorization, api_key)
     except Unauthorized as error:
         access.audit(Decision(UNKNOWN, "authenticate", str(SERVER), Outcome.REFUSED, whence, error.message))
         raise
@@ -77,13 +81,35 @@ def note_page(access: Access, whence: Origin, reason: str) -> None:
         access.audit(Decision(ANONYMOUS.name, Operation.CONNECT, str(SERVER), Outcome.DENIED, whence, reason))
 
 
-def _token(authorization: str | None, api_key: str | None) -> str | None:
+def _token(access: Access, authorization: str | None, api_key: str | None) -> str | None:
     if authorization is None:
         return api_key.strip() if api_key is not None else None
-    scheme, _, token = authorization.strip().partition(" ")
-    if scheme.lower() != _BEARER or not token.strip():
-        raise Unauthorized("the Authorization header is 'Bearer KEY-OR-TOKEN' here, and no other scheme is known")
-    return token.strip()
+    scheme, _, shown = authorization.strip().partition(" ")
+    match scheme.lower(), shown.strip():
+        case (_, ""):
+            raise Unauthorized(_SCHEMES)
+        case "bearer", token:
+            return token
+        case "basic", pair:
+            return _key_of(access, pair)
+        case _:
+            raise Unauthorized(f"{_SCHEMES}, and no other scheme is known")
+
+
+def _key_of(access: Access, pair: str) -> str:
+    """The password of `NAME:KEY`: the key as it was shown, under its name or its id.
+
+    Raises `Unauthorized` in the same words as for a key that nobody has: who has one by chance does not learn its name.
+    """
+    try:
+        user, colon, key = b64decode(pair, validate=True).decode().partition(":")
+    except ValueError:
+        raise Unauthorized(f"{_SCHEMES}: this is not base64") from None
+    if not colon or not key.startswith(PREFIX):
+        raise Unauthorized("Basic takes a key's name and the key itself (psk_...) as its password")
+    if not access.is_named(key, user):
+        raise Unauthorized(_NO_SUCH)
+    return key
 
 
 def certified(name: str | None) -> Principal:

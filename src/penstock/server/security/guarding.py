@@ -19,7 +19,7 @@ _EVERY_SECONDS: Final = 1.0
 
 
 class Watch:
-    """What authentication needs beside the broker. Off, it is nothing."""
+    """What access needs beside the broker: the audit log, and whose tokens count where everybody is asked who."""
 
     def __init__(self, settings: Settings, folder: Path, unix_ms: Callable[[], int]) -> None:
         self.access = Access(enabled=settings.asks_who)

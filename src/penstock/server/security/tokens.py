@@ -7,6 +7,7 @@ token itself all end in the same place.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,7 @@ FILE_BYTES_MAX: Final = 256 * KIB
 _REMEMBERED: Final = 1_000
 """Tokens that were verified: each request of a client over HTTP bears the same one."""
 _REQUIRED: Final = ("exp", "iss", "aud", "sub")
+_TIMES: Final = ("exp", "nbf", "iat")
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -103,7 +105,9 @@ class Trust:
         return known
 
     def _principal(self, token: str) -> Principal:
-        key = self._key_for(_head_of(token))
+        head, claims = _parts_of(token)
+        key = self._key_for(head)
+        _check_times(claims)
         try:
             claims = jwt.decode(
                 token,
@@ -131,11 +135,46 @@ class Trust:
         raise Unauthorized("this token is not good here: it must name its key (kid), and nothing critical")
 
 
-def _head_of(token: str) -> dict[str, Any]:
+class _Twice(ValueError):
+    """A member that is there twice: two readers would each believe another."""
+
+
+def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Its head and its claims, before anything of it is believed. Raises `Unauthorized` for what is no token."""
     try:
-        return jwt.get_unverified_header(token)
-    except (jwt.InvalidTokenError, ValueError, RecursionError):
+        head, claims, _ = map(jwt.utils.base64url_decode, token.split("."))
+        return _members(head), _members(claims)
+    except _Twice:
+        raise Unauthorized("this token is not good here: its head or its claims have a member twice") from None
+    except (ValueError, RecursionError):
         raise Unauthorized("this is neither a key (psk_...) nor a signed token (JWT)") from None
+
+
+def _members(written: bytes) -> dict[str, Any]:
+    """Raises `ValueError` for anything but an object in which every name is there once."""
+    found = json.loads(written.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Twice
+    return found
+
+
+def _no_number(written: str) -> float:
+    raise ValueError(f"{written} is no JSON")
+
+
+def _check_times(claims: Mapping[str, Any]) -> None:
+    """A library takes a text for a number; who else reads the token may not, and see another end of it."""
+    for name in _TIMES:
+        value = claims.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Unauthorized(f"this token is not good here: {name} is a number, seconds since 1970")
 
 
 _SAID: Final[tuple[tuple[type[jwt.InvalidTokenError], str], ...]] = (

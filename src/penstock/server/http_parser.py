@@ -1,0 +1,125 @@
+"""Requests over HTTP/1.1, read with bounds: on a head, on small chunks, and on what is read in one turn.
+
+h11 reads all that it is given before anybody else has a turn, and takes whatever it can make sense of. Here a turn is a
+few dozen events, so that one connection does not hold the event loop, and what could be understood in two ways is
+refused. Bytes in, events out: no socket and no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+
+from penstock.core.limits import ATTRIBUTES_MAX, KIB
+
+HEAD_BYTES_MAX: Final = 32 * KIB
+"""Of a request line with its headers: the longest subject, every byte of it escaped, and some credentials."""
+
+HEADERS_MAX: Final = ATTRIBUTES_MAX + 64
+"""Of a request: every attribute of a message may be one, and browsers behind a few proxies send forty."""
+
+CHUNKS_MAX: Final = 20_000
+"""Of a body whose chunks are small: a client that streams NDJSON may send every line as a chunk of its own."""
+
+CHUNK_BYTES_MEAN_MIN: Final = 64
+"""Of a body with more chunks than that: past it, most of what is read is not the body."""
+
+EVENTS_PER_TURN: Final = 64
+"""Some milliseconds of work. The next turn is for others first."""
+
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_NOT_HTTP: Final = "not HTTP/1.1"
+
+
+class Refused(h11.RemoteProtocolError):
+    """What is wrong with a request, as a status and a sentence. Its connection ends."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message, error_status_hint=status)
+        self.status = status
+        self.message = message
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> Refused:
+        """What h11 found, in our words; the same however the bytes arrived."""
+        if isinstance(error, Refused):
+            return error
+        hint = getattr(error, "error_status_hint", HTTPStatus.BAD_REQUEST)
+        if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            return head_too_large(HEAD_BYTES_MAX)
+        return cls(HTTPStatus.BAD_REQUEST, _NOT_HTTP)
+
+
+def head_too_large(most: int) -> Refused:
+    return Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {most} bytes")
+
+
+class Parser(h11.Connection):
+    """One connection's requests. `asked` sees each head first, and may refuse it or have another in its place."""
+
+    def __init__(self, asked: Callable[[h11.Request], h11.Request]) -> None:
+        super().__init__(h11.SERVER, HEAD_BYTES_MAX)
+        self.head_bytes_max = HEAD_BYTES_MAX
+        self.cut_short = False
+        """The turn was over before all was read."""
+
+        self._asked = asked
+        self._events = 0
+        self._chunks = 0
+        self._chunk_bytes = 0
+
+    def begin_turn(self) -> None:
+        self._events, self.cut_short = 0, False
+
+    @property
+    def is_deaf(self) -> bool:
+        """Nothing that still comes means anything."""
+        return self.their_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
+
+    def next_event(self) -> Any:
+        """As `h11.Connection` has it; `NEED_DATA` also where the turn is over. Raises `Refused` too."""
+        if self._events >= EVENTS_PER_TURN:
+            self.cut_short = True
+            return h11.NEED_DATA
+        self._events += 1
+        if self.their_state is h11.IDLE:
+            self._check_head()
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            _check_framing(event)
+            self._chunks = self._chunk_bytes = 0
+            return self._asked(event)
+        if isinstance(event, h11.Data):
+            self._check_chunks(event)
+        return event
+
+    def _check_head(self) -> None:
+        """Before it is taken apart: what comes in one piece is never incomplete, and h11 has no bound for it."""
+        waiting, _ = self.trailing_data
+        end = _HEAD_END.search(waiting)
+        size = len(waiting) if end is None else end.end()
+        if size > self.head_bytes_max:
+            raise head_too_large(self.head_bytes_max)
+        if waiting.count(b"\n", 0, size) > HEADERS_MAX + 2:  # the request line, and the empty one
+            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEADERS_MAX} headers")
+
+    def _check_chunks(self, event: h11.Data) -> None:
+        self._chunks += event.chunk_start
+        self._chunk_bytes += len(event.data)
+        if self._chunks > CHUNKS_MAX and self._chunk_bytes < self._chunks * CHUNK_BYTES_MEAN_MIN:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                f"a body of more than {CHUNKS_MAX} chunks has {CHUNK_BYTES_MEAN_MIN} bytes or more in each, on average:"
+                " send larger ones",
+            )
+
+
+def _check_framing(request: h11.Request) -> None:
+    """A proxy may believe one length and we the other: what is a body to one is the next request to the other."""
+    names = {bytes(name).lower() for name, _ in request.headers}
+    if names.issuperset((b"content-length", b"transfer-encoding")):
+        raise Refused(HTTPStatus.BAD_REQUEST, "a request has either Content-Length or Transfer-Encoding, not both")

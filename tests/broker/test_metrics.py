@@ -85,5 +85,5 @@ connection.failed.rate connection.failed.total connection.rejected.rate connecti
 
 def test_every_metric_of_the_founding_router_is_there() -> None:
     shown = Metrics().shown().keys()
-    ours = ("http.", "live.", "retention.", "schema.")
+    ours = ("flood.", "http.", "live.", "retention.", "schema.")
     assert {name for name in shown if not name.startswith(ours)} == set(FOUNDING.split())

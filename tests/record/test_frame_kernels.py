@@ -346,6 +346,42 @@ def play_websocket(chance: random.Random, memory: Forbidden) -> None:
             assert at.to_websocket(frames, out) == out.size
 
 
+def masked(payload: bytes, first: int, mask: bytes) -> bytes:
+    size = len(payload)
+    head = bytes((first, 0x80 | size)) if size < 126 else bytes((first, 0xFE)) + size.to_bytes(2, "big")
+    return head + mask + bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
+
+
+def play_masked(chance: random.Random, memory: Forbidden) -> None:
+    """Whole messages, other frames among them, bytes changed, the end cut; into no more room than they may take."""
+    raw = bytearray()
+    for _ in range(chance.randrange(6)):
+        first = chance.choice((0x81, 0x82, 0x82, 0x01, 0x89, 0xC2))
+        payload = chance.choice((b"x", "é".encode(), b"\xc3")) * chance.choice((0, 1, 7, 8, 9, 60, 125, 126, 200))
+        raw += masked(payload, first, chance.randbytes(4))
+    for _ in range(chance.choice((0, 0, 1, 3))):
+        if raw:
+            place = chance.randrange(len(raw))
+            raw[place] = chance.choice((0x7E, 0x7F, 0xFE, 0xFF, 0x81, 0, chance.randrange(256)))
+    if raw and chance.random() < 0.6:
+        del raw[chance.randrange(len(raw)) :]
+    state = np.zeros(1, np.int64)
+    for data in memory.data.holding(bytes(raw)):
+        for start in (0, chance.randrange(len(raw) + 1)):
+            for out in memory.out.holding(bytes(len(raw) - start)):
+                assert 0 <= at.from_websocket(data, start, 150, out, state) <= out.size
+                assert start <= state[0] <= len(raw)
+
+
+def play_unmask(chance: random.Random, memory: Forbidden) -> None:
+    payload, mask = chance.randbytes(chance.randrange(40)), chance.randbytes(4)
+    whole = masked(payload, 0x82, mask)
+    for data in memory.data.holding(whole):
+        for out in memory.out.holding(bytes(len(payload))):
+            at.unmask(data, len(whole) - len(payload), len(payload), out)
+            assert out.tobytes() == payload
+
+
 def play_large(memory: Forbidden) -> None:
     for size in (65_535, 65_536):
         frames = framed(b"x" * (min(size, PAGES * PAGE - 14)))
@@ -360,6 +396,8 @@ def main(first: int, last: int) -> None:
     for seed in range(first, last):
         play_split(random.Random(seed), memory)
         play_websocket(random.Random(seed), memory)
+        play_masked(random.Random(seed), memory)
+        play_unmask(random.Random(seed), memory)
     print("whole")
 
 

@@ -37,7 +37,8 @@ from penstock.record.block import Draft, read_draft
 from penstock.record.message import Message
 from penstock.server.app import now_ms
 from penstock.server.consultants import settled
-from penstock.server.hub import Hub, Session
+from penstock.server.hub import Hub
+from penstock.server.session import Session
 from penstock.storage.commit import Ticket
 from penstock.storage.store import Store
 from penstock.testing import ManualClock, ScriptedStream

@@ -124,7 +124,8 @@ def test_a_message_in_fragments_is_no_longer_than_one_in_a_piece(ws: Ws, more: i
     content = message(BEAT)
     content += bytes(FRAME_BYTES_MAX + more - len(content))
     half = FRAME_BYTES_MAX // 2
-    client.raw(ws_frame(BINARY, content[:half], fin=False) + ws_frame(CONTINUATION, content[half:]))
+    with suppress(ConnectionError):  # one that is too long is closed when its last fragment begins
+        client.raw(ws_frame(BINARY, content[:half], fin=False) + ws_frame(CONTINUATION, content[half:]))
     if more <= 0:
         assert client.receive().error == "PAYLOAD_TOO_LARGE"
         assert client.answers()

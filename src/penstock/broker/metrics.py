@@ -28,6 +28,7 @@ _TOTALS: Final = (
     "connection.disconnected",
     "connection.failed",
     "connection.rejected",
+    "flood.ended",
     "http.events.published",
     "http.events.refused",
     "http.events.sent",

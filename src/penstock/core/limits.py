@@ -148,6 +148,10 @@ class WireLimits:
     output_bytes_max: int = 8 * MIB
     """Waiting to be sent to one connection: past this it is too slow, and is told so and closed."""
 
+    held_bytes_max: int = 256 * MIB
+    """Of all connections together: half of it messages that have come in part, half what waits to be sent. Past this
+    large messages wait for room, and those go that do not send on, or do not read."""
+
     output_wait_ms: int = 100
     """How long a publisher waits for a subscriber that is behind: long enough for a pause, too short to hurt others."""
 
@@ -231,6 +235,8 @@ _WIRE_CEILINGS: Final = (
 
 _WIRE_ORDER: Final = (
     ("payload_bytes_max", "output_bytes_max", "a message must fit into what may wait for one connection"),
+    ("output_bytes_max", "held_bytes_max", "what one connection may hold is a part of what all may"),
+    ("block_bytes_max", "held_bytes_max", "a message must fit into what all connections may hold"),
     ("request_timeout_ms", "request_timeout_ms_max", "the default is itself a timeout"),
     ("heartbeat_retry_ms", "heartbeat_deregister_ms", "whoever is silent is asked before being given up"),
 )

@@ -168,6 +168,16 @@ class BlockReader:
         self._need = LENGTH_BYTES
         self._failed: Rejected | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """Of a frame that is not all there."""
+        return len(self._rest)
+
+    @property
+    def wanted_bytes(self) -> int:
+        """What that takes when it is there; 0 where none has begun."""
+        return max(self._need, len(self._rest)) if self._rest else 0
+
     def widen(self, limits: FrameLimits) -> None:
         """From the next bytes on, larger messages are taken."""
         self._limits = limits

@@ -40,6 +40,9 @@ NEED_MORE: Final = 0
 ROWS_FULL: Final = 1
 TOO_LARGE: Final = 2
 
+MASK_BYTES: Final = 4
+_WHOLE_TEXT: Final = 0x81
+_WHOLE_BINARY: Final = 0x82
 _COLON: Final = 58
 DASH: Final = 45
 LINE_END: Final = 10
@@ -324,4 +327,74 @@ def to_websocket(frames: Any, target: Any) -> int:
         simd.copy(out, place, data, start, size)
         place += size
         position = start + size
+    return place
+
+
+@inlined
+def _unmask(data: int, start: int, size: int, mask: int, out: int, place: int) -> None:
+    """`mask` as its four bytes stand on the wire; eight bytes at a time, as long as there are eight."""
+    wide = mask << 32 | mask
+    whole = size - size % 8
+    for step in range(0, whole, 8):
+        simd.store64(out, place + step, simd.load64(data, start + step) ^ wide)
+    for step in range(whole, size):
+        simd.store8(out, place + step, simd.load8(data, start + step) ^ mask >> (24 - 8 * (step % 4)) & 0xFF)
+
+
+@kernel(LONG(BYTES, LONG, LONG, BUFFER))
+def unmask(frames: Any, start: int, size: int, target: Any) -> int:
+    """The payload whose mask stands before `start`, as it was meant; its size."""
+    data = simd.address(frames)
+    _unmask(data, start, size, simd.load32(data, start - MASK_BYTES), simd.address(target), 0)
+    return size
+
+
+@inlined
+def _websocket_payload(data: int, position: int, stop: int) -> int:
+    """Where the payload of a frame with a mask begins; -1 where the head is not all there."""
+    flag = simd.load8(data, position + 1) & 0x7F
+    start = position + 2 + MASK_BYTES + (8 if flag == 127 else 2 if flag == 126 else 0)
+    return start if start <= stop else -1
+
+
+@inlined
+def _websocket_size(data: int, position: int) -> int:
+    """What a head says of the size of its payload; -1 where it says so in more bytes than it takes."""
+    size = simd.load8(data, position + 1) & 0x7F
+    if size == 126:
+        size = simd.load16(data, position + 2)
+        return size if size > 125 else -1
+    if size == 127:
+        size = simd.load64(data, position + 2)
+        return size if size > 65535 else -1
+    return int(size)
+
+
+@kernel(LONG(BYTES, LONG, LONG, BUFFER, LONGS_OUT))
+def from_websocket(frames: Any, position: int, size_max: int, target: Any, state: Any) -> int:
+    """Messages of one masked frame each, from `position` on, as TCP carries them; the bytes written.
+
+    Ends before the first frame that is not all there, or is anything else (a fragment, a control frame, too large, text
+    that is none, against the rules): that is for the caller to look at, and `state` is told where it is.
+    `target` has as much room as there are bytes from `position` on: a head has at least six, a length four.
+    """
+    data, out, stop = simd.address(frames), simd.address(target), frames.shape[0]
+    place = 0
+    while position + 2 <= stop:
+        first = simd.load8(data, position)
+        if first not in (_WHOLE_TEXT, _WHOLE_BINARY) or simd.load8(data, position + 1) < 0x80:
+            break
+        start = _websocket_payload(data, position, stop)
+        if start < 0:
+            break
+        size = _websocket_size(data, position)
+        if size < 0 or size > size_max or start + size > stop:
+            break
+        _unmask(data, start, size, simd.load32(data, start - MASK_BYTES), out, place + LENGTH_BYTES)
+        if first == _WHOLE_TEXT and not is_utf8(out, place + LENGTH_BYTES, place + LENGTH_BYTES + size):
+            break
+        simd.store32(out, place, size)
+        place += LENGTH_BYTES + size
+        position = start + size
+    state[0] = position
     return place

@@ -30,7 +30,7 @@ from penstock.protocol.blocks import rehearse
 from penstock.record import kernel_cache
 from penstock.server import logs, tcp, websocket
 from penstock.server.hub import Hub
-from penstock.server.memory import keep_freed_buffers, keep_what_is_there
+from penstock.server.memory import give_back, keep_freed_buffers, keep_what_is_there
 from penstock.server.operations.health import Standing, watch_health
 from penstock.server.probe import Probe
 from penstock.server.security.guarding import Watch
@@ -135,6 +135,7 @@ async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[
         stack.callback(_close, servers)
         watching = asyncio.create_task(_watch(tls, _hangups()))
         stack.callback(watching.cancel)
+        stack.callback(asyncio.create_task(give_back()).cancel)
         stack.callback(watch.close)
         stack.callback(asyncio.create_task(watch.run(hub)).cancel)
         listeners = {name: each for name, each in zip(("tcp", "ws"), servers, strict=True) if each is not None}

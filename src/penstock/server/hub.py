@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -15,15 +14,16 @@ import msgspec
 
 from penstock.broker.access import ANONYMOUS, Access, Principal
 from penstock.broker.broker import Broker
-from penstock.broker.clients import Client
 from penstock.broker.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.limits import WireLimits
-from penstock.protocol.blocks import BlockReader, Scratch
+from penstock.protocol.blocks import Scratch
 from penstock.protocol.frames import FrameLimits
 from penstock.schema.procedures import Procedure, Result
 from penstock.schema.registry import Registry
 from penstock.server.consultants import Consultants, settled
+from penstock.server.holdings import Holdings
+from penstock.server.session import NOBODY, Session
 from penstock.server.stream import Stream
 from penstock.server.workers import Workers
 from penstock.storage.commit import GroupCommit, Ticket
@@ -31,140 +31,17 @@ from penstock.storage.commit import GroupCommit, Ticket
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
 """For the messages of one connection at a time, so that a read full of slow ones makes nobody wait."""
+_SLICE_SECONDS_MIN: Final = 0.0005
+"""Of many that are busy at once, for each: they share one slice, so that all others wait no longer for them."""
 _GOODBYE_SECONDS: Final = 0.05  # for the last of it to be read, before connections are cut
-_OPEN_WORK: Final = 32
-"""Things that one connection asked for and that wait for the catalog: those of all others wait behind them."""
-_UNSTORED_BYTES: Final = 4 * 1024 * 1024
-"""Of one connection on their way to the disk: past this nothing more is read from it, as a group holds no more."""
-_UNKNOWN_LIMITS: Final = FrameLimits(payload_bytes_max=64 * 1024)
-"""Of a connection that has yet to say who it is: a token, and no megabytes that would wait in memory."""
 _LAST_WORD_SECONDS: Final = 1.0
 """For the reason to reach a client that has stopped reading; then the connection is cut."""
 _LAST_WORD_LOOKS: Final = 10
 """After so many of them that of a client is cut, too, which is slow and reads on."""
 
 
-class Session:
-    """One connection: its stream, its reader, and what the broker knows of it."""
-
-    __slots__ = (
-        "_drained",
-        "_moved_ms",
-        "_written",
-        "arrived",
-        "behind",
-        "client",
-        "ending",
-        "hub",
-        "leaving",
-        "narrow",
-        "open_work",
-        "reader",
-        "stalled",
-        "stopped",
-        "stream",
-        "timer",
-        "turn",
-        "unstored_bytes",
-        "waiters",
-        "waits_for",
-    )
-
-    def __init__(self, hub: Hub, stream: Stream, client: Client) -> None:
-        self.hub = hub
-        self.stream = stream
-        self.client = client
-        self.narrow = hub.access.enabled and client.principal is ANONYMOUS
-        """Nobody has said who it is: little is read of it."""
-
-        self.reader = BlockReader(_UNKNOWN_LIMITS if self.narrow else hub.frame_limits, hub.scratch)
-        self.arrived: deque[bytes] = deque()
-        """What it sent and has not been looked at yet."""
-
-        self.turn: Iterator[list[Effect]] | None = None
-        """What is being handled."""
-
-        self.leaving: str | None = None
-        """Why it is gone, although not all that it sent has been handled."""
-
-        self.unstored_bytes = 0
-        """Of what it sent, on the way to the disk."""
-
-        self.stopped = False
-        """What it sent is not looked at until some of what it waits for is done."""
-
-        self.open_work = 0
-        """Of what it asked for, what waits for the catalog or a read."""
-
-        self.ending = False
-        self.behind = False
-        """More is queued than should be; whoever sends to it waits a little."""
-
-        self.stalled = False
-        """It was waited for in vain. Until it has caught up nobody waits for it again."""
-
-        self.waiters: set[Session] = _NOBODY
-        """Publishers that wait for this one."""
-
-        self.waits_for: set[Session] = _NOBODY
-        self.timer: asyncio.TimerHandle | None = None
-        """The end of its wait, for all of them together."""
-
-        self._written = 0
-        self._drained = 0
-        self._moved_ms = 0
-
-    @property
-    def has_enough(self) -> bool:
-        """So much of what it sent waits for the disk that nothing more is read from it."""
-        return self.unstored_bytes > _UNSTORED_BYTES or self.open_work > _OPEN_WORK
-
-    @property
-    def busy(self) -> bool:
-        return self.turn is not None or bool(self.arrived)
-
-    def received(self, data: bytes) -> None:
-        if not self.ending:
-            self.hub.received(self, data)
-
-    def send(self, frames: bytes, now_ms: int) -> None:
-        """Write, and see whether anything of what was written before has gone since."""
-        queued = self.stream.queued_bytes()
-        drained = self._written - queued
-        if drained != self._drained or not queued:
-            self._drained, self._moved_ms = drained, now_ms
-        self._written += len(frames)
-        self.stream.write(frames)
-
-    def worth_waiting_for(self, now_ms: int) -> bool:
-        """It is behind, and it moves: whoever has taken nothing for long will not take anything soon."""
-        moving = now_ms - self._moved_ms < self.hub.limits.output_wait_ms
-        return self.behind and moving and not self.stalled and not self.ending
-
-    def alive(self) -> None:
-        """A sign of life that is no message; the stream may have answered it itself."""
-        self.hub.broker.heard(self.client, self.hub.now_ms())
-        if self.behind:
-            self.hub.end_if_too_slow(self)
-
-    def fell_behind(self) -> None:
-        self.behind = True
-
-    def caught_up(self) -> None:
-        self.behind = self.stalled = False
-        self.hub.release(self)
-
-    def lost(self, reason: str) -> None:
-        """The connection is gone, or has said all it had to say. What it sent before that is still handled."""
-        self.leaving = reason
-        if not self.busy:
-            self.hub.leave(self, reason)
-
-
 _ELSEWHERE: Final = (Append, Work, Inspect, Consult, Held, AppendAll)
 """Effects that wait for the disk, or for an examination, or tell of what does."""
-_NOBODY: Final[set[Session]] = set()
-"""Shared by all who wait for nobody; never added to."""
 
 
 class Hub:
@@ -179,9 +56,20 @@ class Hub:
         self.now_ms = now_ms
         self.frame_limits = FrameLimits(limits.payload_bytes_max, limits.request_timeout_ms_max, limits.block_bytes_max)
         self.scratch = Scratch()
+        self.unstored_bytes = 0
+        """Of all connections, on the way to the disk."""
         self.queued_high_bytes = max(limits.output_bytes_max // 8, 1)
         self._sessions: dict[str, Session] = {}
+        self._crowd = 0
+        """Sessions that have more to be handled than fitted into their last turn."""
+
         self._loop = asyncio.get_running_loop()
+        self.holdings = Holdings(
+            limits.held_bytes_max,
+            sessions=self.sessions,
+            end=self._end_for_others,
+            go_on=self._read_or_not,
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self._writer = writer
@@ -196,6 +84,11 @@ class Hub:
     def sessions(self) -> list[Session]:
         """Those that are connected now."""
         return list(self._sessions.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """What counts against `held_bytes_max`."""
+        return self.holdings.used_bytes
 
     # connections
 
@@ -217,6 +110,7 @@ class Hub:
     def disconnect(self, session: Session, reason: str) -> None:
         session.ending = True
         self._sessions.pop(session.client.id, None)
+        self.holdings.close(session)
         self.apply(self.broker.disconnect(session.client, self.now_ms(), reason))
         self.release(session)
         self._stop_waiting(session)
@@ -254,7 +148,8 @@ class Hub:
     def _work(self, session: Session) -> None:
         """Handle what it sent, for a little while; then it is the turn of others."""
         try:
-            slow = self._take_turn(session, time.monotonic() + _SLICE_SECONDS)
+            slice_seconds = max(_SLICE_SECONDS / (1 + self._crowd), _SLICE_SECONDS_MIN)
+            slow = self._take_turn(session, time.monotonic() + slice_seconds)
         except Exception:
             _LOG.exception("a defect in the broker", extra={"client": session.client.id})
             self._end_saying(session, PenstockError("The broker failed on this message; closing the connection"))
@@ -264,7 +159,7 @@ class Hub:
         if session.busy and session.has_enough:
             session.stopped = True  # until some of it is done
         elif session.busy:
-            self._loop.call_soon(self._work, session)
+            self._work_later(session)
         elif session.leaving is not None:
             self.leave(session, session.leaving)
             return
@@ -272,10 +167,19 @@ class Hub:
             self._wait_for_slow(session, slow)
         self._read_or_not(session)
 
+    def _work_later(self, session: Session) -> None:
+        self._crowd += 1
+        self._loop.call_soon(self._work_again, session)
+
+    def _work_again(self, session: Session) -> None:
+        self._crowd -= 1
+        self._work(session)
+
     def _take_turn(self, session: Session, until: float) -> list[Session]:
         """One message, or one batch, after the other; those that fell behind by it."""
         slow: list[Session] = []
-        while session.busy and not session.ending and not session.has_enough and time.monotonic() <= until:
+        now = 0.0  # whatever the time is, something is done
+        while session.busy and not session.ending and not session.has_enough and now <= until:
             if session.turn is None:
                 if session.narrow:
                     self._widen(session)
@@ -285,26 +189,31 @@ class Hub:
             if effects is None:
                 session.turn = None
             else:
+                session.holding.moved = True
                 slow += self.apply(effects, session)
+            now = time.monotonic()
         return slow
 
     def _widen(self, session: Session) -> None:
         """Once it is known who it is, it may say as much as everybody."""
         if session.client.principal is not ANONYMOUS:
             session.narrow = False
+            self.holdings.known(session.holding)
             session.reader.widen(self.frame_limits)
 
     def _go_on(self, session: Session) -> None:
         """Some of what it waits for is done."""
         if session.stopped and not session.has_enough:
             session.stopped = False
-            self._loop.call_soon(self._work, session)
+            self._work_later(session)
         self._read_or_not(session)
 
     def _read_or_not(self, session: Session) -> None:
-        """Nothing more is read from whoever has sent enough for now, or sends to those who are behind."""
+        """Nothing more is read from whoever has sent enough for now, sends to those who are behind, or has to wait for
+        room for the rest of a message."""
+        session.measure()
         if not session.ending:
-            if session.busy or session.waits_for or session.has_enough:
+            if session.busy or session.waits_for or session.has_enough or session.holding.waits:
                 session.stream.pause_reading()
             else:
                 session.stream.resume_reading()
@@ -378,6 +287,7 @@ class Hub:
 
     def _submitted(self, ticket: Ticket, effect: Append) -> None:
         self._appends[ticket] = effect
+        self.unstored_bytes += len(effect.draft.data)
         session = self._sessions.get(effect.client)
         if session is not None:
             session.unstored_bytes += len(effect.draft.data)
@@ -393,6 +303,7 @@ class Hub:
             effect = self._appends.pop(ticket, None)
             if effect is None:
                 continue
+            self.unstored_bytes -= len(effect.draft.data)
             session = self._sessions.get(effect.client)
             if session is not None:
                 session.unstored_bytes -= len(effect.draft.data)
@@ -457,6 +368,11 @@ class Hub:
     def _end_saying(self, session: Session, error: PenstockError) -> None:
         self.apply([self.broker.last_word(session.client, error), Close(session.client.id, error)])
 
+    def _end_for_others(self, session: Session, error: PenstockError) -> None:
+        """It holds what others need."""
+        self.broker.metrics.add("flood.ended")
+        self._end_saying(session, error)
+
     def _wait_for_slow(self, publisher: Session, slow: list[Session]) -> None:
         """Read no more from a publisher until those it sends to have caught up, or have had their time."""
         now_ms = self.now_ms()
@@ -478,7 +394,7 @@ class Hub:
 
     def release(self, session: Session) -> None:
         """Nobody need wait for this one any longer."""
-        waiters, session.waiters = session.waiters, _NOBODY
+        waiters, session.waiters = session.waiters, NOBODY
         for publisher in waiters:
             publisher.waits_for = publisher.waits_for - {session}
             if not publisher.waits_for:
@@ -490,7 +406,7 @@ class Hub:
             publisher.timer = None
         for session in publisher.waits_for:
             session.waiters = session.waiters - {publisher}
-        publisher.waits_for = _NOBODY
+        publisher.waits_for = NOBODY
         self._read_or_not(publisher)
 
     # time

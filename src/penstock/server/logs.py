@@ -53,7 +53,6 @@ def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    logging.getLogger("picows").setLevel(logging.CRITICAL)  # what a client does wrong is the client's to hear
 
 
 def add_tap(tap: Tap) -> Callable[[], None]:

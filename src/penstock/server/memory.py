@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.core.limits import MIB
 
@@ -12,6 +13,7 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 64 * MIB
 """Free and not given back to the system: some groups, reads and blocks."""
+_LOOK_SECONDS: Final = 10.0
 
 
 def keep_freed_buffers() -> None:
@@ -23,6 +25,67 @@ def keep_freed_buffers() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+class Heap(Protocol):
+    """What the C library can say of its own memory, and do about it."""
+
+    def free_bytes(self) -> int: ...
+
+    def trim(self) -> None: ...
+
+
+class _MallInfo(ctypes.Structure):
+    """As `malloc.h` has it: of ten numbers, the one that is wanted is the ninth."""
+
+    _fields_ = (("_before", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("_keepcost", ctypes.c_size_t))
+
+
+class Glibc:
+    """The heap of this process. Raises `AttributeError` where the C library is another, or an old one."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        self._mallinfo, self._trim = library.mallinfo2, library.malloc_trim
+        self._mallinfo.restype = _MallInfo
+
+    def free_bytes(self) -> int:
+        return int(self._mallinfo().fordblks)
+
+    def trim(self) -> None:
+        self._trim(ctypes.c_size_t(0))
+
+
+class Surplus:
+    """Memory that is free, is not used again, and is given back: a flood is over some time."""
+
+    def __init__(self, heap: Heap) -> None:
+        self._heap = heap
+        self._before = 0
+        self._given = 0
+        """Of what is free, that the system has already."""
+
+    def look(self) -> bool:
+        """To be called now and then. What was free the last time and still is goes; whether anything did."""
+        free = self._heap.free_bytes()
+        self._given = min(self._given, free)
+        idle, self._before = min(self._before, free), free
+        if idle - self._given <= 2 * _KEPT_BYTES:
+            return False
+        self._heap.trim()
+        self._given = free
+        return True
+
+
+async def give_back() -> None:
+    """Look for a surplus until cancelled, beside the event loop."""
+    try:
+        surplus = Surplus(Glibc())
+    except (AttributeError, OSError):  # another C library
+        return
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.to_thread(surplus.look)
 
 
 def keep_what_is_there() -> None:

@@ -10,8 +10,9 @@ from typing import Final
 
 from penstock.broker.access import ANONYMOUS
 from penstock.core.errors import PenstockError
-from penstock.server.hub import Hub, Session
+from penstock.server.hub import Hub
 from penstock.server.security.credentials import certificate_name, certified
+from penstock.server.session import Session
 
 _UNSENT_BYTES: Final = 256 * 1024
 """Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
@@ -71,6 +72,12 @@ class TcpStream(asyncio.Protocol):
 
     def queued_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def wanted_bytes(self) -> int:
+        return 0
+
+    def held_bytes(self) -> int:
+        return 0
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -1,158 +1,133 @@
-"""WebSocket on picows. It leaves to us: fragments, reserved bits, whether text is text, Origin, a message's size."""
+"""WebSocket: the upgrade, frames as `protocol.websocket` reads them, Origin, and how much of a turn one may take."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import numpy as np
-from picows import (
-    WSCloseCode,
-    WSFrame,
-    WSListener,
-    WSMsgType,
-    WSTransport,
-    WSUpgradeRequest,
-    WSUpgradeResponse,
-    WSUpgradeResponseWithListener,
-    ws_create_server,
-)
 
 from penstock.broker.access import ANONYMOUS, Origin, Principal
 from penstock.core.errors import Code, PenstockError, Unauthorized
+from penstock.protocol import websocket as wire
 from penstock.protocol.frames import LENGTH_BYTES
+from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, Pong, WebSocketReader
 from penstock.record.frame_kernels import to_websocket
 from penstock.record.hashing import as_array
-from penstock.server.hub import Hub, Session
+from penstock.server.hub import Hub
 from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
+from penstock.server.session import Session
 from penstock.server.settings import is_loopback
 from penstock.server.tcp import bound_queue, peer_address
+from penstock.server.upgrade import NotUpgraded, Upgrade, UpgradeReader
 
 SURFACE: Final = "websocket"
-_NOWHERE_YET: Final = Origin(SURFACE, "")
-"""Of an upgrade: picows says whose it is only once it is open."""
+FRAMES_A_TURN: Final = 128
+"""Fragments and control frames of one connection that are looked at before others have their turn: a millisecond."""
+IDLE_FRAMES_MAX: Final = 256
+"""Pings, pongs and empty fragments within `IDLE_FRAMES_MS`, no message between them: clients send a few a minute."""
+IDLE_FRAMES_MS: Final = 10_000
 _FRAME_HEAD_BYTES_MAX: Final = 10
 _FRAME_BYTES_MIN: Final = LENGTH_BYTES + len("ack:a:1.0.0\n")
 _REASON_BYTES_MAX: Final = 123
-_NOT_TO_BE_SENT: Final = (1004, 1005, 1006, 1015)  # RFC 6455, 7.4.1: they mean that no code was sent
-_READ_BUFFER_BYTES: Final = 4096  # picows grows it when needed; ten thousand idle connections must stay cheap
+_INTERNAL_ERROR: Final = 1011
 _CLOSE_CODES: Final = {
-    Code.PAYLOAD_TOO_LARGE: WSCloseCode.MESSAGE_TOO_BIG,
-    Code.QUOTA_EXCEEDED: WSCloseCode.POLICY_VIOLATION,
-    Code.UNAUTHORIZED: WSCloseCode.POLICY_VIOLATION,
-    Code.SERVICE_UNAVAILABLE: WSCloseCode.TRY_AGAIN_LATER,
-    Code.TIMEOUT: WSCloseCode.GOING_AWAY,
+    Code.PAYLOAD_TOO_LARGE: wire.MESSAGE_TOO_BIG,
+    Code.QUOTA_EXCEEDED: wire.POLICY_VIOLATION,
+    Code.UNAUTHORIZED: wire.POLICY_VIOLATION,
+    Code.SERVICE_UNAVAILABLE: 1013,  # try again later
+    Code.TIMEOUT: 1001,  # going away
 }
 """1011 where there is no row."""
 
 
-class WebSocketStream(WSListener):
-    """One connection. A message is one frame of the protocol; those of one read are handled together."""
+class IdleFrames:
+    """Frames that carry nothing: how many came since the last message, or since a while ago."""
 
-    def __init__(self, hub: Hub, reframed: Reframed, token: str | None = None) -> None:
-        """`token`: who opens it, as the upgrade said; it was good a moment ago."""
-        self._hub = hub
-        self._token = token
-        self._reframed = reframed
+    __slots__ = ("_count", "_since_ms")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._since_ms = 0
+
+    def too_many(self, now_ms: int) -> bool:
+        """One more has come."""
+        if now_ms - self._since_ms > IDLE_FRAMES_MS:
+            self._count, self._since_ms = 0, now_ms
+        self._count += 1
+        return self._count > IDLE_FRAMES_MAX
+
+    def message(self) -> None:
+        self._count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What all connections of one port share."""
+
+    hub: Hub
+    origins: tuple[str, ...]
+    here: bool
+    """Only this machine can come in."""
+
+    reframed: Reframed = field(default_factory=lambda: Reframed())
+
+
+class WebSocketStream(asyncio.Protocol):
+    """One connection. A message is one frame of the protocol."""
+
+    __slots__ = ("_asking", "_door", "_hub", "_idle", "_over", "_paused", "_reader", "_said_all", "_session", "_timer")
+    __slots__ += ("_transport", "_waits", "_why")
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._hub = door.hub
+        self._asking: UpgradeReader | None = UpgradeReader()
+        """Until it is a WebSocket."""
+
+        self._reader = WebSocketReader(0)
+        self._idle = IdleFrames()
         self._session: Session | None = None
-        self._transport: WSTransport | None = None
-        self._complete: list[bytes] = []
-        self._partial: bytearray | None = None
-        self._text = False
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._why = "closed by the client"
         self._over = False
         """It was refused, or said goodbye: whatever came after that is not looked at."""
 
-    # what picows calls
+        self._said_all = False
+        self._paused = False
+        """The hub wants nothing more of it for now."""
 
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self._transport = transport
-        bound_queue(transport.underlying_transport, self._hub.queued_high_bytes)
-        below = transport.underlying_transport
-        principal = self._principal(below) if self._hub.access.enabled else ANONYMOUS
-        self._session = self._hub.connect(self, peer_address(below), principal=principal, surface=SURFACE)
+        self._waits = False
+        """It has had its turn, and more of what it sent is to be looked at in the next."""
 
-    def _principal(self, transport: asyncio.Transport) -> Principal:
-        token, self._token = self._token, None
-        if token is None:
-            return certified(certificate_name(transport))
-        try:
-            return self._hub.access.authenticate(token, Origin(SURFACE, peer_address(transport)))
-        except Unauthorized:
-            return ANONYMOUS  # revoked between the upgrade and now: nothing is answered
+    # what the event loop calls
 
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
+        seconds = self._hub.limits.handshake_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def data_received(self, data: bytes) -> None:
         if self._over:
             return
-        kind = frame.msg_type
-        if frame.rsv1 or frame.rsv2 or frame.rsv3:
-            self._refuse(WSCloseCode.PROTOCOL_ERROR, "reserved bits are not in use")
-        elif kind in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
-            self._part(kind, frame)
-        elif kind == WSMsgType.CLOSE:
-            self._goodbye(frame)
+        if self._asking is not None:
+            self._upgrade(self._asking, data)
         else:
-            self._sign_of_life(transport, frame)
-        if frame.last_in_buffer and self._complete:
-            self._flush()
+            self._reader.receive_data(data)
+            if not self._waits:
+                self._take_turn()
 
-    def _goodbye(self, frame: WSFrame) -> None:
-        code = int.from_bytes(frame.get_payload_as_bytes()[:2], "big")
-        if not frame.payload_size:
-            self._refuse(WSCloseCode.OK, "")
-        elif 1000 <= code < 5000 and code not in _NOT_TO_BE_SENT:
-            self._refuse(code, "")
-        else:
-            self._refuse(WSCloseCode.PROTOCOL_ERROR, "not a close code")
-
-    def _sign_of_life(self, transport: WSTransport, frame: WSFrame) -> None:
-        if frame.msg_type == WSMsgType.PING:
-            transport.send_pong(frame.get_payload_as_bytes())
-        if self._session is not None:
-            self._session.alive()
-
-    def _part(self, kind: WSMsgType, frame: WSFrame) -> None:
-        """A message, or a fragment of one."""
-        if (kind == WSMsgType.CONTINUATION) != (self._partial is not None):
-            self._refuse(WSCloseCode.PROTOCOL_ERROR, "fragments out of order")
-            return
-        if kind != WSMsgType.CONTINUATION:
-            self._text = kind == WSMsgType.TEXT
-        if self._partial is None and frame.fin:
-            self._message(frame.get_payload_as_bytes())
-            return
-        self._partial = self._partial or bytearray()
-        self._partial += frame.get_payload_as_memoryview()
-        if len(self._partial) > self._hub.frame_limits.frame_bytes_max:
-            self._refuse(WSCloseCode.MESSAGE_TOO_BIG, "message too large")
-        elif frame.fin:
-            whole, self._partial = bytes(self._partial), None
-            self._message(whole)
-
-    def _message(self, payload: bytes) -> None:
-        if self._text and not _is_text(payload):
-            self._refuse(WSCloseCode.INVALID_TEXT, "a text message must be UTF-8; send binary for anything else")
-            return
-        self._complete.append(len(payload).to_bytes(LENGTH_BYTES, "big"))
-        self._complete.append(payload)
-
-    def _flush(self) -> None:
-        data = b"".join(self._complete)
-        self._complete.clear()
-        if self._session is not None:
-            self._session.received(data)
-
-    def _refuse(self, code: WSCloseCode | int, why: str) -> None:
-        """What the WebSocket protocol itself forbids, it also answers itself. What came before is answered first."""
-        if self._complete:
-            self._flush()
-        self._over = True
-        if self._transport is not None:
-            self._transport.send_close(code, why.encode())  # type: ignore[arg-type]
-            self._transport.disconnect()
+    def eof_received(self) -> bool:
+        """What it sent before is looked at before the connection is closed."""
+        self._said_all = True
+        return self._waits and self._transport is not None and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
         if self._session is not None:
@@ -162,42 +137,179 @@ class WebSocketStream(WSListener):
         if self._session is not None:
             self._session.caught_up()
 
-    def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         session, self._session, self._transport = self._session, None, None
+        self._over = True
+        self._stop_timer()
         if session is not None and not session.ending:
-            session.lost("closed by the client")
+            session.lost(self._why)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # the upgrade
+
+    def _upgrade(self, asking: UpgradeReader, data: bytes) -> None:
+        assert self._transport is not None  # noqa: S101 - it has just received something
+        try:
+            request = asking.receive_data(data)
+            if request is None:
+                return
+            principal, answer = self._admitted(request), request.accepted()
+        except NotUpgraded as refused:
+            self._hub.broker.metrics.add("connection.rejected")
+            self._over = True
+            self._transport.write(refused.answer())
+            self._transport.close()
+            return
+        self._stop_timer()
+        self._asking = None
+        self._transport.write(answer)
+        self._open(principal)
+        if asking.behind:
+            self.data_received(asking.behind)
+
+    def _open(self, principal: Principal) -> None:
+        assert self._transport is not None  # noqa: S101 - it has just been written to
+        address = peer_address(self._transport)
+        self._session = self._hub.connect(self, address, principal=principal, surface=SURFACE)
+        if self._session is not None:
+            self._reader.bytes_max = self._session.message_bytes_max
+
+    def _admitted(self, request: Upgrade) -> Principal:
+        """Who opens it. Raises `NotUpgraded` for a page that may not, and for credentials that are no good."""
+        assert self._transport is not None  # noqa: S101 - it has just received something
+        access, whence = self._hub.access, Origin(SURFACE, peer_address(self._transport))
+        origin = request.header("Origin")
+        if not origin_allowed(origin, request.header("Host"), self._door.origins, here=self._door.here):
+            note_page(access, whence, OTHER_SITE)
+            raise NotUpgraded(HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: list it with --ws-origin")
+        if not access.enabled:
+            return ANONYMOUS
+        try:
+            token = shown_token(access, request.header("Authorization"), request.header("X-API-Key"), whence)
+            if token is None:
+                return certified(certificate_name(self._transport))
+            return access.authenticate(token, whence)
+        except Unauthorized as error:
+            raise NotUpgraded(HTTPStatus.UNAUTHORIZED, error.message) from None
+
+    # frames
+
+    def _take_turn(self) -> None:
+        """Look at what it sent, as far as its turn goes; the rest in the next."""
+        self._waits = False
+        for _ in range(FRAMES_A_TURN):
+            event = None if self._over else self._reader.next_event()
+            if event is None:
+                break
+            self._happened(event)
+        else:
+            self._wait_for_turn()
+            return
+        if self._said_all and self._transport is not None:
+            self._transport.close()
+        elif self._session is not None:
+            self._session.measure()
+
+    def _wait_for_turn(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._waits = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._take_turn()
+        if not self._waits and not self._paused:
+            self.resume_reading()
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case Messages(frames):
+                self._idle.message()
+                self._received(frames)
+            case Part(size):
+                if not size:
+                    self._count()
+            case Ping(payload):
+                self._pong(payload)
+                self._sign_of_life()
+            case Pong():
+                self._sign_of_life()
+            case Farewell(code, reason):
+                self._refuse(code, reason)
+
+    def _received(self, frames: bytes) -> None:
+        session = self._session
+        if session is not None:
+            session.received(frames)
+            self._reader.bytes_max = session.message_bytes_max
+
+    def _pong(self, payload: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(bytes((0x80 | wire.PONG, len(payload))) + payload)
+
+    def _sign_of_life(self) -> None:
+        self._count()
+        if self._session is not None:
+            self._session.alive()
+
+    def _count(self) -> None:
+        """A frame that carries nothing costs as much as a message, and nothing bounds how many fit into a read."""
+        if self._idle.too_many(self._hub.now_ms()):
+            seconds = IDLE_FRAMES_MS // 1000
+            idle = f"more than {IDLE_FRAMES_MAX} pings, pongs or empty fragments in {seconds} s, and no message"
+            self._hub.broker.metrics.add("flood.ended")
+            self._refuse(wire.POLICY_VIOLATION, idle)
+
+    def _refuse(self, code: int, why: str) -> None:
+        """What the WebSocket protocol itself forbids, it also answers itself. What came before is answered first."""
+        self._why = why or self._why
+        self._say_goodbye(code, why)
+
+    def _say_goodbye(self, code: int, why: str) -> None:
+        if self._over or self._transport is None or self._transport.is_closing():
+            return
+        self._over = True
+        whole = why.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")  # no half of a character
+        said = code.to_bytes(2, "big") + whole.encode()
+        self._transport.write(bytes((0x80 | wire.CLOSE, len(said))) + said)
+        self._transport.close()
 
     # what the hub calls
 
     def write(self, frames: bytes) -> None:
-        """All of them as one write: picows itself would make one system call each."""
-        transport = self._transport
-        if transport is not None and not transport.is_close_frame_sent and not transport.is_disconnected:
-            transport.underlying_transport.write(self._reframed(frames))
+        """All of them as one write."""
+        if self._transport is not None and not self._over and not self._transport.is_closing():
+            self._transport.write(self._door.reframed(frames))
 
     def queued_bytes(self) -> int:
-        if self._transport is None:
-            return 0
-        size: int = self._transport.underlying_transport.get_write_buffer_size()
-        return size
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def wanted_bytes(self) -> int:
+        return self._reader.wanted_bytes
+
+    def held_bytes(self) -> int:
+        return self._reader.held_bytes
 
     def pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_disconnected:
-            self._transport.underlying_transport.pause_reading()
+        self._paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_disconnected:
-            self._transport.underlying_transport.resume_reading()
+        self._paused = False
+        if not self._waits and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def close(self, reason: PenstockError) -> None:
-        if self._transport is not None and not self._transport.is_disconnected:
-            code = _CLOSE_CODES.get(reason.code, WSCloseCode.INTERNAL_ERROR)
-            self._transport.send_close(code, reason.message.encode()[:_REASON_BYTES_MAX])
-            self._transport.disconnect()
+        self._say_goodbye(_CLOSE_CODES.get(reason.code, _INTERNAL_ERROR), reason.message)
 
     def abort(self) -> None:
         if self._transport is not None:
-            self._transport.underlying_transport.abort()
+            self._transport.abort()
 
 
 class Reframed:
@@ -214,16 +326,6 @@ class Reframed:
             after = room[: to_websocket(as_array(frames), room)].tobytes()
             self._last = (frames, after)
         return after
-
-
-def _is_text(payload: bytes) -> bool:
-    if payload.isascii():
-        return True
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, here: bool) -> bool:
@@ -244,67 +346,16 @@ def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ..
     return (is_loopback(page) and is_loopback(host or "")) if here else page == host
 
 
-def _refusal(
-    hub: Hub, request: WSUpgradeRequest, origins: tuple[str, ...], *, here: bool
-) -> tuple[HTTPStatus, str] | None:
-    """What an upgrade is refused with; None where it is welcome."""
-    if request.headers.get("Sec-WebSocket-Version") != "13":
-        return HTTPStatus.UPGRADE_REQUIRED, "This port speaks WebSocket, version 13"
-    origin = request.headers.get("Origin")
-    if not origin_allowed(origin, request.headers.get("Host"), origins, here=here):
-        note_page(hub.access, _NOWHERE_YET, OTHER_SITE)
-        return HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: list it with --ws-origin"
-    return None
-
-
-def _credentials(hub: Hub, request: WSUpgradeRequest) -> tuple[str | None, tuple[HTTPStatus, str] | None]:
-    """What the upgrade says of who asks, if it does; and why that is refused, if it is."""
-    try:
-        given = request.headers.get("Authorization"), request.headers.get("X-API-Key")
-        token = shown_token(hub.access, *given, _NOWHERE_YET)
-        if token is not None:
-            hub.access.authenticate(token, _NOWHERE_YET)
-    except Unauthorized as error:
-        return None, (HTTPStatus.UNAUTHORIZED, error.message)
-    return token, None
-
-
-def _router(hub: Hub, origins: tuple[str, ...], *, here: bool) -> Callable[[WSUpgradeRequest], object]:
-    reframed = Reframed()
-
-    def route(request: WSUpgradeRequest) -> object:
-        refused = _refusal(hub, request, origins, here=here)
-        token = None
-        if refused is None and hub.access.enabled:
-            token, refused = _credentials(hub, request)
-        if refused is None:
-            return WebSocketStream(hub, reframed, token)
-        hub.broker.metrics.add("connection.rejected")
-        status, said = refused
-        answer = WSUpgradeResponse.create_error_response(
-            status, f"{said}\n".encode(errors="replace"), {"Sec-WebSocket-Version": "13"}
-        )
-        return WSUpgradeResponseWithListener(answer, None)
-
-    return route
-
-
 async def listen(
     hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, *, origins: tuple[str, ...] = ()
 ) -> asyncio.Server:
     handshake = hub.limits.handshake_ms / 1000
-    secure: dict[str, Any] = (
-        {"ssl": tls, "ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": 1.0} if tls else {}
-    )
-    return await ws_create_server(
-        _router(hub, origins, here=is_loopback(host)),  # type: ignore[arg-type]
+    return await asyncio.get_running_loop().create_server(
+        partial(WebSocketStream, Door(hub, origins, is_loopback(host))),
         host,
         port,
-        websocket_handshake_timeout=handshake,
-        enable_auto_pong=False,  # it would keep from us that a ping was the last frame of a read
-        max_frame_size=hub.frame_limits.frame_bytes_max,
-        read_buffer_init_size=_READ_BUFFER_BYTES,
-        use_aiofastnet=False,  # the same transports, with the same queues, as TCP
         backlog=1024,
-        **secure,
+        ssl=tls,
+        ssl_handshake_timeout=handshake if tls else None,
+        ssl_shutdown_timeout=1.0 if tls else None,
     )

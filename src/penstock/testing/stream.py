@@ -23,6 +23,12 @@ class ScriptedStream:
     def queued_bytes(self) -> int:
         return self.queued
 
+    def wanted_bytes(self) -> int:
+        return 0
+
+    def held_bytes(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.reading = False
 

@@ -84,6 +84,8 @@ class BrokerFacts:
     shown_topics: tuple[TopicFacts, ...]
     shown_subscriptions: tuple[SubscriptionFacts, ...]
     output: OutputFacts
+    held: int = 0
+    """Bytes that count against `held_bytes_max`."""
     storage: StorageFacts | None = None
     """None for a broker that keeps nothing."""
     http: Mapping[tuple[str, str, str], int] = field(default_factory=dict)

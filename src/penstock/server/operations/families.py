@@ -72,6 +72,11 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
     (_family("connections_closed_total", "Connections that ended."), _count("connection.disconnected")),
     (_family("connections_rejected_total", "Connections that were one too many."), _count("connection.rejected")),
     (_family("connections_failed_total", "Connections that broke."), _count("connection.failed")),
+    (_family("floods_ended_total", "Connections that were ended for a flood."), _count("flood.ended")),
+    (
+        _family("held_bytes", "Messages that have come in part, and what waits to be sent, of all connections."),
+        _one(lambda facts: facts.held),
+    ),
     (_family("output_queued_bytes", "Waits to be sent, to all."), _one(lambda facts: facts.output.queued)),
     (_family("output_queued_largest_bytes", "Waits for the slowest."), _one(lambda facts: facts.output.largest)),
     (_family("output_behind_connections", "Connections behind."), _one(lambda facts: facts.output.behind)),

@@ -44,6 +44,11 @@ class Sessions(Protocol):
         """A clock that only goes forward."""
         ...
 
+    @property
+    def held_bytes(self) -> int:
+        """What counts against `held_bytes_max`."""
+        ...
+
     def sessions(self) -> list[Any]:
         """Those that are connected: each has a `stream` with `queued_bytes`, and is `behind` or not."""
         ...
@@ -84,6 +89,7 @@ class Gathering:
             shown_topics=topics,
             shown_subscriptions=subscriptions,
             output=await self._output_facts(),
+            held=self._sessions.held_bytes,
             storage=None if self._store is None else await self._storage_facts(self._store, streams),
         )
 

@@ -1,0 +1,232 @@
+"""WebSocket frames (RFC 6455) as a server reads them: bytes in, messages and signs of life out.
+
+Whole messages of one frame each, which is nearly everything, are unmasked by a kernel and come out as TCP carries them.
+Fragments, control frames and what breaks the rules are looked at here, one at a time: whoever reads can count them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from penstock.protocol.frames import LENGTH_BYTES
+from penstock.record import frame_kernels as at
+from penstock.record.hashing import as_array
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+_OPCODES: Final = (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG)
+_WHOLE: Final = (0x80 | TEXT, 0x80 | BINARY)
+_CONTROL_BYTES_MAX: Final = 125
+_MORE_SIZE_BYTES: Final = {126: 2, 127: 8}
+"""A flag in place of a size, and how many bytes behind it have the size then."""
+_NOT_TO_BE_SENT: Final = (1004, 1005, 1006, 1015)  # RFC 6455, 7.4.1: they mean that no code was sent
+
+OK: Final = 1000
+PROTOCOL_ERROR: Final = 1002
+INVALID_TEXT: Final = 1007
+POLICY_VIOLATION: Final = 1008
+MESSAGE_TOO_BIG: Final = 1009
+
+
+class Messages(NamedTuple):
+    """One or more whole messages, framed as on TCP."""
+
+    frames: bytes
+
+
+class Part(NamedTuple):
+    """A fragment, and not the last of its message."""
+
+    size: int
+
+
+class Ping(NamedTuple):
+    payload: bytes
+
+
+class Pong(NamedTuple):
+    payload: bytes
+
+
+class Farewell(NamedTuple):
+    """The connection is over: the code and the reason to say it with. Nothing behind it is looked at."""
+
+    code: int
+    reason: str = ""
+
+
+Event = Messages | Part | Ping | Pong | Farewell
+
+
+class _Head(NamedTuple):
+    fin: bool
+    reserved: int
+    opcode: int
+    masked: bool
+    flag: int
+    """The size, or in how many bytes it is told."""
+
+    size: int
+    payload_at: int
+
+    @property
+    def is_control(self) -> bool:
+        return self.opcode >= CLOSE
+
+
+class WebSocketReader:
+    """What a client sent, in any pieces. Take all events before the next bytes are given."""
+
+    __slots__ = ("_data", "_half", "_need", "_over", "_position", "_rest", "_state", "_text", "bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        """Of one message. A message in fragments is measured when a fragment begins, and not when it is there."""
+
+        self._data = b""
+        self._position = 0
+        self._rest = bytearray()
+        self._need = 0
+        self._half: bytearray | None = None
+        self._text = False
+        self._over = False
+        self._state = np.zeros(1, np.int64)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of a message that is not all there."""
+        return len(self._rest) + len(self._half or b"")
+
+    @property
+    def wanted_bytes(self) -> int:
+        """What that takes when the frame is there which has begun; 0 where none has."""
+        return max(self._need, len(self._rest)) + len(self._half or b"")
+
+    def receive_data(self, data: bytes) -> None:
+        """A frame in many pieces is looked at when its last piece is there."""
+        if self._position < len(self._data):
+            data = self._data[self._position :] + data
+        elif self._rest:
+            self._rest += data
+            if len(self._rest) < self._need:
+                return
+            data = bytes(self._rest)
+            self._rest, self._need = bytearray(), 0
+        self._data, self._position = data, 0
+
+    def next_event(self) -> Event | None:
+        """None: not enough yet, or it is over."""
+        if self._over or self._position >= len(self._data):
+            self._data, self._position = b"", 0
+            return None
+        if self._half is None and self._data[self._position] in _WHOLE:
+            room = np.empty(len(self._data) - self._position, np.uint8)
+            sizes = self._position, self.bytes_max
+            written = at.from_websocket(as_array(self._data), *sizes, room, self._state)
+            self._position = int(self._state[0])
+            if written:
+                return Messages(room[:written].tobytes())
+        return self._look()
+
+    def _look(self) -> Event | None:
+        """One frame."""
+        head = self._head()
+        if head is None:
+            self._wait(0)
+            return None
+        if (wrong := _broken_rule(head)) or (wrong := self._out_of_order(head)):
+            return self._end(PROTOCOL_ERROR, wrong)
+        if not head.is_control and len(self._half or b"") + head.size > self.bytes_max:
+            return self._end(MESSAGE_TOO_BIG, "message too large")
+        if head.payload_at + head.size > len(self._data):
+            self._wait(head.payload_at + head.size - self._position)
+            return None
+        room = np.empty(head.size, np.uint8)
+        at.unmask(as_array(self._data), head.payload_at, head.size, room)
+        self._position = head.payload_at + head.size
+        return self._control(head, room.tobytes()) if head.is_control else self._part(head, room)
+
+    def _head(self) -> _Head | None:
+        """None where not all of it is there."""
+        data, position = self._data, self._position
+        if len(data) < position + 2:
+            return None
+        first, second = data[position], data[position + 1]
+        flag, masked = second & 0x7F, bool(second & 0x80)
+        more = _MORE_SIZE_BYTES.get(flag, 0)
+        start = position + 2 + more + (at.MASK_BYTES if masked else 0)
+        if len(data) < start:
+            return None
+        size = int.from_bytes(data[position + 2 : position + 2 + more], "big") if more else flag
+        return _Head(bool(first & 0x80), first >> 4 & 7, first & 0xF, masked, flag, size, start)
+
+    def _out_of_order(self, head: _Head) -> str:
+        """A message begins where another has not ended, or goes on where none has begun."""
+        wrong = not head.is_control and (head.opcode == CONTINUATION) != (self._half is not None)
+        return "fragments out of order" if wrong else ""
+
+    def _wait(self, need: int) -> None:
+        """Keep what is there of a frame until there are so many bytes of it."""
+        self._rest, self._need = bytearray(memoryview(self._data)[self._position :]), need
+        self._data, self._position = b"", 0
+
+    def _end(self, code: int, reason: str = "") -> Farewell:
+        self._over = True
+        self._data, self._rest, self._half = b"", bytearray(), None
+        return Farewell(code, reason)
+
+    def _control(self, head: _Head, payload: bytes) -> Event:
+        if head.opcode == PING:
+            return Ping(payload)
+        if head.opcode == PONG:
+            return Pong(payload)
+        return self._end(*_answer_to_close(payload))
+
+    def _part(self, head: _Head, payload: Any) -> Event:
+        if head.opcode != CONTINUATION:
+            self._text = head.opcode == TEXT
+            self._half = bytearray()
+        half = self._half if self._half is not None else bytearray()
+        half += memoryview(payload)
+        if not head.fin:
+            return Part(head.size)
+        whole, self._half = bytes(half), None
+        if self._text and not _is_text(whole):
+            return self._end(INVALID_TEXT, "a text message must be UTF-8; send binary for anything else")
+        return Messages(len(whole).to_bytes(LENGTH_BYTES, "big") + whole)
+
+
+def _broken_rule(head: _Head) -> str:
+    """What a frame does that none may; empty where it does nothing of the kind."""
+    if head.reserved:
+        return "reserved bits are not in use"
+    if head.opcode not in _OPCODES:
+        return f"there is no opcode {head.opcode}"
+    if not head.masked:
+        return "what a client sends is masked"
+    if head.is_control and (not head.fin or head.flag > _CONTROL_BYTES_MAX):
+        return "a control frame is one frame of at most 125 bytes"
+    if (head.flag == 126 and head.size < 126) or (head.flag == 127 and not 0xFFFF < head.size < 1 << 63):
+        return "a length in more bytes than it takes, or in too many"
+    return ""
+
+
+def _answer_to_close(payload: bytes) -> tuple[int, str]:
+    """What a close frame is answered with: its own code, unless it is wrong itself."""
+    if not payload:
+        return OK, ""
+    code = int.from_bytes(payload[:2], "big")
+    if len(payload) == 1 or not 1000 <= code < 5000 or code in _NOT_TO_BE_SENT:
+        return PROTOCOL_ERROR, "not a close code"
+    return (code, "") if _is_text(payload[2:]) else (INVALID_TEXT, "")
+
+
+def _is_text(payload: bytes) -> bool:
+    if payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""Floods: whoever sends as fast as possible what carries nothing, or holds much, takes nothing from the others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.server import flooder
+from tests.server.kit import (
+    BINARY,
+    CONTINUATION,
+    ID,
+    BrokerProcess,
+    Start,
+    TcpClient,
+    WsClient,
+    eventually,
+    framed,
+    launch,
+    message,
+    ws_frame,
+)
+
+from penstock.core.limits import MIB
+from penstock.server.holdings import STRANGERS_BYTES_MAX
+
+ANSWERS = 50
+SECONDS = 30.0
+"""A busy machine needs a second or two; without turns that are shared it takes minutes."""
+
+
+@pytest.fixture(scope="module")
+def flooded(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    started = launch(tmp_path_factory.mktemp("flooded"), environment, "--log-level", "warn").wait_ready()
+    try:
+        yield started
+    finally:
+        started.stop()
+    assert started.defects() == []
+
+
+@contextmanager
+def flooding(kind: str, port: int, connections: int = 4) -> Iterator[None]:
+    command = [sys.executable, "-m", "tests.server.flooder", kind, str(port), str(connections)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "flooding\n"
+            yield
+            assert process.poll() is None, "it went on to the end"
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*flooder.WEBSOCKET, *flooder.TCP])
+def test_a_flood_leaves_the_others_their_turns(flooded: BrokerProcess, kind: str) -> None:
+    port = flooded.ws_port if kind in flooder.WEBSOCKET else flooded.tcp_port
+    with TcpClient(flooded.tcp_port) as healthy, flooding(kind, port):
+        began = time.monotonic()
+        for _ in range(ANSWERS):
+            assert healthy.answers()
+            assert time.monotonic() - began < SECONDS
+
+
+# memory
+
+
+def held_bytes(broker: BrokerProcess) -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.ready['http_port']}/metrics", timeout=SECONDS) as answer:
+        found = re.search(rb"^penstock_held_bytes (\S+)$", answer.read(), re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
+
+
+@pytest.mark.parametrize("transport", [TcpClient, WsClient])
+def test_strangers_hold_little_each_and_little_together(start: Start, transport: type[TcpClient | WsClient]) -> None:
+    broker = start("--auth", "on", "--log-level", "warn")
+    port = broker.tcp_port if transport is TcpClient else broker.ws_port
+    before = broker.rss_bytes()
+    room = STRANGERS_BYTES_MAX // 60_000
+    with ExitStack() as stack:
+        links = [stack.enter_context(transport(port)) for _ in range(room + 40)]
+        for link in links:
+            link.raw(link.frame(bytes(60_000))[:-1])
+        assert links[-1].receive().error == "QUOTA_EXCEEDED"
+        assert links[0].ask(f"request:system.heartbeat:1.0.0:{ID}", b"{}").error, "it is asked who it is"
+        assert broker.rss_bytes() - before < 64 * MIB
+
+
+def test_a_stranger_sends_no_large_fragment_on_a_websocket(start: Start) -> None:
+    broker = start("--auth", "on", "--log-level", "warn")
+    with WsClient(broker.ws_port) as one, WsClient(broker.ws_port) as two:
+        one.raw(ws_frame(BINARY, b"", fin=False, declared=4 * MIB))
+        assert one.closed() == 1009
+        two.raw(ws_frame(BINARY, bytes(60_000), fin=False) + ws_frame(CONTINUATION, b"", declared=10_000))
+        assert two.closed() == 1009
+
+
+TIGHT = {"held_bytes_max": 32 * MIB}
+
+
+def test_half_sent_messages_leave_room_for_whole_ones(start: Start) -> None:
+    broker = start("--log-level", "info", "--http-port", "0", limits=TIGHT)
+    before = broker.rss_bytes()
+    with ExitStack() as stack:
+        healthy = stack.enter_context(TcpClient(broker.tcp_port))
+        for _ in range(30):
+            link = stack.enter_context(TcpClient(broker.tcp_port))
+            threading.Thread(target=_send_most_of, args=(link, 4 * MIB), daemon=True).start()
+        eventually(lambda: held_bytes(broker) > 12 * MIB, "there is no room for a large message")
+        assert healthy.answers()
+        assert held_bytes(broker) <= TIGHT["held_bytes_max"]
+        assert broker.rss_bytes() - before < 80 * MIB, "of 120 MiB that are sent"
+        answer = healthy.ask(f"request:system.heartbeat:1.0.0:{ID}", bytes(MIB))
+        assert (answer.error, answer.request_id) == ("", ID)
+        assert "did not get on while others waited for room" in broker.log()
+
+
+def _send_most_of(link: TcpClient, size: int) -> None:
+    with suppress(OSError):
+        link.raw(framed(message(f"request:system.heartbeat:1.0.0:{ID}", bytes(size - 100)))[:-1000])
+
+
+def test_readers_that_do_not_read_go_before_there_is_no_room(start: Start) -> None:
+    broker = start("--log-level", "info", "--http-port", "0", limits=TIGHT)
+    with ExitStack() as stack:
+        publisher, healthy = (stack.enter_context(TcpClient(broker.tcp_port)) for _ in range(2))
+        healthy.subscribe("floods.healthy")
+        for number in range(20):
+            stack.enter_context(TcpClient(broker.tcp_port)).subscribe(f"floods.stalled{number}")
+        publisher.socket.settimeout(SECONDS)
+        payload = bytes(MIB)
+        for _ in range(8):
+            for number in range(20):
+                publisher.send(f"publish:floods.stalled{number}:1.0.0", payload)
+            publisher.send("publish:floods.healthy:1.0.0", b"read")
+            assert healthy.receive().payload == b"read"
+        eventually(lambda: "all connections together are over the limit" in broker.log(), "some were let go")
+        eventually(lambda: held_bytes(broker) <= TIGHT["held_bytes_max"], "there is room again")
+        assert healthy.answers()

@@ -54,6 +54,10 @@ class TopicName:
         return self.topic.startswith(_BELOW_SYSTEM)
 
     @property
+    def holds_dead_letters(self) -> bool:
+        return self.namespace.endswith(DEAD_LETTER_SUFFIX)
+
+    @property
     def dead_letters(self) -> TopicName:
         return TopicName(self.namespace + DEAD_LETTER_SUFFIX, self.topic)
 
@@ -134,9 +138,9 @@ def _namespace(text: str) -> str:
     if not _NAMESPACE.fullmatch(text):
         raise TopicNotSupported(f"namespace {text!r}: letters, digits, '_' and '-' only, and at least one", given=text)
     kept = text.lower()
-    room = 0 if kept.endswith(DEAD_LETTER_SUFFIX) else len(DEAD_LETTER_SUFFIX)
-    if len(kept) > NAMESPACE_CHARS_MAX - room:
-        raise TopicNotSupported(f"a namespace has at most {NAMESPACE_CHARS_MAX - room} characters, not {len(kept)}")
+    most = NAMESPACE_CHARS_MAX + (len(DEAD_LETTER_SUFFIX) if kept.endswith(DEAD_LETTER_SUFFIX) else 0)
+    if len(kept) > most:
+        raise TopicNotSupported(f"a namespace has at most {most} characters, not {len(kept)}")
     return kept
 
 

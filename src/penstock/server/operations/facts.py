@@ -78,11 +78,14 @@ class BrokerFacts:
     requests_open: int
     topics: int
     subscriptions: int
+    """Without the broker's own."""
     shown_topics: tuple[TopicFacts, ...]
     shown_subscriptions: tuple[SubscriptionFacts, ...]
     output: OutputFacts
     storage: StorageFacts | None = None
     """None for a broker that keeps nothing."""
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    """Those that were neither sent back nor dropped, by the topic that they lie in."""
     http: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """Answers by method, route and status."""
     http_streams: int = 0

@@ -250,21 +250,22 @@ def test_help_needs_nothing_heavy_and_loads_nothing_heavy(environment: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "arguments", "extra"),
     [
-        ("numba", ["log", "create", "orders"]),
-        ("numba", ["segment", "verify", "."]),
-        ("numpy", ["warm"]),
-        ("sqlalchemy", ["log", "append", "orders"]),
-        ("msgspec", ["demo"]),
+        ("numba", ["log", "create", "orders"], "server"),
+        ("numba", ["segment", "verify", "."], "server"),
+        ("numpy", ["warm"], "stream"),
+        ("sqlalchemy", ["log", "append", "orders"], "server"),
+        ("msgspec", ["demo"], "server"),
+        ("pyarrow", ["archive", "orders"], "spark"),
     ],
 )
 def test_a_missing_extra_is_named_with_how_to_get_it(
-    environment: dict[str, str], home: Path, name: str, arguments: list[str]
+    environment: dict[str, str], home: Path, name: str, arguments: list[str], extra: str
 ) -> None:
     done = python(blocked([name], *arguments), environment)
     assert done.returncode == 2
-    assert done.stderr == f"penstock: this needs the package '{name}': pip install 'penstock[server]'\n"
+    assert done.stderr == f"penstock: this needs the package '{name}': pip install 'penstock[{extra}]'\n"
     assert list(home.iterdir()) == []
 
 

@@ -361,6 +361,18 @@ def test_a_topic_that_is_not_there_is_not_created_by_reading_it(here: Run) -> No
     here("topic", "describe", "stream.filed").refused("there is no topic")
 
 
+def test_a_time_may_be_said_as_how_long_ago_it_was(here: Run) -> None:
+    here("produce", "stream.ago", given=b"1\n2\n")
+    assert here("consume", "stream.ago", "--from", "-1h", "--payload").raw == b"1\n2\n"
+    assert here("consume", "stream.ago", "--from", "-1h", "--to", "-30m", "--payload").raw == b""
+    here("sub", "create", "stream.ago", "s")
+    assert here("sub", "seek", "stream.ago", "s", "-2h").out == "s of stream.ago: partition 0 goes on at offset 0\n"
+    assert here("topic", "browse", "stream.ago", "--from", "-99999999d", "--json").code == 0
+    here("consume", "stream.ago", "--from", "-1x").refused("'1x' is not a span of time")
+    here("consume", "stream.ago", "--from", "1h ago").refused("no place in a log")
+    assert here("sub", "seek", "stream.ago", "s", "0", "--nonsense").code == 2
+
+
 def test_what_was_printed_is_acknowledged_and_the_rest_comes_next_time(here: Run) -> None:
     here("produce", "stream.sub", given=b"".join(b"%d\n" % number for number in range(20)))
     first = here("consume", "stream.sub", "-s", "s", "--from", "earliest", "-n", "7", "--payload")

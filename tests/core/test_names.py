@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import TopicNotSupported
 from penstock.core.limits import NAMESPACE_CHARS_MAX, PARTITIONS_MAX, TOPIC_CHARS_MAX, TOPIC_LEVELS_MAX
-from penstock.core.names import DEAD_LETTER_SUFFIX, DEFAULT_NAMESPACE, TopicName, TopicPattern
+from penstock.core.names import DEAD_LETTER_SUFFIX, DEFAULT_NAMESPACE, TopicName, TopicPattern, nearest
 
 unhurried = settings(deadline=None)  # a busy machine is not a failed property
 
@@ -322,6 +322,26 @@ def test_dead_letters_go_to_the_same_topic_in_the_namespace_beside(name: TopicNa
     assert str(name.dead_letters) == f"/{name.namespace}-dlq/{name.topic}"
     assert TopicName.parse(str(name.dead_letters)) == name.dead_letters
     assert name.dead_letters != name
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "found"),
+    [
+        ("nope", ["/default/clicks"], None),
+        ("orders.nope", ["/default/orders.clicks"], None),
+        ("click", ["/default/clicks", "/default/clocks"], "/default/clicks"),
+        ("orders.creatd", ["/default/orders.created", "/default/orders.deleted"], "/default/orders.created"),
+        ("order.created", ["/default/orders.created"], "/default/orders.created"),
+        ("orders", ["/shop/orders", "/default/borders"], "/default/borders"),
+        ("orders", ["/shop/orders"], "/shop/orders"),
+        ("/shops/order", ["/shop/orders"], "/shop/orders"),
+        ("order", ["/shop/orders"], None),
+        ("orders", [], None),
+    ],
+)
+def test_only_a_name_that_is_near_may_have_been_meant(asked: str, known: list[str], found: str | None) -> None:
+    meant = nearest(TopicName.parse(asked), map(TopicName.parse, known))
+    assert (meant and str(meant)) == found
 
 
 def test_the_longest_name_still_has_a_place_for_its_dead_letters() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from penstock.core.clock import SystemClock, iso_time, now_ms
 from penstock.core.errors import InvalidRequest
+from penstock.core.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,11 +34,29 @@ ServerData = Annotated[Path | None, typer.Option("--data", "-d", help="Data dire
 Host = Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")]
 Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 for any free one, or 'off'.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
-From = Annotated[
-    str, typer.Option("--from", help="Start: earliest, latest, an offset, a time (ISO 8601), or a message id.")
-]
+
+
+def absolute(given: str) -> str:
+    """A place in a log, as it is known to all: a time that is so long ago (`-1h`) as the time that it was."""
+    if not _AGO.fullmatch(given):
+        return given
+    return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(given[1:])))
+
+
+def _absolute(given: str | None) -> str | None:
+    return None if given is None else absolute(given)
+
+
+_AGO = re.compile("-[0-9]+[A-Za-z]+", re.ASCII)
+_PLACE = "earliest, latest, an offset, a time (ISO 8601, or -1h: an hour ago), or a message id."
+From = Annotated[str, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
+FromSomewhere = Annotated[str | None, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
+Position = Annotated[str, typer.Argument(help=_PLACE[0].upper() + _PLACE[1:])]
 To = Annotated[
-    str | None, typer.Option("--to", help="Stop before: an offset, a time, or a message id. Default: the end.")
+    str | None,
+    typer.Option(
+        "--to", help="Stop before: an offset, a time (or -5m), or a message id. Default: the end.", callback=_absolute
+    ),
 ]
 TypeGlob = Annotated[
     str | None, typer.Option("--only-type", "--type", help="Only types that match this glob, such as 'order.*'.")

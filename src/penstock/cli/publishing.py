@@ -83,12 +83,8 @@ class Target:
 class Which:
     """Which messages of a topic."""
 
-    from_: Annotated[
-        str, typer.Option("--from", help="Start: earliest, an offset, a time (ISO 8601), or a message id.")
-    ] = "earliest"
-    to: Annotated[
-        str | None, typer.Option("--to", help="Stop before: an offset, a time, or a message id. Default: the end.")
-    ] = None
+    from_: opt.From = "earliest"
+    to: opt.To = None
     partition: Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")] = None
     type: Annotated[
         list[str] | None, typer.Option(help="Only types that match this glob, such as 'order.*'; may be repeated.")

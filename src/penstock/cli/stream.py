@@ -220,9 +220,7 @@ def _key_of(payload: bytes, key_field: str) -> bytes:
 def consume(
     broker: opt.Broker,
     topic: opt.Topic,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="earliest, latest, an offset, a time (ISO 8601), or a message id.")
-    ] = None,
+    from_: opt.FromSomewhere = None,
     to: opt.To = None,
     subscription: Annotated[
         str | None, typer.Option("--subscription", "-s", help="Durable: the broker keeps how far it came.")
@@ -252,7 +250,7 @@ def consume(
 
     `penstock consume orders.created --from 2026-01-31T12:00:00Z --only-type 'order.*' --json`
 
-    `penstock consume orders.created --follow --format '%T %k %s'`
+    `penstock consume orders.created --from -1h --follow --format '%T %k %s'`
 
     `penstock consume orders.created --subscription billing --type shared --follow`
     """

@@ -6,6 +6,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from penstock.cli import options as opt
 from penstock.cli.output import confirm, many, print_facts, print_json, table
@@ -172,13 +173,20 @@ def _known(client: Any, topic: str) -> list[str]:
     return found
 
 
-@app.command()
+class Seek(TyperCommand):
+    """A command one of whose arguments may be `-1h`, which would be taken for two options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [opt.absolute(each) for each in args])
+
+
+@app.command(cls=Seek)
 @opt.bundled
 def seek(
     broker: opt.Broker,
     topic: opt.Topic,
     name: Name,
-    position: Annotated[str, typer.Argument(help="earliest, latest, an offset, a time (ISO 8601), or a message id.")],
+    position: opt.Position,
     partition: opt.Partition = None,
     json: opt.Json = False,
 ) -> None:
@@ -187,6 +195,8 @@ def seek(
     Examples:
 
     `penstock sub seek orders.created billing 2026-01-31T12:00:00Z`
+
+    `penstock sub seek orders.created billing -1h`
 
     `penstock sub seek orders.created billing 4711 --partition 2`
     """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from penstock.core.errors import TopicNotSupported
@@ -16,6 +19,8 @@ DEAD_LETTER_SUFFIX: Final = "-dlq"
 _BELOW_SYSTEM: Final = f"{SYSTEM}."
 _LEVEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_ALIKE: Final = 0.6
+"""Of 1: so much two names have in common that may have been mistaken for each other."""
 _ONE_LEVEL: Final = "+"
 _THE_REST: Final = "#"
 # The same for every partition: a topic must not get its first ten directories and be refused the eleventh.
@@ -156,3 +161,29 @@ def _levels(text: str, what: str) -> list[str]:
 def _check_level(level: str, what: str) -> None:
     if not _LEVEL.fullmatch(level):
         raise TopicNotSupported(f"{what}: level {level!r} must be a letter followed by letters and digits")
+
+
+def nearest(name: TopicName, known: Iterable[TopicName]) -> TopicName | None:
+    """The one that somebody who wrote `name` may have meant: alike in the topic, and in the namespace. None if none is.
+
+    Only what differs is compared: names of one namespace, or below one level, would be alike already for that.
+    """
+    alike = {each: _likeness(name, each) for each in known}
+    return max(alike, key=lambda each: alike[each], default=None) if any(alike.values()) else None
+
+
+def _likeness(one: TopicName, other: TopicName) -> float:
+    topic, namespace = _ratio(*_apart(one.levels, other.levels)), _ratio(one.namespace, other.namespace)
+    return topic + namespace if topic >= _ALIKE and (topic == 1 or namespace >= _ALIKE) else 0.0
+
+
+def _apart(one: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+    """Without the levels that both begin with; as they are where nothing is left of one of them."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    if same in (len(one), len(other)):
+        same = 0
+    return ".".join(one[same:]), ".".join(other[same:])
+
+
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()

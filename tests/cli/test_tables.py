@@ -114,9 +114,8 @@ def filled(here: Run, at_keeper: str, fill: Fill) -> Iterator[None]:
     here("produce", TOPIC, given=b"order\n" * COUNT)
     here("key", "create", "tables", "--data", "penstock-data")
     here("schema", "register", "tables-orders-value", "--type", "number")
-    told = {"name": "tables-service", "description": "prints tables, and nothing else"}
     with (
-        penstock.connect(at_keeper, **told) as client,
+        penstock.connect(at_keeper, name="tables-service", description="prints tables, and nothing else") as client,
         client.consumer(TOPIC, "poisoned", start="earliest", redeliveries=0, window=1) as consumer,
         client.respond("tables.price", lambda _: b"1"),
     ):

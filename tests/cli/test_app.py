@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import typer
@@ -250,21 +250,22 @@ def test_help_needs_nothing_heavy_and_loads_nothing_heavy(environment: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "arguments", "extra"),
     [
-        ("numba", ["log", "create", "orders"]),
-        ("numba", ["segment", "verify", "."]),
-        ("numpy", ["warm"]),
-        ("sqlalchemy", ["log", "append", "orders"]),
-        ("msgspec", ["demo"]),
+        ("numba", ["log", "create", "orders"], "server"),
+        ("numba", ["segment", "verify", "."], "server"),
+        ("numpy", ["warm"], "stream"),
+        ("sqlalchemy", ["log", "append", "orders"], "server"),
+        ("msgspec", ["demo"], "server"),
+        ("pyarrow", ["archive", "orders"], "spark"),
     ],
 )
 def test_a_missing_extra_is_named_with_how_to_get_it(
-    environment: dict[str, str], home: Path, name: str, arguments: list[str]
+    environment: dict[str, str], home: Path, name: str, arguments: list[str], extra: str
 ) -> None:
     done = python(blocked([name], *arguments), environment)
     assert done.returncode == 2
-    assert done.stderr == f"penstock: this needs the package '{name}': pip install 'penstock[server]'\n"
+    assert done.stderr == f"penstock: this needs the package '{name}': pip install 'penstock[{extra}]'\n"
     assert list(home.iterdir()) == []
 
 
@@ -325,3 +326,35 @@ def test_times_are_shown_in_utc_with_milliseconds(ms: int, text: str) -> None:
 
 def test_a_time_that_no_calendar_holds_is_shown_as_a_number() -> None:
     assert output.time_text(2**62) == f"{2**62} ms"
+
+
+UNRAISABLE: Final = """
+import sys
+from penstock import cli
+
+class Closes:
+    def __init__(self, error):
+        self.error = error
+
+    def __del__(self):
+        raise self.error
+
+cli.app = type(sys)("penstock.cli.app")
+cli.app.run = lambda: 0
+sys.modules["penstock.cli.app"] = cli.app
+try:
+    cli.main()
+except SystemExit:
+    Closes(BrokenPipeError(32, "Broken pipe"))
+    Closes(ConnectionResetError())
+    Closes(ValueError("a defect"))
+"""
+
+
+def test_whoever_has_hung_up_is_no_news_at_the_end_and_a_defect_is(environment: dict[str, str]) -> None:
+    """What Python 3.13 tells of each file that cannot be closed any more."""
+    done = python(UNRAISABLE, environment)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "a defect" in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert "ConnectionReset" not in done.stderr

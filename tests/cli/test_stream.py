@@ -271,11 +271,11 @@ def test_times_and_ids_are_places(here: Run, filled: str) -> None:
 
 
 def test_filters_are_globs_and_the_end_is_found_also_if_nothing_matches(here: Run, filled: str) -> None:
-    assert payloads(here("consume", filled, "--payload", "--type", "ev*")) == list(range(0, 100, 2))
+    assert payloads(here("consume", filled, "--payload", "--only-type", "ev*")) == list(range(0, 100, 2))
     assert payloads(here("consume", filled, "--payload", "--key", "k[34]")) == [
         number for number in range(100) if number % 10 in (3, 4)
     ]
-    assert payloads(here("consume", filled, "--payload", "--type", "none", "--key", "k*")) == []
+    assert payloads(here("consume", filled, "--payload", "--only-type", "none", "--key", "k*")) == []
 
 
 def test_partitions_are_read_together_or_one_alone(here: Run) -> None:
@@ -329,16 +329,18 @@ def test_what_is_no_text_stays_recognisable_in_a_format(here: Run) -> None:
         (["--to", "never"], ["no place in a log"]),
         (["--from", "101"], ["OFFSET_OUT_OF_RANGE", "101"]),
         (["--partition", "1"], ["partitions 0 to 0, not 1"]),
+        (["--type", "shared"], ["--subscription", "--only-type shared"]),
         (["--sub-type", "shared"], ["--subscription"]),
+        (["--type", "order.*"], ["--only-type 'order.*'"]),
         (["-s", "x", "--to", "7"], ["without a subscription"]),
         (["-s", "x", "--partition", "0"], ["without a subscription"]),
-        (["-s", "x", "--sub-type", "mine"], ["exclusive, failover, shared, key_shared"]),
+        (["-s", "x", "--type", "mine"], ["exclusive, failover, shared, key_shared"]),
         (["-s", "a b"], ["subscription"]),
         (["-s", ""], ["subscription"]),
         (["-s", "x", "--from", "soon"], ["no place in a log"]),
         (["-s", "x", "--from", "101"], ["OFFSET_OUT_OF_RANGE"]),
-        (["--type", "t" * 256], ["types"]),
-        (["--type", ""], ["types"]),
+        (["--only-type", "t" * 256], ["types"]),
+        (["--only-type", ""], ["types"]),
         (["--key", "k" * 256], ["keys"]),
     ],
 )
@@ -357,6 +359,18 @@ def test_a_topic_that_is_not_there_is_not_created_by_reading_it(here: Run) -> No
     here("consume", "stream.filed").refused("there is no topic", "did you mean")
     here("consume", "stream.filed", "--follow").refused("there is no topic")
     here("topic", "describe", "stream.filed").refused("there is no topic")
+
+
+def test_a_time_may_be_said_as_how_long_ago_it_was(here: Run) -> None:
+    here("produce", "stream.ago", given=b"1\n2\n")
+    assert here("consume", "stream.ago", "--from", "-1h", "--payload").raw == b"1\n2\n"
+    assert here("consume", "stream.ago", "--from", "-1h", "--to", "-30m", "--payload").raw == b""
+    here("sub", "create", "stream.ago", "s")
+    assert here("sub", "seek", "stream.ago", "s", "-2h").out == "s of stream.ago: partition 0 goes on at offset 0\n"
+    assert here("topic", "browse", "stream.ago", "--from", "-99999999d", "--json").code == 0
+    here("consume", "stream.ago", "--from", "-1x").refused("'1x' is not a span of time")
+    here("consume", "stream.ago", "--from", "1h ago").refused("no place in a log")
+    assert here("sub", "seek", "stream.ago", "s", "0", "--nonsense").code == 2
 
 
 def test_what_was_printed_is_acknowledged_and_the_rest_comes_next_time(here: Run) -> None:
@@ -383,7 +397,7 @@ def test_a_subscription_ends_where_the_topic_ends_unless_it_is_to_follow(here: R
 
 def test_a_subscription_ends_also_if_nothing_matches(here: Run) -> None:
     here("produce", "stream.nothing", given=lines(100))
-    done = here("consume", "stream.nothing", "-s", "s", "--from", "earliest", "--type", "none", "--payload")
+    done = here("consume", "stream.nothing", "-s", "s", "--from", "earliest", "--only-type", "none", "--payload")
     assert payloads(done) == []
 
 
@@ -402,7 +416,7 @@ def test_whoever_names_a_place_for_a_subscription_that_has_one_is_told_how_to_mo
 
 
 def test_a_subscription_follows_until_ctrl_c_and_keeps_its_place(start: Start, here: Run) -> None:
-    with start("consume", "stream.follow", "-s", "s", "--payload", "--sub-type", "shared", "-f") as process:
+    with start("consume", "stream.follow", "-s", "s", "--payload", "--type", "shared", "-f") as process:
         said(process.stderr, "consuming")
         here("produce", "stream.follow", given=b"1\n2\n")
         assert process.stdout is not None
@@ -440,7 +454,7 @@ def test_an_exclusive_subscription_has_one_consumer(start: Start, here: Run) -> 
     with start("consume", "stream.alone", "-s", "s", "--follow") as process:
         said(process.stderr, "consuming")
         here("consume", "stream.alone", "-s", "s").refused("NOT_OWNER", "exclusive")
-        here("consume", "stream.alone", "-s", "s", "--sub-type", "shared").refused("type exclusive, not shared")
+        here("consume", "stream.alone", "-s", "s", "--type", "shared").refused("type exclusive, not shared")
         assert ended(process)[0] == 130
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.cli.kit import Run, Start, ended, said
+from tests.server.kit import eventually
 
 import penstock
 
@@ -30,8 +31,8 @@ def test_every_option_of_a_subscription_is_kept(here: Run) -> None:
     here("produce", "sub.options", given=b"1\n2\n3\n")
     waits = ["--ack-timeout", "5s", "--backoff", "10ms", "--backoff-max", "2m"]
     ends = ["--redeliveries", "0", "--exhausted", "drop"]
-    globs = ["--type", "order.*", "--key", "c*"]
-    made = here("sub", "create", "sub.options", "s", "--from", "1", "--sub-type", "key_shared", *waits, *ends, *globs)
+    globs = ["--only-type", "order.*", "--only-key", "c*"]
+    made = here("sub", "create", "sub.options", "s", "--from", "1", "--type", "key_shared", *waits, *ends, *globs)
     assert made.code == 0, made.err
     (facts,) = here("sub", "describe", "sub.options", "s", "--json").rows
     assert facts["options"] == {
@@ -46,6 +47,43 @@ def test_every_option_of_a_subscription_is_kept(here: Run) -> None:
     shown = here("sub", "describe", "sub.options", "s").out
     for words in ("only type       order.*", "exhausted       drop", "key_shared", "no consumer is connected"):
         assert words in shown
+
+
+@pytest.mark.parametrize("option", ["--type", "--sub-type"])
+def test_type_is_the_type_of_the_subscription_and_filters_nothing(here: Run, option: str) -> None:
+    topic = f"sub.typed{len(option)}"
+    assert here("sub", "create", topic, "s", option, "shared").code == 0
+    here("produce", topic, "--type", "order.created", given=b"1\n2\n")
+    (facts,) = here("sub", "describe", topic, "s", "--json").rows
+    assert (facts["type"], facts["options"]["filter"]) == ("shared", {"type": [], "key": []})
+    assert here("consume", topic, "-s", "s", "-n", "2", "--payload").raw == b"1\n2\n"
+
+
+def test_a_filter_that_settled_everything_is_said_in_the_list(here: Run) -> None:
+    here("produce", "sub.filtered", "--type", "order.created", given=b"1\n2\n")
+    here("sub", "create", "sub.filtered", "s", "--from", "earliest", "--only-type", "shared")
+    assert here("consume", "sub.filtered", "-s", "s", "--payload").raw == b""
+    (row,) = here("sub", "ls", "sub.filtered", "--json").rows
+    assert row["state"][-1] == "its filter (types shared) has let none of 2 messages through, and settled them all"
+    assert "has let none of 2 messages through" in here("sub", "describe", "sub.filtered", "s").out
+
+
+def test_the_subscriptions_of_the_broker_itself_are_listed_only_when_asked_for(here: Run, at_keeper: str) -> None:
+    with penstock.connect(at_keeper) as client:
+        options = {"redeliveries": 0, "start": "earliest"}
+        with client.consumer("sub.dead", "s", **options) as consumer, client.producer("sub.dead") as producer:
+            producer.send(b"bad")
+            message = consumer.receive(timeout=20)
+            assert message is not None
+            consumer.nack(message)
+            consumer.flush()
+            eventually(lambda: here("dlq", "show", "sub.dead", "--json").raw, "a dead letter")
+            client.ask("system.deadletter.drop", {"topic": "sub.dead", "type": "none of them"})
+    dead = "/default-dlq/sub.dead"
+    assert here("sub", "ls", dead, "--json").rows == []
+    (row,) = here("sub", "ls", dead, "--all", "--json").rows
+    assert (row["subscription"], row["internal"], row["lag"]) == ("redrive", True, 1)
+    assert dead not in here("top", "--once").out.partition("subscriptions by lag")[2]
 
 
 def test_describing_says_why_it_does_not_move(here: Run, start: Start, at_keeper: str) -> None:
@@ -146,6 +184,7 @@ def test_what_is_not_there_is_said(here: Run, command: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (["--type", "some"], "--only-type some"),
         (["--sub-type", "some"], "exclusive, failover, shared, key_shared"),
         (["--from", "soon"], "no place in a log"),
         (["--from", "5"], "OFFSET_OUT_OF_RANGE"),
@@ -155,8 +194,8 @@ def test_what_is_not_there_is_said(here: Run, command: str) -> None:
         (["--backoff-max", "2d"], "backoff_ms_max"),
         (["--redeliveries", "1001"], "redeliveries"),
         (["--exhausted", "explode"], "dead_letter, block, drop"),
-        (["--type", "t" * 256], "types"),
-        (["--key", ""], "keys"),
+        (["--only-type", "t" * 256], "types"),
+        (["--only-key", ""], "keys"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(here: Run, options: list[str], words: str) -> None:

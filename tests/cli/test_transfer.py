@@ -82,3 +82,15 @@ def test_an_import_goes_through_a_broker(here: Run, data: Path, tmp_path: Path, 
     for published in (40, 0):
         report = here("import", tmp_path / "a.jsonl", "imported", "-b", keeper.url, "--run", "b", "--json").rows[0]
         assert report["published"] == published
+
+
+def test_a_directory_that_is_not_there_is_made_by_an_import(here: Run, tmp_path: Path) -> None:
+    lines = [{"topic": f"/default/{name}", "value": name} for name in ("orders", "payments")]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    done = here("import", tmp_path / "a.jsonl", "--into", tmp_path / "new", "--json")
+    assert (done.code, done.rows[0]["published"]) == (0, 2), done.err
+    assert here("log", "read", "payments", "--payload", "--data", tmp_path / "new").raw == b"payments\n"
+    more = here("import", tmp_path / "a.jsonl", "others", "--into", tmp_path / "new", "--partitions", "3", "--json")
+    assert more.code == 0, more.err
+    rows = {row["topic"]: row for row in here("log", "info", "--data", tmp_path / "new", "--json").rows}
+    assert sorted(rows) == ["/default/orders", "/default/others", "/default/payments"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import TopicNotSupported
 from penstock.core.limits import NAMESPACE_CHARS_MAX, PARTITIONS_MAX, TOPIC_CHARS_MAX, TOPIC_LEVELS_MAX
-from penstock.core.names import DEAD_LETTER_SUFFIX, DEFAULT_NAMESPACE, TopicName, TopicPattern
+from penstock.core.names import DEAD_LETTER_SUFFIX, DEFAULT_NAMESPACE, TopicName, TopicPattern, nearest
 
 unhurried = settings(deadline=None)  # a busy machine is not a failed property
 
@@ -67,7 +67,7 @@ UNSAFE = [
 
 levels = st.builds(str.__add__, st.sampled_from(LETTERS), st.text(LETTERS_AND_DIGITS, max_size=8))
 topics = st.lists(levels, min_size=1, max_size=TOPIC_LEVELS_MAX).map(".".join)
-namespaces = st.text(LETTERS_AND_DIGITS + "_-", min_size=1, max_size=NAMESPACE_CHARS_MAX - len(DEAD_LETTER_SUFFIX))
+namespaces = st.text(LETTERS_AND_DIGITS + "_-", min_size=1, max_size=NAMESPACE_CHARS_MAX)
 names = st.builds(TopicName, namespaces, topics)
 
 # A few short words, so that patterns and names meet often.
@@ -117,7 +117,7 @@ def assert_stays_inside(part: str) -> None:
 def assert_is_a_name(name: TopicName) -> None:
     """The grammar again, written without regular expressions."""
     assert 1 <= len(name.topic) <= TOPIC_CHARS_MAX
-    assert 1 <= len(name.namespace) <= NAMESPACE_CHARS_MAX
+    assert 1 <= len(name.namespace.removesuffix(DEAD_LETTER_SUFFIX)) <= NAMESPACE_CHARS_MAX
     assert 1 <= len(name.levels) <= TOPIC_LEVELS_MAX
     for level in name.levels:
         assert level[:1] in set(string.ascii_lowercase)
@@ -324,9 +324,29 @@ def test_dead_letters_go_to_the_same_topic_in_the_namespace_beside(name: TopicNa
     assert name.dead_letters != name
 
 
+@pytest.mark.parametrize(
+    ("asked", "known", "found"),
+    [
+        ("nope", ["/default/clicks"], None),
+        ("orders.nope", ["/default/orders.clicks"], None),
+        ("click", ["/default/clicks", "/default/clocks"], "/default/clicks"),
+        ("orders.creatd", ["/default/orders.created", "/default/orders.deleted"], "/default/orders.created"),
+        ("order.created", ["/default/orders.created"], "/default/orders.created"),
+        ("orders", ["/shop/orders", "/default/borders"], "/default/borders"),
+        ("orders", ["/shop/orders"], "/shop/orders"),
+        ("/shops/order", ["/shop/orders"], "/shop/orders"),
+        ("order", ["/shop/orders"], None),
+        ("orders", [], None),
+    ],
+)
+def test_only_a_name_that_is_near_may_have_been_meant(asked: str, known: list[str], found: str | None) -> None:
+    meant = nearest(TopicName.parse(asked), map(TopicName.parse, known))
+    assert (meant and str(meant)) == found
+
+
 def test_the_longest_name_still_has_a_place_for_its_dead_letters() -> None:
     name = TopicName("n" * 60, "a" * TOPIC_CHARS_MAX)
-    assert len(name.dead_letters.namespace) == NAMESPACE_CHARS_MAX
+    assert len(name.dead_letters.namespace) == NAMESPACE_CHARS_MAX + len(DEAD_LETTER_SUFFIX)
     assert name.dead_letters.topic == name.topic
 
 

@@ -336,16 +336,18 @@ def test_the_commands_of_the_security_page_run(tmp_path: Path, tmp_path_factory:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
 def test_the_first_look_of_the_readme_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """As it stands, but for installing what is installed already."""
-    install, live = blocks(ROOT / "README.md", "sh", below="A first look")
+    install, live, stop = blocks(ROOT / "README.md", "sh", below="A first look")
     assert install == "pip install 'penstock[server]'\n"
+    (program,) = blocks(ROOT / "README.md", "python", below="A first look")
     (stored,) = blocks(ROOT / "README.md", "sh", below="The log itself")
     environment = child_environment(tmp_path_factory)
     (tmp_path / "live").mkdir()
-    asked = typed(live, tmp_path / "live", environment)
+    asked = typed(f"{live}python - <<'EOF'\n{program}EOF\n{stop}", tmp_path / "live", environment)
     assert asked.returncode == 0, asked.stderr
     assert '1 order.created customer-7 {"order": 2}' in asked.stdout
     assert 'event: order.created\ndata: {"order": 3}\n' in asked.stdout
     assert "billing" in asked.stdout
+    assert asked.stdout.endswith("0 order.created {'order': 1}\n{'order': 2}\nb'12.50'\n"), "the broker is up for it"
     done = typed(stored, tmp_path, environment)
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("created /default/orders", "1 message appended", '"cents": 1999', "key=customer-7", "1 record"):
@@ -358,6 +360,12 @@ def test_the_commands_of_dev_are_the_ones_that_are_told_of() -> None:
     told = {name for page in PAGES for name in re.findall(r"\./dev ([a-z]+)", page.read_text())}
     assert told <= usable
     assert {"demo", "test", "quick", "check", "bench", "soak"} <= told
+
+
+def test_the_contents_of_the_readme_are_its_headings() -> None:
+    text = (ROOT / "README.md").read_text()
+    told = re.findall(r"\[([^\]]+)\]\(#[a-z-]+\)", text.partition("\n## ")[0])
+    assert told == re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
 
 
 # links

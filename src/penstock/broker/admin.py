@@ -343,7 +343,7 @@ def _place(delivery: Delivery) -> tuple[str, ...]:
 
 def _summary(delivery: Delivery) -> Fields:
     facts = delivery.described()
-    kept = ("topic", "subscription", "type", "paused", "lag", "in_flight", "state", "reported_at")
+    kept = ("topic", "subscription", "type", "internal", "paused", "lag", "in_flight", "state", "reported_at")
     return {name: facts[name] for name in kept} | {"consumers": len(facts["consumers"])}
 
 

@@ -26,6 +26,7 @@ from penstock.core.clock import iso_time
 from penstock.core.errors import NotOwner, OffsetOutOfRange, PenstockError
 from penstock.core.gaps import Gap, gaps_of
 from penstock.core.ids import format_id
+from penstock.core.letters import is_internal
 from penstock.core.ranges import Span
 from penstock.protocol.frames import framed
 from penstock.protocol.notices import ACTIVE, ENDED, GAP, SOUGHT
@@ -146,6 +147,11 @@ class Delivery:
     def _in_blocks(self) -> bool:
         """Whether all consumers want `records`: a `message` takes time to write, and more room."""
         return all(seat.blocks for seat in self.seats.values())
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is the broker's own."""
+        return is_internal(self.stream.name, self.name)
 
     @property
     def is_reader(self) -> bool:
@@ -438,12 +444,13 @@ class Delivery:
     # what people ask
 
     def described(self) -> dict[str, Any]:
-        group = self.group
+        group, now_ms = self.group, self._desk.now_ms
         partitions = [self._lane_described(each) for each in group.lanes]
         return {
             "topic": str(self.stream.name),
             "subscription": self.name,
             "type": group.options.kind.value,
+            "internal": self.is_internal,
             "paused": group.paused,
             "lag": sum(each["lag"] for each in partitions),
             "in_flight": sum(each.in_flight for each in group.consumers.values()),
@@ -453,10 +460,12 @@ class Delivery:
                 {
                     "name": each.name,
                     "serviceId": seat.client if (seat := self.seats.get(each.id)) else None,
+                    "address": self._address_of(each.id),
                     "active": group.active in (None, each.id),
                     "in_flight": each.in_flight,
                     "in_flight_bytes": each.in_flight_bytes,
                     "window": {"messages": each.window, "bytes": each.window_bytes},
+                    "ack_rate": round(each.acks.a_second(now_ms), 1),
                 }
                 for each in group.consumers.values()
             ],
@@ -470,10 +479,17 @@ class Delivery:
         """Why it does not move; or that it does, or has nothing to do."""
         return reasons(
             self.group,
+            now_ms=self._desk.now_ms,
             reported_at=self.reported_at,
             trouble=self.trouble,
             time_of=lambda at_ms: iso_time(self._desk.unix_ms_of(at_ms)),
+            address_of=self._address_of,
         )
+
+    def _address_of(self, consumer: str) -> str:
+        """Where its connection comes from; nothing where it is not known."""
+        seat = self.seats.get(consumer)
+        return "" if seat is None or seat.holder is None else seat.holder.address
 
     def _lane_described(self, partition: int) -> dict[str, Any]:
         lane = self.group.lanes[partition]

@@ -6,12 +6,13 @@ import heapq
 from bisect import insort
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Final, Protocol
 
 from penstock.broker.leases import Piece
+from penstock.broker.pace import Pace
 from penstock.core.ranges import Span
 
 SLOTS: Final = 4096
@@ -38,6 +39,7 @@ class Consumer:
     window_bytes: int
     in_flight: int = 0
     in_flight_bytes: int = 0
+    acks: Pace = field(default_factory=Pace)
 
     @property
     def room(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.effects import Effect, Held, Work
 from penstock.broker.producers import Producers, checkpoints_of
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, TopicNotSupported
-from penstock.core.names import TopicName
+from penstock.core.names import TopicName, nearest
 from penstock.record.block import Block, scan
 from penstock.storage.log import Appended, Log
 from penstock.storage.producers import derive
@@ -187,10 +186,9 @@ class Streams:
     def _unknown(self, name: TopicName) -> TopicNotSupported:
         if name.is_system:
             return TopicNotSupported(f"{name} is the broker's own, and keeps nothing", topic=str(name))
-        close = []
-        if self.store.catalog.suggests and len(self._streams) <= _COMPARED_MAX:
-            close = difflib.get_close_matches(str(name), map(str, self._streams), n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        compares = self.store.catalog.suggests and len(self._streams) <= _COMPARED_MAX
+        close = nearest(name, self._streams) if compares else None
+        hint = "" if close is None else f"; did you mean {close}?"
         return TopicNotSupported(f"there is no topic {name}{hint}", topic=str(name))
 
     def add(self, topic: Topic) -> Stream:

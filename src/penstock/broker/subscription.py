@@ -270,6 +270,12 @@ class Group:
         self.buried = 0
         self.dropped = 0
         self.lost = 0
+        self.passed = 0
+        """Messages that the filter let through; all that were looked at where there is none."""
+
+        self.filtered = 0
+        """Messages that the filter settled: nobody was given them."""
+
         keyed = options.kind is SubscriptionKind.KEY_SHARED
         self._line: Line = KeyedLine() if keyed else OrderedLine(self.lanes)
         self._retries: list[_Retry] = []
@@ -307,6 +313,12 @@ class Group:
     def is_drained(self, partition: int) -> bool:
         """Nothing that was fetched waits for its first delivery."""
         return self._line.is_drained(partition)
+
+    def quiet_ms(self, now_ms: int) -> int:
+        """How long nobody has acknowledged anything of what is in flight."""
+        last = [each.acks.last_ms for each in self.served if each.acks.last_ms is not None]
+        since = [*last, *([] if (oldest := self.unacked_since_ms()) is None else [oldest])]
+        return now_ms - max(since, default=now_ms)
 
     def unacked_since_ms(self) -> int | None:
         """When the delivery was made that has waited longest for its acknowledgement; None if none waits."""
@@ -350,9 +362,9 @@ class Group:
             case Supplied():
                 return self._supplied(event, now_ms)
             case Ack(consumer, partition, spans):
-                return self._ack(consumer, partition, spans)
+                return self._ack(consumer, partition, spans, now_ms)
             case AckThrough(consumer, partition, offset):
-                return self._ack_through(consumer, partition, offset)
+                return self._ack_through(consumer, partition, offset, now_ms)
             case Nack():
                 return self._nack(event, now_ms)
             case Extend(consumer, partition, spans):
@@ -429,9 +441,11 @@ class Group:
         for piece in event.pieces:
             lane.settle(position, piece.start)
             position, count = piece.stop, len(piece)
+            self.passed += count
             effects += self._supply(lane, piece, event.slots[taken : taken + count], exhausted, now_ms)
             taken += count
         lane.settle(position, event.next_offset)
+        self.filtered += event.next_offset - event.offset - taken
         lane.fetched = event.next_offset
         lane.end = max(lane.end, event.next_offset)
         return [*effects, Save(lane.partition)] if lane.floor != floor else effects
@@ -467,7 +481,7 @@ class Group:
         """Of what a consumer speaks of, what is in flight at it."""
         return [each for start, stop in spans for each in lane.leases.take(start, stop, consumer=consumer)]
 
-    def _ack(self, consumer: str, partition: int, spans: Sequence[Span]) -> list[Effect]:
+    def _ack(self, consumer: str, partition: int, spans: Sequence[Span], now_ms: int) -> list[Effect]:
         lane = self.lane(partition)
         before = sum(lane.settled_within(start, stop) for start, stop in spans)
         leases = self._released(lane, self._taken(lane, consumer, spans))
@@ -475,15 +489,17 @@ class Group:
             self._settle(lane, lease.start, lease.stop)
         count = _count(leases)
         self.acked += count
+        if count:
+            self.consumers[consumer].acks.add(count, now_ms)
         return [Settled(count, before), Save(partition)] if leases else [Settled(0, before)]
 
-    def _ack_through(self, consumer: str, partition: int, offset: int) -> list[Effect]:
+    def _ack_through(self, consumer: str, partition: int, offset: int, now_ms: int) -> list[Effect]:
         if self.options.kind not in _ALONE:
             raise InvalidRequest(
                 f"a {self.options.kind.value} subscription has no cumulative acks: others may hold what lies before",
                 type=self.options.kind.value,
             )
-        return self._ack(consumer, partition, [(0, offset + 1)])
+        return self._ack(consumer, partition, [(0, offset + 1)], now_ms)
 
     def _nack(self, event: Nack, now_ms: int) -> list[Effect]:
         lane = self.lane(event.partition)

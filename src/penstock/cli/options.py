@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -11,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from penstock.core.clock import SystemClock, iso_time, now_ms
 from penstock.core.errors import InvalidRequest
+from penstock.core.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,15 +27,53 @@ Data = Annotated[
     # Whether it can be read is asked when it is: a file may be verified wherever the variable points to.
     typer.Option("--data", "-d", envvar="PENSTOCK_DATA", help="The data directory.", readable=False),
 ]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", envvar="PENSTOCK_CONFIG", help="TOML file with the broker's settings.")
+]
+ServerData = Annotated[Path | None, typer.Option("--data", "-d", help="Data directory. Default: penstock-data.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")]
+Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 for any free one, or 'off'.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
-From = Annotated[
-    str, typer.Option("--from", help="Start: earliest, latest, an offset, a time (ISO 8601), or a message id.")
-]
+
+
+def absolute(given: str) -> str:
+    """A place in a log, as it is known to all: a time that is so long ago (`-1h`) as the time that it was."""
+    if not _AGO.fullmatch(given):
+        return given
+    return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(given[1:])))
+
+
+def _absolute(given: str | None) -> str | None:
+    return None if given is None else absolute(given)
+
+
+_AGO = re.compile("-[0-9]+[A-Za-z]+", re.ASCII)
+_PLACE = "earliest, latest, an offset, a time (ISO 8601, or -1h: an hour ago), or a message id."
+From = Annotated[str, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
+FromSomewhere = Annotated[str | None, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
+Position = Annotated[str, typer.Argument(help=_PLACE[0].upper() + _PLACE[1:])]
 To = Annotated[
-    str | None, typer.Option("--to", help="Stop before: an offset, a time, or a message id. Default: the end.")
+    str | None,
+    typer.Option(
+        "--to", help="Stop before: an offset, a time (or -5m), or a message id. Default: the end.", callback=_absolute
+    ),
 ]
-TypeGlob = Annotated[str | None, typer.Option("--type", help="Only types that match this glob, such as 'order.*'.")]
-KeyGlob = Annotated[str | None, typer.Option("--key", help="Only keys that match this glob, such as 'customer-*'.")]
+TypeGlob = Annotated[
+    str | None, typer.Option("--only-type", "--type", help="Only types that match this glob, such as 'order.*'.")
+]
+OnlyType = Annotated[
+    str | None, typer.Option("--only-type", help="Only messages whose type matches this glob, such as 'order.*'.")
+]
+OnlyKey = Annotated[
+    str | None,
+    typer.Option("--only-key", "--key", help="Only messages whose key matches this glob, such as 'customer-*'."),
+]
+SubscriptionType = Annotated[
+    str | None,
+    typer.Option("--type", metavar="TYPE", help="Of the subscription: exclusive, failover, shared or key_shared."),
+]
+SubType = Annotated[str | None, typer.Option("--sub-type", hidden=True)]
+"""The name that `--type` had before."""
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.")]
 Partition = Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; end with Ctrl-C.")]
@@ -41,6 +83,7 @@ Topic = Annotated[str, typer.Argument(help="orders.created, or /namespace/orders
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 DEFAULT_DATA = Path("penstock-data")
+SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
 EXIT_OK = 0
 EXIT_FINDINGS = 1
 EXIT_COULD_NOT = 2
@@ -144,6 +187,19 @@ def _taken(bundle: Any, given: dict[str, Any]) -> Any:
 def globs(given: str | None) -> list[str]:
     """A filter that was given, or none."""
     return [] if given is None else [given]
+
+
+def subscription_type(given: str | None, before: str | None) -> str | None:
+    """The type of a subscription, by `--type` or the name that it had before; None if none was given."""
+    found = given if given is not None else before
+    if found is None or found in SUBSCRIPTION_TYPES:
+        return found
+    kinds = ", ".join(SUBSCRIPTION_TYPES)
+    raise InvalidRequest(
+        f"--type is the subscription's type, one of {kinds}, not {found!r}: --only-type {shlex.quote(found)} lets"
+        " through only messages whose type matches",
+        given=found,
+    )
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:

@@ -9,23 +9,25 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.options import EXIT_COULD_NOT
+from penstock.cli.tables import columns_of, drawn
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, PenstockError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress
 
 
 _WIDE = 500
-"""Columns where no terminal says how many: a table takes what it needs, and no path is folded."""
+"""Columns where neither a terminal nor COLUMNS says how many: a table takes what it needs, and no path is folded."""
 
 
 def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else _WIDE)
+    given = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if given else _WIDE)
 
 
 def fail(error: PenstockError, *, json: bool = False) -> int:
@@ -41,40 +43,32 @@ def discard_output() -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Numbers to the right, words to the left."""
-    from rich.table import Table
-
-    body = [list(row) for row in rows]
-    drawn = Table(title=title, title_justify="left", header_style="bold")
-    for place, column in enumerate(columns):
-        numeric = bool(body) and all(isinstance(row[place], int | float | type(None)) for row in body)
-        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in body:
-        drawn.add_row(*(_cell(value) for value in row))
+    """Numbers to the right, words to the left; as wide as the terminal lets it be."""
     screen = console()
+    print_captured(screen, drawn(title, columns_of(columns, rows, cell), screen.width))
+
+
+def print_captured(screen: Console, shown: RenderableType) -> None:
+    """Not by rich, which leaves the program if nobody takes it. No blanks where lines end."""
     with screen.capture() as captured:
-        screen.print(drawn)
-    sys.stdout.write(captured.get())  # not by rich, which leaves the program if nobody takes it
+        screen.print(shown)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def _cell(value: Any, *, markup: bool = True) -> str:
+def cell(value: Any) -> str:
+    """A value as people read it, on one line."""
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    text = on_one_line(str(value))  # names come from outside, and this is a terminal
-    if not markup:
-        return text
-    from rich.markup import escape
-
-    return escape(text)
+    return on_one_line(str(value))  # names come from outside, and this is a terminal
 
 
 def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
     """A name and a value a line, the values below each other."""
-    shown = [(name, _cell(value, markup=False)) for name, value in facts]
+    shown = [(name, cell(value)) for name, value in facts]
     width = max(len(name) for name, _ in shown)
     for name, text in shown:
         sys.stdout.write(f"{name:<{width}}  {text}\n")

@@ -47,10 +47,10 @@ class Target:
     ] = None
     into: Annotated[
         Path | None,
-        typer.Option("--into", help="Instead: into this data directory, which no broker owns. Made with --partitions."),
+        typer.Option("--into", help="Instead: into this data directory, which no broker owns."),
     ] = None
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Create the topic with so many partitions if it is not there.")
+        int | None, typer.Option(min=1, help="Create what is not there: the topic, with so many partitions.")
     ] = None
     rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many messages a second.")] = None
     tls_ca: Annotated[Path | None, typer.Option(help="Trust brokers whose certificate this signed (PEM).")] = None
@@ -83,12 +83,8 @@ class Target:
 class Which:
     """Which messages of a topic."""
 
-    from_: Annotated[
-        str, typer.Option("--from", help="Start: earliest, an offset, a time (ISO 8601), or a message id.")
-    ] = "earliest"
-    to: Annotated[
-        str | None, typer.Option("--to", help="Stop before: an offset, a time, or a message id. Default: the end.")
-    ] = None
+    from_: opt.From = "earliest"
+    to: opt.To = None
     partition: Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")] = None
     type: Annotated[
         list[str] | None, typer.Option(help="Only types that match this glob, such as 'order.*'; may be repeated.")

@@ -103,7 +103,7 @@ def dump(
 
     Exit code 1 if something in them could not be read; it is named on standard error.
 
-    Example: `penstock segment dump 00000000000000000000.seg --type 'order.*' --limit 10`
+    Example: `penstock segment dump 00000000000000000000.seg --only-type 'order.*' --limit 10`
     """
     start, stop = parse_places(from_, to)
     from penstock.storage.disk import OsDisk

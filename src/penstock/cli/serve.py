@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import EXIT_INTERRUPTED, importing
+from penstock.cli import options as opt
 from penstock.cli.options import EXIT_OK
 from penstock.cli.output import print_json
 
@@ -18,16 +19,14 @@ if TYPE_CHECKING:
     from penstock.server.app import Ready
     from penstock.server.settings import Settings
 
-Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 for any free one, or 'off'.")]
-
 
 def serve(
-    config: Annotated[Path | None, typer.Option("--config", "-c", envvar="PENSTOCK_CONFIG", help="TOML file.")] = None,
-    data: Annotated[Path | None, typer.Option("--data", "-d", help="Data directory. Default: penstock-data.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
-    tcp_port: Port = None,
-    ws_port: Port = None,
-    http_port: Port = None,
+    config: opt.Config = None,
+    data: opt.ServerData = None,
+    host: opt.Host = None,
+    tcp_port: opt.Port = None,
+    ws_port: opt.Port = None,
+    http_port: opt.Port = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     tls_ca: Annotated[Path | None, typer.Option(help="Clients need a certificate signed by this (PEM).")] = None,

@@ -220,18 +220,15 @@ def _key_of(payload: bytes, key_field: str) -> bytes:
 def consume(
     broker: opt.Broker,
     topic: opt.Topic,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="earliest, latest, an offset, a time (ISO 8601), or a message id.")
-    ] = None,
+    from_: opt.FromSomewhere = None,
     to: opt.To = None,
     subscription: Annotated[
         str | None, typer.Option("--subscription", "-s", help="Durable: the broker keeps how far it came.")
     ] = None,
-    sub_type: Annotated[
-        str | None, typer.Option(help="exclusive, failover, shared or key_shared.", metavar="TYPE")
-    ] = None,
-    type_: opt.TypeGlob = None,
-    key: opt.KeyGlob = None,
+    type_: opt.SubscriptionType = None,
+    sub_type: opt.SubType = None,
+    only_type: opt.OnlyType = None,
+    only_key: opt.OnlyKey = None,
     partition: opt.Partition = None,
     limit: opt.Limit = None,
     follow: opt.Follow = False,
@@ -253,20 +250,24 @@ def consume(
 
     Examples:
 
-    `penstock consume orders.created --from 2026-01-31T12:00:00Z --type 'order.*' --json`
+    `penstock consume orders.created --from 2026-01-31T12:00:00Z --only-type 'order.*' --json`
 
-    `penstock consume orders.created --follow --format '%T %k %s'`
+    `penstock consume orders.created --from -1h --follow --format '%T %k %s'`
 
-    `penstock consume orders.created --subscription billing --sub-type shared --follow`
+    `penstock consume orders.created --subscription billing --type shared --follow`
     """
     show = _shower(format_, payload=payload, json=json)
-    options = Consuming(topic, from_, opt.globs(type_), opt.globs(key), limit)
+    options = Consuming(topic, from_, opt.globs(only_type), opt.globs(only_key), limit)
+    kind = opt.subscription_type(type_, sub_type)
     if subscription is not None:
         if to is not None or partition is not None:
             raise InvalidRequest("--to and --partition are for reading without a subscription")
-        options.consume(broker, subscription, sub_type, show, follow=follow)
-    elif sub_type is not None:
-        raise InvalidRequest("--sub-type is for a subscription: name it with --subscription")
+        options.consume(broker, subscription, kind, show, follow=follow)
+    elif kind is not None:
+        raise InvalidRequest(
+            f"--type {kind} is the type of a subscription: name it with --subscription; --only-type {kind} reads only"
+            " messages of that type"
+        )
     else:
         options.read(broker, to, partition, show, follow=follow)
 
@@ -295,7 +296,7 @@ class Consuming:
             missing = bool(reading.gaps)
         _end(missing=missing)
 
-    def consume(self, broker: opt.Broker, subscription: str, sub_type: str | None, show: Show, *, follow: bool) -> None:
+    def consume(self, broker: opt.Broker, subscription: str, kind: str | None, show: Show, *, follow: bool) -> None:
         from penstock.client.catching_up import CatchingUp
 
         start = self.start or "latest"
@@ -304,7 +305,7 @@ class Consuming:
         filters = {"filter_types": self.types, "filter_keys": self.keys}
         with (
             broker.connect(reconnect=True) as client,
-            client.consumer(self.topic, subscription, type=sub_type, start=start, **filters, **window) as consumer,
+            client.consumer(self.topic, subscription, type=kind, start=start, **filters, **window) as consumer,
         ):
             sys.stderr.write(f"consuming {self.topic} as {subscription}\n")
             if consumer.created:

@@ -6,6 +6,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from penstock.cli import options as opt
 from penstock.cli.output import confirm, many, print_facts, print_json, table
@@ -15,6 +16,8 @@ from penstock.core.units import parse_duration_ms
 
 app = typer.Typer(help="Subscriptions: list, describe, create, seek, pause, skip, delete.", no_args_is_help=True)
 
+_CONSUMER = ("name", "address", "active", "ack_rate", "in_flight", "in_flight_bytes")
+
 Name = Annotated[str, typer.Argument(help="The subscription.")]
 
 
@@ -23,6 +26,7 @@ Name = Annotated[str, typer.Argument(help="The subscription.")]
 def list_(
     broker: opt.Broker,
     topic: Annotated[str | None, typer.Argument(help="Those of one topic. Default: all.")] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Those, too, that the broker keeps for itself.")] = False,
     json: opt.Json = False,
 ) -> None:
     """List subscriptions: lag in messages and seconds, consumers, and why they do not move.
@@ -32,10 +36,12 @@ def list_(
     `penstock sub ls`
 
     `penstock sub ls orders.created --json`
+
+    `penstock sub ls --all`
     """
     with broker.connect() as client:
         answer = client.ask("system.subscription.list", {} if topic is None else {"topic": topic})
-    found = answer["subscriptions"]
+    found = [each for each in answer["subscriptions"] if all_ or not each["internal"]]
     if json:
         for facts in found:
             print_json(facts)
@@ -45,7 +51,7 @@ def list_(
         columns = ("topic", "subscription", "type", "lag", "lag seconds", "in flight", "consumers", "state")
         table("subscriptions", columns, [_row(facts) for facts in found])
     if answer.get("truncated"):
-        sys.stderr.write(f"penstock: {len(found)} of {answer['total']:,} are shown: name a topic\n")
+        sys.stderr.write(f"penstock: {len(answer['subscriptions'])} of {answer['total']:,} are shown: name a topic\n")
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:
@@ -83,11 +89,12 @@ def _print(facts: dict[str, Any]) -> None:
         ]
     )
     consumers = [
-        (each["name"], each["active"], each["in_flight"], each["in_flight_bytes"], *each["window"].values())
+        (*(each[name] for name in _CONSUMER), each["window"]["messages"], each["window"]["bytes"])
         for each in facts["consumers"]
     ]
     if consumers:
-        table("consumers", ("name", "active", "in flight", "bytes", "window", "window bytes"), consumers)
+        named = ("name", "address", "active", "acks a second", "in flight", "bytes", "window", "window bytes")
+        table("consumers", named, consumers)
     kept = ("partition", "floor", "next_offset", "lag", "waiting", "failing")
     columns = (*(name.replace("_", " ") for name in kept), "acked above the floor")
     rows = [(*(lane[name] for name in kept), _ranges(lane["acked_above"])) for lane in facts["partitions"]]
@@ -111,11 +118,10 @@ def create(
     topic: opt.Topic,
     name: Name,
     from_: opt.From = "latest",
-    sub_type: Annotated[
-        str, typer.Option(help="exclusive, failover, shared or key_shared.", metavar="TYPE")
-    ] = "exclusive",
-    type_: opt.TypeGlob = None,
-    key: opt.KeyGlob = None,
+    type_: opt.SubscriptionType = None,
+    sub_type: opt.SubType = None,
+    only_type: opt.OnlyType = None,
+    only_key: opt.OnlyKey = None,
     ack_timeout: Annotated[str | None, typer.Option(help="Redeliver what is not acknowledged by then: 30s.")] = None,
     backoff: Annotated[str | None, typer.Option(help="Before the first redelivery: 1s; doubles each time.")] = None,
     backoff_max: Annotated[str | None, typer.Option(help="The longest wait before a redelivery: 60s.")] = None,
@@ -129,11 +135,12 @@ def create(
 
     Examples:
 
-    `penstock sub create orders.created billing --sub-type shared`
+    `penstock sub create orders.created billing --type shared`
 
-    `penstock sub create orders.created audit --from earliest --type 'order.*' --redeliveries 2 --exhausted block`
+    `penstock sub create orders.created audit --from earliest --only-type 'order.*' --redeliveries 2 --exhausted block`
     """
     parse_place(from_)
+    kind = opt.subscription_type(type_, sub_type) or "exclusive"
     spans = {"ack_timeout_ms": ack_timeout, "backoff_ms": backoff, "backoff_ms_max": backoff_max}
     options: dict[str, Any] = {each: parse_duration_ms(text) for each, text in spans.items() if text is not None}
     others = {"redeliveries": redeliveries, "exhausted": exhausted}
@@ -144,11 +151,11 @@ def create(
         client.consumer(
             topic,
             name,
-            type=sub_type,
+            type=kind,
             start=from_,
             window=1,
-            filter_types=opt.globs(type_),
-            filter_keys=opt.globs(key),
+            filter_types=opt.globs(only_type),
+            filter_keys=opt.globs(only_key),
             **options,
         ).close()
     if json:
@@ -166,13 +173,20 @@ def _known(client: Any, topic: str) -> list[str]:
     return found
 
 
-@app.command()
+class Seek(TyperCommand):
+    """A command one of whose arguments may be `-1h`, which would be taken for two options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [opt.absolute(each) for each in args])
+
+
+@app.command(cls=Seek)
 @opt.bundled
 def seek(
     broker: opt.Broker,
     topic: opt.Topic,
     name: Name,
-    position: Annotated[str, typer.Argument(help="earliest, latest, an offset, a time (ISO 8601), or a message id.")],
+    position: opt.Position,
     partition: opt.Partition = None,
     json: opt.Json = False,
 ) -> None:
@@ -181,6 +195,8 @@ def seek(
     Examples:
 
     `penstock sub seek orders.created billing 2026-01-31T12:00:00Z`
+
+    `penstock sub seek orders.created billing -1h`
 
     `penstock sub seek orders.created billing 4711 --partition 2`
     """

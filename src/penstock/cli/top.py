@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.output import bytes_text, console, many, on_one_line, print_json
+from penstock.cli.output import bytes_text, cell, console, many, on_one_line, print_captured, print_json
+from penstock.cli.tables import columns_of, elided
 from penstock.core.clock import SystemClock, iso_time, now_ms
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from penstock.client.blocking import Client
 
@@ -120,7 +120,7 @@ class Watching:
         client = self._client
         metrics = client.ask("system.metrics", {"filter": _WANTED})["metrics"]
         topics = sorted(_some(client.topics(), _TOPICS_MAX), key=lambda each: (-each["rate"], each["topic"]))
-        found = client.ask("system.subscription.list")["subscriptions"]
+        found = [each for each in client.ask("system.subscription.list")["subscriptions"] if not each["internal"]]
         return Seen(
             at_ms=now_ms(SystemClock()),
             metrics=metrics,
@@ -172,9 +172,7 @@ def _print(seen: Seen, rows: int | None, *, json: bool) -> None:
         sys.stdout.flush()
         return
     screen = console()
-    with screen.capture() as captured:
-        screen.print(_drawn(seen, rows or _ROWS))
-    sys.stdout.write(captured.get())
+    print_captured(screen, _drawn(seen, rows or _ROWS, screen.width))
 
 
 @contextmanager
@@ -186,7 +184,8 @@ def _screen(rows: int | None) -> Iterator[Callable[[Seen], None]]:
     with Live(console=drawn_on, screen=True, auto_refresh=False) as live:
 
         def show(seen: Seen) -> None:
-            live.update(_drawn(seen, rows or max(3, (drawn_on.height - 14) // 2)), refresh=True)
+            most = rows or max(3, (drawn_on.height - 14) // 2)
+            live.update(_drawn(seen, most, drawn_on.width), refresh=True)
 
         yield show
 
@@ -194,10 +193,10 @@ def _screen(rows: int | None) -> Iterator[Callable[[Seen], None]]:
 # drawing
 
 
-def _drawn(seen: Seen, rows: int) -> RenderableType:
+def _drawn(seen: Seen, rows: int, width: int) -> RenderableType:
     from rich.console import Group
 
-    return Group(_head(seen), _topics(seen, rows), _subscriptions(seen, rows))
+    return Group(_head(seen), _topics(seen, rows, width), _subscriptions(seen, rows, width))
 
 
 def _head(seen: Seen) -> RenderableType:
@@ -231,53 +230,32 @@ def _uptime(seconds: float) -> str:
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"
 
 
-def _topics(seen: Seen, rows: int) -> RenderableType:
-    table = _table("topics by rate", ("topic", "msg/s", "messages", "size", "partitions", "subscriptions"))
-    for each in seen.topics[:rows]:
-        table.add_row(
-            _plain(each["topic"]),
-            f"{each['rate']:,}",
-            f"{each['messages']:,}",
-            bytes_text(each["bytes"]),
-            str(each["partitions"]),
-            str(each["subscriptions"]),
-        )
-    return _counted(table, len(seen.topics), rows)
+_TOPIC_COLUMNS: Final = ("topic", "msg/s", "messages", "size", "subscriptions", "partitions")
+_SUBSCRIPTION_COLUMNS: Final = ("subscription", "topic", "lag", "seconds", "state", "in flight", "consumers")
+"""In the order in which they are kept where there is not room for all."""
 
 
-def _subscriptions(seen: Seen, rows: int) -> RenderableType:
-    columns = ("subscription", "topic", "lag", "seconds", "in flight", "consumers", "state")
-    table = _table("subscriptions by lag", columns)
-    for each in seen.subscriptions[:rows]:
-        table.add_row(
-            _plain(each["subscription"]),
-            _plain(each["topic"]),
-            f"{each['lag']:,}",
-            f"{each['lag_seconds']:,.1f}",
-            f"{each['in_flight']:,}",
-            str(each["consumers"]),
-            _plain("; ".join(each["state"])),
-        )
-    return _counted(table, len(seen.subscriptions), rows)
+def _topics(seen: Seen, rows: int, width: int) -> RenderableType:
+    sized = [each | {"size": bytes_text(each["bytes"])} for each in seen.topics[:rows]]
+    names = ("topic", "rate", "messages", "size", "subscriptions", "partitions")
+    return _table("topics by rate", _TOPIC_COLUMNS, [_row(each, names) for each in sized], len(seen.topics), width)
 
 
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for place, column in enumerate(columns):
-        words = place == 0 or column in ("topic", "state")
-        table.add_column(column, justify="left" if words else "right", no_wrap=True, overflow="ellipsis")
-    return table
+def _subscriptions(seen: Seen, rows: int, width: int) -> RenderableType:
+    told = [each | {"state": "; ".join(each["state"])} for each in seen.subscriptions[:rows]]
+    names = ("subscription", "topic", "lag", "lag_seconds", "state", "in_flight", "consumers")
+    shown = [_row(each, names) for each in told]
+    return _table("subscriptions by lag", _SUBSCRIPTION_COLUMNS, shown, len(seen.subscriptions), width)
 
 
-def _counted(table: Table, count: int, rows: int) -> Table:
-    if count > rows:
-        table.caption = f"{rows} of {count:,}"
-    return table
+def _row(facts: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
+    return [facts[name] for name in names]
 
 
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(on_one_line(text))
+def _table(title: str, headings: tuple[str, ...], shown: list[list[Any]], count: int, width: int) -> RenderableType:
+    drawn = elided(title, columns_of(headings, shown, cell), width)
+    hints = [f"{len(shown)} of {count:,}"] if count > len(shown) else []
+    if len(drawn.columns) < len(headings):
+        hints.append("--json has every column")
+    drawn.caption = "; ".join(hints) or None
+    return drawn

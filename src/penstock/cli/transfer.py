@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,7 +118,7 @@ def import_(
 
     `penstock import customers.csv customers --partitions 4`
 
-    `penstock import january.jsonl --into other-data --partitions 1 --run january --json`
+    `penstock import january.jsonl --into other-data --run january --json`
 
     `penstock import old-data --broker 10.0.0.7:7450`
     """
@@ -128,6 +128,8 @@ def import_(
     from penstock.spark.jobs.transfer import copy, import_file
 
     name, kind = run or new_run(), format_of(source, format_)
+    if target.into is not None and kind is not Format.DIRECTORY:
+        target = replace(target, partitions=target.partitions or 1)  # topics of a directory have as many as there
     options = target.options(topic, name)
     if kind is not Format.DIRECTORY:
         check_file(source)  # what is not there is said before the run begins

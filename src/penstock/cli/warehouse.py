@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,6 +13,11 @@ from penstock.core.errors import InvalidRequest
 if TYPE_CHECKING:
     from penstock.spark.files.location import Location
     from penstock.spark.lake import LakeTable
+
+
+ANY_FORMAT: Final = "any"
+_NAMED_MAX: Final = 10
+"""Tables that are named to whoever asks for one that is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,33 +64,59 @@ class Warehouse(Reach):
         typer.Option("--warehouse", "-w", envvar="PENSTOCK_WAREHOUSE", help="A directory, or s3://..., gs://, az://."),
     ] = "penstock-lake"
 
-    def open(self, name: str) -> LakeTable:
-        from penstock.spark.lake import open_table
 
-        return open_table(
-            self.format,
-            self.warehouse,
-            name,
-            storage_options=self.storage_options,
-            catalog=self.catalog_options,
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake(Warehouse):
+    """Tables that are there, of whichever format they are."""
+
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="delta, iceberg or parquet. Default: whatever is there.")
+    ] = ANY_FORMAT
 
     def tables(self, names: list[str] | None) -> list[LakeTable]:
         """Those that are named, or all there are. Raises `InvalidRequest` for one that is not there."""
-        from penstock.spark.lake import table_names
+        known = self._known()
+        if not names:
+            return list(known.values())
+        full = {each: ".".join(self._parsed(each)) for each in names}
+        for name in full.values():
+            if name not in known:
+                there = ", ".join(sorted(known)[:_NAMED_MAX]) or "none"
+                raise InvalidRequest(f"there is no table {name} in {self.warehouse}; there are: {there}", table=name)
+        return [known[name] for name in full.values()]
 
-        known = table_names(
-            self.format, self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options
-        )
-        found = [self.open(each) for each in names or known]
-        for table in found:
-            if not table.exists():
-                there = ", ".join(known[:10]) or "none"
-                raise InvalidRequest(
-                    f"there is no {self.format} table {table.name} in {self.warehouse}; there are: {there}",
-                    table=table.name,
-                )
-        return found
+    def _known(self) -> dict[str, LakeTable]:
+        """All tables, by their names."""
+        from penstock.spark.lake import open_table, table_names
+
+        reach: Any = {"storage_options": self.storage_options, "catalog": self.catalog_options}
+        return {
+            name: open_table(kind, self.warehouse, name, **reach)
+            for kind in self._kinds()
+            for name in table_names(kind, self.warehouse, **reach)
+        }
+
+    def _kinds(self) -> list[str]:
+        """Raises `InvalidRequest` where a format is asked for that no table has, and others have one."""
+        from penstock.spark.lake.opening import check_kind, kinds_there
+
+        there = kinds_there(self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options)
+        if self.format == ANY_FORMAT:
+            return there
+        check_kind(self.format)
+        if there and self.format not in there:
+            raise InvalidRequest(
+                f"the tables in {self.warehouse} are {' and '.join(there)}, none is {self.format}: leave out --format,"
+                f" or say --format {there[0]}",
+                given=self.format,
+            )
+        return [each for each in there if each == self.format]
+
+    @staticmethod
+    def _parsed(name: str) -> tuple[str, ...]:
+        from penstock.spark.lake.names import parse
+
+        return tuple(parse(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

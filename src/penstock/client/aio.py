@@ -31,6 +31,7 @@ from penstock.client.core import (
 )
 from penstock.client.credentials import Secret, Token, find_secret
 from penstock.client.live import Pending, Serving, Subscription
+from penstock.client.places import Start, place_field
 from penstock.client.receipts import Receipt, receipt_of
 from penstock.client.serde import Serde, Source
 from penstock.client.streams import Streams
@@ -368,7 +369,7 @@ class AsyncClient:
         subscription: str | None = None,
         *,
         type: str | None = None,  # noqa: A002 - the word of the trade
-        start: str | int = "latest",
+        start: Start = "latest",
         name: str | None = None,
         window: int = WINDOW_MESSAGES,
         window_bytes: int = WINDOW_BYTES,
@@ -381,15 +382,16 @@ class AsyncClient:
     ) -> Pending[Consumer[Any]]:
         """Messages of a durable subscription, which is created at `start` if it is new. Await it, or `async with`.
 
-        Without a subscription it is a reader: it begins at `start`, and its place is kept by nobody. `type` is
-        `exclusive`, `failover`, `shared` or `key_shared`. `name` is this consumer's: whoever comes back under it takes
-        over. Options: `ack_timeout_ms`, `backoff_ms`, `backoff_ms_max`, `redeliveries`, `exhausted`.
+        `start` is `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id. Without a
+        subscription it is a reader: it begins at `start`, and its place is kept by nobody. `type` is `exclusive`,
+        `failover`, `shared` or `key_shared`. `name` is this consumer's: whoever comes back under it takes over.
+        Options: `ack_timeout_ms`, `backoff_ms`, `backoff_ms_max`, `redeliveries`, `exhausted`.
 
         With a `schema` the values of messages are what that says, whatever they were written with, or they cannot be
         read. `framing="confluent"` reads payloads that clients of other registries wrote, `"auto"` takes both.
         """
         asked: dict[str, Any] = {
-            "from": start,
+            "from": place_field(start, "start"),
             "format": "records",
             "window": {"messages": window, "bytes": window_bytes},
             "consumer": name or str(uuid.uuid4()),

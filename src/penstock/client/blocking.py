@@ -14,6 +14,7 @@ from penstock.client import aio
 from penstock.client.core import PAYLOAD_BYTES_MAX, Message, Payload
 from penstock.client.credentials import Token
 from penstock.client.live import Subscription as AioSubscription
+from penstock.client.places import Start
 from penstock.client.receipts import Receipt
 from penstock.client.threads import Loop
 from penstock.client.values import V
@@ -302,8 +303,8 @@ class Consumer(_Held, Generic[V]):
         """Until every acknowledgement is durable."""
         self._loop.run(self._inner.flush())
 
-    def seek(self, position: int | str, *, partition: int | None = None) -> None:
-        """Go on from `earliest`, `latest`, an offset, a time (ISO 8601) or a message id."""
+    def seek(self, position: Start, *, partition: int | None = None) -> None:
+        """Go on from `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id."""
         self._loop.run(self._inner.seek(position, partition=partition))
 
     def pause(self) -> None:

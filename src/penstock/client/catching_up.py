@@ -70,7 +70,7 @@ class CatchingUp:
             self._tell(found["state"])
 
     def _tell(self, state: list[str]) -> None:
-        why = "; ".join(each for each in state if each != "moving") or _ELSEWHERE
+        why = "; ".join(each for each in state if not each.startswith("moving")) or _ELSEWHERE
         if why != self._told:
             self._told = why
             self._waits(why)

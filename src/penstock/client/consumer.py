@@ -16,6 +16,7 @@ from penstock.client.decoding import Reader
 from penstock.client.messages import Batch as Batch
 from penstock.client.messages import Origin, spoken_of
 from penstock.client.messages import StreamMessage as StreamMessage
+from penstock.client.places import Start, place_field
 from penstock.client.values import V
 from penstock.core.errors import MalformedMessage, NotOwner, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.ranges import Ranges
@@ -352,10 +353,11 @@ class Consumer(Generic[V]):
         if self._unconfirmed_through.get(partition) == offset:
             del self._unconfirmed_through[partition]
 
-    async def seek(self, position: int | str, *, partition: int | None = None) -> None:
-        """Go on from `earliest`, `latest`, an offset, a time (ISO 8601) or a message id. What arrived is dropped."""
+    async def seek(self, position: Start, *, partition: int | None = None) -> None:
+        """Go on from `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id. What arrived
+        is dropped."""
+        facts: dict[str, Any] = {"position": place_field(position, "position")}
         self._send_acks()
-        facts: dict[str, Any] = {"position": position}
         if partition is not None:
             facts["partition"] = partition
         await self._settle(Action.SEEK, facts)

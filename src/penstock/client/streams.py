@@ -31,6 +31,15 @@ def _needs_blocks() -> Iterator[None]:
         ) from None
 
 
+def _one(topic: object, who: str) -> str:
+    """The name of a topic, which may come from a program that nobody type-checked."""
+    if not isinstance(topic, str):
+        raise InvalidRequest(
+            f"topic is one name, such as 'orders.created', not {topic!r}: make {who} for each topic", argument="topic"
+        )
+    return topic
+
+
 class Streams:
     def __init__(self, connection: Connection, core: Core, ask: Ask) -> None:
         self._connection = connection
@@ -43,7 +52,7 @@ class Streams:
         with _needs_blocks():
             from penstock.client.producer import Producer
 
-        writer = await serde.writer(self.schemas, topic)
+        writer = await serde.writer(self.schemas, _one(topic, "a producer"))
         made: Producer = Producer(self._connection, self._core, topic, writer=writer, **options)
         await made.start()
         self._producers = [*(each for each in self._producers if each.open), made]
@@ -53,7 +62,7 @@ class Streams:
         with _needs_blocks():
             from penstock.client.consumer import Consumer
 
-        name = TopicName.parse(topic)
+        name = TopicName.parse(_one(topic, "a consumer"))
         reader = await serde.reader(self.schemas, topic)
         wanted = Wanted(
             TopicPattern(name.namespace, name.topic),

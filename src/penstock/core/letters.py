@@ -50,6 +50,11 @@ def original_topic(attributes: Mapping[str, str]) -> str:
     return _PARTITION.sub("", attributes.get(ORIGINAL_TOPIC, ""))
 
 
+def is_internal(topic: TopicName, subscription: str) -> bool:
+    """Whether a subscription is the broker's own: it keeps which dead letters were dealt with; nobody consumes it."""
+    return subscription == SUBSCRIPTION and topic.holds_dead_letters
+
+
 def redrives(attributes: Mapping[str, str]) -> int:
     """How often it was sent back before."""
     given = attributes.get(REDRIVES, "0")

@@ -17,8 +17,9 @@ TOPIC_CHARS_MAX: Final = 255
 TOPIC_LEVELS_MAX: Final = 5
 """Deep enough for domain.entity.event and two more; a trie walk stays a handful of steps."""
 
-NAMESPACE_CHARS_MAX: Final = 64
-"""Long enough for any team's name, short enough for a path and a metric label."""
+NAMESPACE_CHARS_MAX: Final = 60
+"""Long enough for any team's name, short enough for a path and a metric label; that of its dead letters has `-dlq`
+behind it."""
 
 PARTITIONS_MAX: Final = 1024
 """One directory and two open files each: a thousand is what one process opens without tuning."""

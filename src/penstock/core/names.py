@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from penstock.core.errors import TopicNotSupported
@@ -16,6 +19,8 @@ DEAD_LETTER_SUFFIX: Final = "-dlq"
 _BELOW_SYSTEM: Final = f"{SYSTEM}."
 _LEVEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_ALIKE: Final = 0.6
+"""Of 1: so much two names have in common that may have been mistaken for each other."""
 _ONE_LEVEL: Final = "+"
 _THE_REST: Final = "#"
 # The same for every partition: a topic must not get its first ten directories and be refused the eleventh.
@@ -52,6 +57,10 @@ class TopicName:
     def is_system(self) -> bool:
         """Everything below `system` is the broker's own; `system` itself is a topic like any other."""
         return self.topic.startswith(_BELOW_SYSTEM)
+
+    @property
+    def holds_dead_letters(self) -> bool:
+        return self.namespace.endswith(DEAD_LETTER_SUFFIX)
 
     @property
     def dead_letters(self) -> TopicName:
@@ -134,9 +143,9 @@ def _namespace(text: str) -> str:
     if not _NAMESPACE.fullmatch(text):
         raise TopicNotSupported(f"namespace {text!r}: letters, digits, '_' and '-' only, and at least one", given=text)
     kept = text.lower()
-    room = 0 if kept.endswith(DEAD_LETTER_SUFFIX) else len(DEAD_LETTER_SUFFIX)
-    if len(kept) > NAMESPACE_CHARS_MAX - room:
-        raise TopicNotSupported(f"a namespace has at most {NAMESPACE_CHARS_MAX - room} characters, not {len(kept)}")
+    most = NAMESPACE_CHARS_MAX + (len(DEAD_LETTER_SUFFIX) if kept.endswith(DEAD_LETTER_SUFFIX) else 0)
+    if len(kept) > most:
+        raise TopicNotSupported(f"a namespace has at most {most} characters, not {len(kept)}")
     return kept
 
 
@@ -152,3 +161,29 @@ def _levels(text: str, what: str) -> list[str]:
 def _check_level(level: str, what: str) -> None:
     if not _LEVEL.fullmatch(level):
         raise TopicNotSupported(f"{what}: level {level!r} must be a letter followed by letters and digits")
+
+
+def nearest(name: TopicName, known: Iterable[TopicName]) -> TopicName | None:
+    """The one that somebody who wrote `name` may have meant: alike in the topic, and in the namespace. None if none is.
+
+    Only what differs is compared: names of one namespace, or below one level, would be alike already for that.
+    """
+    alike = {each: _likeness(name, each) for each in known}
+    return max(alike, key=lambda each: alike[each], default=None) if any(alike.values()) else None
+
+
+def _likeness(one: TopicName, other: TopicName) -> float:
+    topic, namespace = _ratio(*_apart(one.levels, other.levels)), _ratio(one.namespace, other.namespace)
+    return topic + namespace if topic >= _ALIKE and (topic == 1 or namespace >= _ALIKE) else 0.0
+
+
+def _apart(one: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+    """Without the levels that both begin with; as they are where nothing is left of one of them."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    if same in (len(one), len(other)):
+        same = 0
+    return ".".join(one[same:]), ".".join(other[same:])
+
+
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()

@@ -20,10 +20,10 @@ from penstock.core.limits import (
     TOPIC_CHARS_MAX,
     VERSION_CHARS_MAX,
 )
-from penstock.core.names import TopicName, TopicPattern
+from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName, TopicPattern
 from penstock.protocol.actions import ACTION_CHARS_MAX, BY_NAME, VERBS, Action
 
-_FULL_TOPIC_CHARS_MAX: Final = len("//") + NAMESPACE_CHARS_MAX + TOPIC_CHARS_MAX
+_FULL_TOPIC_CHARS_MAX: Final = len("//") + NAMESPACE_CHARS_MAX + len(DEAD_LETTER_SUFFIX) + TOPIC_CHARS_MAX
 _TIMEOUT_CHARS_MAX: Final = len(str(REQUEST_TIMEOUT_MS_CEILING))
 _KNOWN_HEADS: Final = 4096  # distinct action:topic:version remembered: a broker's working set, about 2 MiB
 

@@ -5,14 +5,13 @@ Whoever calls has begun the transaction. Nothing is written in here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Final
 
 from sqlalchemy import Connection, Table, select
 
 from penstock.core.errors import InvalidRequest, StorageFailed, TopicNotSupported
-from penstock.core.names import TopicName
+from penstock.core.names import TopicName, nearest
 from penstock.core.offsets import Offset
 from penstock.storage.catalog_schema import (
     LOG_ENDS,
@@ -62,13 +61,10 @@ def _missing(connection: Connection, name: TopicName) -> TopicNotSupported:
     names = select(TOPICS.c.namespace, TOPICS.c.topic).order_by(
         TOPICS.c.namespace != name.namespace, TOPICS.c.namespace, TOPICS.c.topic
     )
-    known = [f"/{namespace}/{topic}" for namespace, topic in connection.execute(names.limit(SUGGESTIONS_MAX))]
-    close = difflib.get_close_matches(str(name), known, n=1)
-    if not close:
+    close = nearest(name, (TopicName(*row) for row in connection.execute(names.limit(SUGGESTIONS_MAX))))
+    if close is None:
         return TopicNotSupported(f"there is no topic {name}", topic=str(name))
-    return TopicNotSupported(
-        f"there is no topic {name}; did you mean {close[0]}?", topic=str(name), suggestion=close[0]
-    )
+    return TopicNotSupported(f"there is no topic {name}; did you mean {close}?", topic=str(name), suggestion=str(close))
 
 
 def require_topic(connection: Connection, topic: Topic) -> None:

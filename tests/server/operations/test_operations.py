@@ -113,6 +113,14 @@ def test_what_was_published_delivered_acknowledged_and_buried_is_counted(broker:
                 assert asked - delivered - 0.01 < seconds < time.monotonic() - began + 0.01
                 assert seconds > 0
             assert of(found, "penstock_connections") == 1
+            assert of(found, "penstock_dead_letters_left_messages", topic="/default-dlq/counted") == 1
+            client.ask("system.deadletter.drop", {"topic": "counted", "type": "none of them"})
+            again = scraped(broker)
+            assert of(again, "penstock_dead_letters_left_messages", topic="/default-dlq/counted") == 1
+            assert of(again, "penstock_subscriptions") == of(found, "penstock_subscriptions")
+            assert not [each for named in again.values() for each in named if ("subscription", "redrive") in each]
+            listed = client.ask("system.subscription.list")["subscriptions"]
+            assert {each["subscription"] for each in listed if each["internal"]} == {"redrive"}
         left = scraped(broker)
     assert of(left, "penstock_subscription_redelivered_messages_total", topic=topic, subscription=sub) == 3
     assert of(left, "penstock_subscription_oldest_unacked_seconds", topic=topic, subscription=sub) == 0

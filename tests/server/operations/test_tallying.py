@@ -23,6 +23,13 @@ COUNTED = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "
 Counters = dict[tuple[str, tuple[str, ...]], float]
 
 
+class Name(str):
+    """Of a topic that holds messages, and no dead letters."""
+
+    __slots__ = ()
+    holds_dead_letters = False
+
+
 class Few:
     """A broker of a few topics, each with a subscription, of which two of a kind have lines of their own."""
 
@@ -47,9 +54,9 @@ class Few:
             log = Thing(
                 view=Thing(next_offset=0, first_offset=0, size=0, segments=()), damages=[], failure=None, refusal=None
             )
-            stream = Thing(topic=Thing(topic_uid=self._uids), name=name, messages=0, bytes=0, logs=(log,))
+            stream = Thing(topic=Thing(topic_uid=self._uids), name=Name(name), messages=0, bytes=0, logs=(log,))
             group = Thing(lanes={}, consumers={}, unacked_since_ms=lambda: None, **dict.fromkeys(COUNTED, 0))
-            delivery = Thing(uid=self._uids, name="sub", stream=stream, group=group, is_reader=False)
+            delivery = Thing(uid=self._uids, name="sub", stream=stream, group=group, is_reader=False, is_internal=False)
             stream.deliveries = {"sub": delivery}
             self.streams[name] = stream
         return self.streams[name]

@@ -80,7 +80,8 @@ def kept_in(broker: RunningBroker) -> str:
 def test_the_program_of_the_page_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_data(tmp_path / "penstock-data", messages=50)
     monkeypatch.chdir(tmp_path)
-    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    section = PAGE.read_text().split("## From Python\n")[1]
+    (program,) = re.findall(r"^```python\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
     for _ in range(2):
         exec(compile(program, "lake.md", "exec"), {})
     daily = read_frame(spark, open_table("delta", "lake", "daily"))

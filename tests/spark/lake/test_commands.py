@@ -14,7 +14,9 @@ import pytest
 from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
 
 from penstock.cli.app import run
+from penstock.core.names import TopicName
 from penstock.spark.lake import LakeTable
+from penstock.storage.store import Store
 
 
 @pytest.fixture(params=KINDS)
@@ -52,6 +54,31 @@ def test_tables_are_shown_with_rows_owner_and_positions(lake: Said, table: LakeT
     whole = lake("show", "orders")
     for word in ("archived offsets", "_timestamp", "q1", table.folder.uri):
         assert word in whole
+
+
+def test_the_format_of_a_warehouse_is_found_where_none_is_named(
+    table: LakeTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warehouse = str(table.folder.local.parents[1])
+    assert run(["lake", "show", "--warehouse", warehouse, "--json"]) == 0
+    (facts,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (facts["table"], facts["format"], facts["rows"]) == ("default.orders", table.kind, 30)
+    assert run(["lake", "show", "orders", "--warehouse", warehouse]) == 0
+    assert "archived offsets" in capsys.readouterr().out
+    other = next(kind for kind in KINDS if kind != table.kind)
+    assert run(["lake", "show", "--warehouse", warehouse, "--format", other]) == 2
+    assert f"are {table.kind}, none is {other}: leave out --format" in capsys.readouterr().err
+
+
+def test_looking_for_tables_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    with Store.open(tmp_path / "data", create=True) as store:
+        store.create_topic(TopicName.parse("orders"))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name in ("empty", "data", "none"):
+        assert run(["lake", "show", "--warehouse", str(tmp_path / name)]) == 0
+        assert "no tables in" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_small_files_are_compacted_and_the_rest_is_left_to_vacuum(lake: Said, table: LakeTable) -> None:

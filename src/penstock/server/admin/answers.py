@@ -136,6 +136,8 @@ class SubscriptionEntry(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     subscription: str
     type: str
+    internal: bool
+    """It is the broker's own, for dead letters, and nobody consumes it."""
     paused: bool
     lag: Count
     lag_seconds: float
@@ -164,6 +166,8 @@ class SubscriptionFacts(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     subscription: str
     type: str
+    internal: bool
+    """It is the broker's own, for dead letters, and nobody consumes it."""
     paused: bool
     lag: Count
     in_flight: Count

@@ -81,6 +81,7 @@ class BrokerFacts:
     requests_open: int
     topics: int
     subscriptions: int
+    """Without the broker's own."""
     shown_topics: tuple[TopicFacts, ...]
     shown_subscriptions: tuple[SubscriptionFacts, ...]
     output: OutputFacts
@@ -88,6 +89,8 @@ class BrokerFacts:
     """Bytes that count against `held_bytes_max`."""
     storage: StorageFacts | None = None
     """None for a broker that keeps nothing."""
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    """Those that were neither sent back nor dropped, by the topic that they lie in."""
     http: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """Answers by method, route and status."""
     http_streams: int = 0

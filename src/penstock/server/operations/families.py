@@ -110,6 +110,10 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
         _family("topic_segments", "Segment files.", *_TOPIC),
         _topics(lambda topic: sum(len(view.segments) for view in topic.views)),
     ),
+    (
+        _family("dead_letters_left_messages", "Dead letters neither sent back nor dropped.", *_TOPIC),
+        lambda facts: [((topic,), count) for topic, count in facts.dead_letters.items()],
+    ),
     # subscriptions
     (_family("subscriptions", "Durable subscriptions."), _one(lambda facts: facts.subscriptions)),
     (

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from penstock.broker.broker import Broker
+from penstock.broker.deadletters import Graves
 from penstock.broker.delivery import Delivery
 from penstock.broker.streams import Stream
 from penstock.server.operations.choosing import OTHERS, SUBSCRIPTIONS_MAX, TOPICS_MAX, Chosen
@@ -77,7 +79,9 @@ class Gathering:
         broker = self._sessions.broker
         streams = [] if broker.durable is None else list(broker.durable.streams)
         topics = await self._topic_facts(streams)
-        found, subscriptions = await self._subscription_facts(streams, self._sessions.now_ms())
+        deliveries = [each for stream in streams for each in stream.deliveries.values() if not each.is_reader]
+        subscriptions = [each for each in deliveries if not each.is_internal]
+        shown = await self._subscription_facts(subscriptions, self._sessions.now_ms())
         return BrokerFacts(
             unix_ms=broker.desk.unix_ms(),
             counts=broker.metrics.counts(),
@@ -85,9 +89,10 @@ class Gathering:
             connections=len(broker.clients),
             requests_open=broker.requests_open,
             topics=len(streams),
-            subscriptions=found,
+            subscriptions=len(subscriptions),
             shown_topics=topics,
-            shown_subscriptions=subscriptions,
+            shown_subscriptions=shown,
+            dead_letters=await self._dead_letters(streams),
             output=await self._output_facts(),
             held=self._sessions.held_bytes,
             storage=None if self._store is None else await self._storage_facts(self._store, streams),
@@ -107,10 +112,17 @@ class Gathering:
         self._published.looked()
         return (*found, _counted(_topics_together(others), rest)) if others or any(rest.values()) else tuple(found)
 
-    async def _subscription_facts(
-        self, streams: list[Stream], now_ms: int
-    ) -> tuple[int, tuple[SubscriptionFacts, ...]]:
-        by_uid = {each.uid: each for stream in streams for each in stream.deliveries.values() if not each.is_reader}
+    async def _dead_letters(self, streams: list[Stream]) -> Mapping[str, int]:
+        """Under the name of their topic where that has a line of its own."""
+        left: Counter[str] = Counter()
+        async for stream in _in_slices(each for each in streams if each.name.holds_dead_letters):
+            shown = stream.topic.topic_uid in self._topics
+            count = sum(found.count for found in Graves(stream.name, stream).left().values())
+            left[str(stream.name) if shown else OTHERS] += count
+        return left
+
+    async def _subscription_facts(self, deliveries: list[Delivery], now_ms: int) -> tuple[SubscriptionFacts, ...]:
+        by_uid = {each.uid: each for each in deliveries}
         self._subscriptions.look(by_uid.keys(), lambda uid: _busy(by_uid[uid]))
         shown: list[SubscriptionFacts] = []
         others: list[SubscriptionFacts] = []
@@ -124,7 +136,7 @@ class Gathering:
         self._delivered.looked()
         if others or any(rest.values()):
             found.append(_counted(_subscriptions_together(others), rest))
-        return len(by_uid), tuple(found)
+        return tuple(found)
 
     async def _output_facts(self) -> OutputFacts:
         queued = largest = behind = 0

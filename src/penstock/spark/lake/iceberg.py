@@ -31,7 +31,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed
 from penstock.spark.lake.columns import canonical
 from penstock.spark.lake.folder import Folder
-from penstock.spark.lake.names import parse
+from penstock.spark.lake.names import CATALOG_FILE, parse
 from penstock.spark.lake.table import (
     ATTEMPTS_MAX,
     Conflict,
@@ -49,7 +49,6 @@ from penstock.spark.lake.table import (
 from penstock.spark.lake.writing import text_of
 
 CATALOG: Final = "penstock"
-CATALOG_FILE: Final = "catalog.db"
 
 _OWNER: Final = "penstock.owner"
 _BATCH: Final = "penstock.batch."

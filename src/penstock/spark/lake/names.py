@@ -8,6 +8,9 @@ from typing import Final
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 
+CATALOG_FILE: Final = "catalog.db"
+"""In a warehouse of Iceberg tables, where no other catalog is named."""
+
 ONE_TABLE: Final = "default.all__topics"
 """All topics in one table. No topic has a table of that name: a level of a topic has no underscore."""
 

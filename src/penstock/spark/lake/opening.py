@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.lake.folder import Folder
-from penstock.spark.lake.names import parse
+from penstock.spark.lake.names import CATALOG_FILE, parse
 from penstock.spark.lake.table import LakeTable
 
 KINDS: Final = ("delta", "iceberg", "parquet")
@@ -65,6 +68,28 @@ def table_names(
         return sorted(".".join(name) for space in found.list_namespaces() for name in found.list_tables(space))
     mark = "_delta_log/" if kind == "delta" else "_manifests/"
     return sorted(_marked(root, mark))
+
+
+def kinds_there(
+    warehouse: str, *, storage_options: Mapping[str, str] | None = None, catalog: Mapping[str, str] | None = None
+) -> list[str]:
+    """The formats of which a warehouse has tables. Nothing is made: opening an Iceberg catalog would."""
+    root = Folder.parse(warehouse, storage_options)
+    has_catalog = bool(catalog) or (root.is_local and _is_icebergs(root.local / CATALOG_FILE))
+    asked = [kind for kind in KINDS if kind != "iceberg" or has_catalog]
+    return [kind for kind in asked if table_names(kind, warehouse, storage_options=storage_options, catalog=catalog)]
+
+
+def _is_icebergs(file: Path) -> bool:
+    """Whether a catalog is one of Iceberg tables: a data directory has a file of that name, too, which a plain look
+    would leave files beside."""
+    if not file.exists():
+        return False
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?immutable=1", uri=True)) as database:
+        try:
+            return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchall())
+        except sqlite3.DatabaseError:
+            return False
 
 
 def _marked(root: Folder, mark: str) -> set[str]:

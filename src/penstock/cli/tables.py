@@ -1,0 +1,190 @@
+"""Tables that fit the terminal: words give way, digits never do.
+
+Where all of it fits there is a table with a frame. Where it does not, the frame goes and words are folded; where a row
+would become a paragraph then, its longest text goes below it; and where that is not enough, every row is written as a
+list of names and values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_FRAME: Final = (3, 1)
+"""What a frame takes: of each column, and at the end."""
+_GAPS: Final = (2, -2)
+"""What the gaps between columns take where there is no frame."""
+_SHORT_CHARS: Final = 12
+"""A word that nobody would fold."""
+_FOLDED_CHARS_MIN: Final = 12
+_FOLDED_LINES_MAX: Final = 3
+"""A row of more lines is hard to follow from column to column."""
+_ELIDED_CHARS_MIN: Final = 8
+_INDENTED: Final = 4
+"""By so much, what stands below a row."""
+_FIGURE: Final = re.compile(r"-|[-+]?[0-9].*")
+"""Numbers with units, offsets, times; and what stands where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its heading, its cells as they are shown, and whether they are numbers."""
+
+    heading: str
+    cells: Sequence[str]
+    numeric: bool
+
+    @property
+    def firm(self) -> bool:
+        """Whether it has to be shown in its full width: it has digits, or a word that is short anyway."""
+        return self.numeric or self._longest <= _SHORT_CHARS or all(map(_FIGURE.fullmatch, self.cells))
+
+    @property
+    def natural(self) -> int:
+        return max(_width(self.heading), self._longest)
+
+    @property
+    def least(self) -> int:
+        """A heading may always be folded between its words."""
+        words = max(map(_width, self.heading.split()), default=0)
+        return max(words, self._longest) if self.firm else words
+
+    @property
+    def _longest(self) -> int:
+        return max(map(_width, self.cells), default=0)
+
+
+def _width(text: str) -> int:
+    """In cells of the terminal."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def columns_of(headings: Sequence[str], rows: Iterable[Sequence[Any]], cell: Any) -> list[Column]:
+    """Of rows of values, each shown as `cell` does it."""
+    body = [list(row) for row in rows]
+    found = []
+    for place, heading in enumerate(headings):
+        values = [row[place] for row in body]
+        numeric = bool(values) and all(isinstance(value, int | float | None) for value in values)
+        found.append(Column(heading, [cell(value) for value in values], numeric))
+    return found
+
+
+def drawn(title: str, columns: Sequence[Column], width: int) -> RenderableType:
+    """All of it, in the first of the four ways that fits the width."""
+    if _taken([each.natural for each in columns], _FRAME) <= width:
+        return _table(title, columns, [each.natural for each in columns], framed=True)
+    folded = fitted(columns, width, least=_FOLDED_CHARS_MIN)
+    if folded is not None and _lines(columns, folded) <= _FOLDED_LINES_MAX:
+        return _table(title, columns, folded, framed=False)
+    longest = max(columns, key=lambda each: 0 if each.firm else each.natural)
+    others = [each for each in columns if each is not longest]
+    beside = fitted(others, width, least=_FOLDED_CHARS_MIN)
+    if beside is not None and _lines(others, beside) < _FOLDED_LINES_MAX and longest is not columns[0]:
+        return _spilled(title, others, beside, longest)
+    return _listed(title, columns, width)
+
+
+def elided(title: str, columns: Sequence[Column], width: int) -> Table:
+    """A line a row, whatever the width: words are cut, and columns at the end left out, but no digit is lost."""
+    natural = [each.natural for each in columns]
+    if _taken(natural, _FRAME) <= width:
+        return _table(title, columns, natural, framed=True, cut=True)
+    kept = list(columns)
+    while (widths := fitted(kept, width, least=_ELIDED_CHARS_MIN)) is None and len(kept) > 1:
+        kept.pop()
+    return _table(title, kept, widths or [each.natural for each in kept], framed=False, cut=True)
+
+
+def fitted(columns: Sequence[Column], width: int, *, least: int) -> list[int] | None:
+    """Widths that fit without a frame: of the columns of words the widest gives way first. None if nothing fits."""
+    smallest = [each.least if each.firm else min(each.natural, max(least, each.least)) for each in columns]
+    room = width - _taken(smallest, _GAPS)
+    if room < 0:
+        return None
+    found = smallest
+    while room > 0:
+        wanting = [place for place, each in enumerate(columns) if found[place] < each.natural]
+        if not wanting:
+            break
+        found[min(wanting, key=lambda place: (columns[place].firm, found[place]))] += 1
+        room -= 1
+    return found
+
+
+def _taken(widths: Sequence[int], border: tuple[int, int]) -> int:
+    of_each, at_end = border
+    return sum(widths) + of_each * len(widths) + at_end
+
+
+def _lines(columns: Sequence[Column], widths: Sequence[int]) -> int:
+    """Of the longest row."""
+    return max(
+        (-(-_width(cell) // width) for each, width in zip(columns, widths, strict=True) for cell in each.cells),
+        default=1,
+    )
+
+
+def _table(
+    title: str | None, columns: Sequence[Column], widths: Sequence[int], *, framed: bool, cut: bool = False
+) -> Table:
+    from rich.box import HEAVY_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    box = HEAVY_HEAD if framed else None
+    table = Table(title=title, title_justify="left", header_style="bold", box=box, pad_edge=framed, padding=(0, 1))
+    if not framed:
+        table.padding = (0, 2, 0, 0)
+    for each, width in zip(columns, widths, strict=True):
+        justify: Any = "right" if each.numeric else "left"
+        table.add_column(each.heading, justify=justify, width=width, overflow="ellipsis" if cut else "fold")
+        table.columns[-1].no_wrap = cut and not each.firm
+    for row in zip(*(each.cells for each in columns), strict=True):
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _spilled(title: str, columns: Sequence[Column], widths: Sequence[int], longest: Column) -> RenderableType:
+    """Each row, and below it the text that has no room beside the rest."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    headings = [Column(each.heading, [], each.numeric) for each in columns]
+    shown: list[RenderableType] = [_table(title, headings, widths, framed=False)]
+    for place, text in enumerate(longest.cells):
+        row = [Column(each.heading, [each.cells[place]], each.numeric) for each in columns]
+        line = _table(None, row, widths, framed=False)
+        line.show_header = False
+        shown += [
+            line,
+            Padding(Text(f"{longest.heading}: {text}", no_wrap=False, overflow="fold"), (0, 0, 0, _INDENTED)),
+        ]
+    return Group(*shown)
+
+
+def _listed(title: str, columns: Sequence[Column], width: int) -> RenderableType:
+    """Each row as names and values, one below the other; long values go on below themselves."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    shown: list[RenderableType] = [Text(title, style="italic")]
+    names = max(_width(each.heading) for each in columns)
+    for row in zip(*(each.cells for each in columns), strict=True):
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=names, style="bold")
+        grid.add_column(width=max(_FOLDED_CHARS_MIN, width - names - 2), overflow="fold")
+        for each, text in zip(columns, row, strict=True):
+            grid.add_row(Text(each.heading), Text(text))
+        shown += [grid, Text("")]
+    return Group(*shown[:-1] if len(shown) > 1 else shown)

@@ -31,6 +31,7 @@ from penstock.spark.lake.opening import check_kind
 from penstock.spark.lake.table import LakeTable, Source, fenced
 from penstock.spark.runtime.failpoints import reach
 from penstock.spark.runtime.failures import raised
+from penstock.spark.runtime.versions import LIMITS
 from penstock.spark.scan.slices import Slice
 from penstock.spark.source.subscribed import Log, Subscribed
 
@@ -318,10 +319,10 @@ class Archive:
             where: wanted.location.uri,
             "rows": "slices",
             "sliceBytes": str(wanted.batch_bytes),  # a slice is a task to Spark, only to be given back: few will do
-            "maxBytesPerTrigger": str(wanted.batch_bytes),
             "failOnDataLoss": str(wanted.goal.fail_on_data_loss).lower(),
             "startingOffsets": self._starting(),
         }
+        chosen |= {"maxBytesPerTrigger": str(wanted.batch_bytes)} if LIMITS.there else {}
         chosen |= {"subscribe": ",".join(wanted.topics)} if wanted.topics else {"subscribePattern": ALL_TOPICS}
         return chosen | {f"storage.{name}": value for name, value in wanted.location.storage_options}
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
+from penstock.spark.runtime.versions import arrow_schema, spark_type
 from penstock.spark.scan.columns import COLUMNS, NULLABLE, SLICE_COLUMNS, schema_of
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.slices import Slice, opened_data
@@ -56,9 +57,7 @@ def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
     """A schema that the user gave, or that came from us, in Arrow's types: exactly those that Spark will expect."""
     if schema is None:
         return there
-    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-
-    asked = to_arrow_schema(schema, timezone="UTC")
+    asked = arrow_schema(schema)
     for wanted, spark in zip(asked, schema.fields, strict=True):
         if wanted.name not in there.names:
             raise InvalidRequest(
@@ -69,7 +68,7 @@ def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
         if wanted.type != kind:
             raise InvalidRequest(
                 f"the schema has {wanted.name} as {spark.dataType.simpleString()}, and it is"
-                f" {from_arrow_type(kind).simpleString()}",
+                f" {spark_type(kind).simpleString()}",
                 column=wanted.name,
             )
         if wanted.name in NULLABLE and not wanted.nullable:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.versions import spark_schema
 from penstock.spark.scan.columns import COLUMNS
 from penstock.spark.scan.filters import Filters
@@ -30,7 +31,7 @@ class Losses:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._told: Accumulator[Told] = spark.sparkContext.accumulator(frozenset(), _Together())
+        self._told: Accumulator[Told] = context(spark).accumulator(frozenset(), _Together())
 
     @property
     def count(self) -> int:

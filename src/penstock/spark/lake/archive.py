@@ -29,6 +29,7 @@ from penstock.spark.lake.landing import Job, Landed, land_as_json, landed_of
 from penstock.spark.lake.names import bad_of
 from penstock.spark.lake.opening import check_kind
 from penstock.spark.lake.table import LakeTable, Source, fenced
+from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.failpoints import reach
 from penstock.spark.runtime.failures import raised
 from penstock.spark.runtime.versions import LIMITS
@@ -126,6 +127,7 @@ def archive(
     Raises `NotOwner` if another archive extends one of the tables, `StorageFailed` for messages that are lost or a
     topic that was made anew, `InvalidRequest` for what cannot be.
     """
+    context(spark)
     if subscription is not None and broker is None:
         raise InvalidRequest(f"subscription {subscription!r} is reported to a broker: name it (HOST:PORT)")
     wanted = Wanted(
@@ -259,7 +261,7 @@ class Archive:
             self._checkpoint.put_aside()
         self._query_id = self._checkpoint.query_id()
         self.report = ArchiveReport(self._query_id)
-        cores = self._spark.sparkContext.defaultParallelism
+        cores = context(self._spark).defaultParallelism
         self._archiver = Archiver(goal, self._checkpoint, self._query_id, self._run_jobs, cores=cores)
         for table in self._existing(names):
             self._settle_owner(table)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.runtime import home, java, jvm, versions
+from penstock.spark.runtime import classic, home, java, jvm, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +59,7 @@ def session(
     Spark does not start.
     """
     versions.check()
+    classic.check(config or {})
     chosen = settings(name, master=master, memory=memory, config=config or {})
     java_found = java.find()
     place = home.prepare(java_found)

@@ -11,6 +11,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.spark.runtime.versions import arrow_schema, spark_type
 from penstock.spark.scan.columns import COLUMNS, NULLABLE, SLICE_COLUMNS, schema_of
+from penstock.spark.scan.counting import COUNT_COLUMNS, HOUR_COLUMNS, CountRows
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.slices import Slice, opened_data
 from penstock.spark.scan.work import SliceRows, Work
@@ -37,6 +38,10 @@ def work_for(options: ReadOptions, schema: StructType | None = None) -> Reading:
     """What the tasks of such a read do. Raises `InvalidRequest` for a column that is not there or of another type."""
     if options.rows is Rows.SLICES:
         return SliceRows(_checked(schema, SLICE_COLUMNS))
+    if options.rows.counted:
+        hourly = options.rows is Rows.HOURS
+        chosen = _checked(schema, HOUR_COLUMNS if hourly else COUNT_COLUMNS)
+        return CountRows(chosen, hourly, options.fail_on_data_loss)
     if options.decode is not None:
         from penstock.spark.source.decoding import decoded_work
 

@@ -41,7 +41,7 @@ class Archive(Reach):
             return None
         from penstock.spark.jobs.archived import Warehouse
 
-        self.check()
+        self.check(self.against)
         storage, catalog = self.storage_options, self.catalog_options or {}
         return Warehouse(self.against, self.format, tuple(storage.items()), tuple(catalog.items()))
 

@@ -36,7 +36,7 @@ class Archive(Reach):
             location = log.location()
             location.open()  # what is not there is said before Spark is started
             return FromLog(location)
-        self.check()
+        self.check(self.archive)
         return FromArchive(
             warehouse=self.archive,
             kind=self.format,

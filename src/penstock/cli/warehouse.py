@@ -48,11 +48,14 @@ class Reach:
         named = {} if self.catalog is None else {"name": self.catalog}
         return (named | pairs("--catalog-option", self.catalog_option)) or None
 
-    def check(self) -> None:
-        """Raises `InvalidRequest` for a format that there is not."""
+    def check(self, warehouse: str) -> None:
+        """Raises `InvalidRequest` for a format that there is not, and for options that the warehouse's store has
+        not."""
+        from penstock.spark.lake.folder import Folder
         from penstock.spark.lake.opening import check_kind
 
         check_kind(self.format)
+        Folder.parse(warehouse, self.storage_options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ from penstock.spark.runtime.daemon import end_quietly
 
 if TYPE_CHECKING:
     from penstock.spark.decode import decode as decode
+    from penstock.spark.jobs.counting import counts as counts
     from penstock.spark.runtime.session import session as session
 
-__all__ = ["decode", "session"]
+__all__ = ["counts", "decode", "session"]
 
 
 end_quietly()  # this is imported in every worker that has to do with topics
@@ -28,6 +29,10 @@ def __getattr__(name: str) -> Any:
         from penstock.spark.runtime.session import session
 
         return session
+    if name == "counts":
+        from penstock.spark.jobs.counting import counts
+
+        return counts
     if name == "decode":
         from penstock.spark.decode import decode
 

@@ -69,17 +69,19 @@ def test_columns_are_chosen_by_name_and_attributes_on_request() -> None:
 
 
 def test_what_goes_to_the_object_store_is_handed_on() -> None:
-    given = {"path": "s3://bucket/data", "subscribe": "orders", "storage.region": "eu", "storage.AWS_KEY": "k"}
-    assert dict(ReadOptions.of(given, streaming=False).location.storage_options) == {"region": "eu", "AWS_KEY": "k"}
+    given = {"path": "s3://bucket/data", "subscribe": "orders", "storage.region": "eu", "storage.AWS_TIMEOUT": "9s"}
+    found = ReadOptions.of(given, streaming=False).location
+    assert dict(found.storage_options) == {"region": "eu", "AWS_TIMEOUT": "9s"}
 
 
 def test_what_may_be_secret_is_not_shown() -> None:
-    given = {"path": "s3://bucket/data", "subscribe": "orders", "storage.secret_access_key": "hush"}
+    keys = {"access_key_id": "me", "secret_access_key": "hush"}
+    given = {"path": "s3://bucket/data", "subscribe": "orders", **{f"storage.{key}": keys[key] for key in keys}}
     found = ReadOptions.of(given, streaming=False)
     part = Slice(found.location, "/default/orders", 0, 0, 1, 1)
     warehouse: dict[str, Any] = {"storage_options": (("secret", "hush"),), "catalog": (("token", "hush"),)}
     goal = Goal(warehouse="s3://lake", **warehouse)
-    shown = [found, part, goal, Folder.parse("s3://lake", {"secret": "hush"}), Warehouse("s3://lake", **warehouse)]
+    shown = [found, part, goal, Folder.parse("s3://lake", keys), Warehouse("s3://lake", **warehouse)]
     assert "hush" not in repr(shown)
     assert "s3://bucket/data" in repr(found)
 
@@ -121,7 +123,7 @@ def test_options_travel_to_the_workers() -> None:
         ("failOnDataLoss", "yes", "true or false"),
         ("columns", "offset,ofset", "no column 'ofset'"),
         ("columns", "offset,offset", "asked for twice"),
-        ("rows", "messages", "records or slices"),
+        ("rows", "messages", "records, slices, counts or hours"),
         ("where", "type ~ 'x'", "conditions such as"),
         ("decode", "avro", "none or registry"),
         ("decodeSchema", "newest", "latest, merged, or the number"),
@@ -169,6 +171,8 @@ def test_what_spark_adds_by_itself_is_let_pass() -> None:
         ({"subscription": "x"}, "subscription is for a stream"),
         ({"rows": "slices", "columns": "id"}, "rows is 'slices'"),
         ({"rows": "slices", "where": "offset > 5"}, "rows is 'slices'"),
+        ({"rows": "counts", "columns": "id"}, "rows is 'counts'"),
+        ({"rows": "hours", "where": "type = 'a'"}, "rows is 'hours'"),
         ({"badRecords": "/bad"}, "badRecords is for decodeMode quarantine"),
         ({"path": None}, "neither path nor url is given"),
         ({"url": "http://127.0.0.1:8081"}, "path='/data' and url="),

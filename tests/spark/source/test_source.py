@@ -165,6 +165,15 @@ def test_slices_come_one_to_a_task_and_hold_all_rows(spark: SparkSession, logs: 
     assert read == everything(logs)
 
 
+def test_counts_are_those_of_the_rows(spark: SparkSession, logs: Path) -> None:
+    read = load(spark, logs).selectExpr("topic", "partition", "date_trunc('hour', timestamp) as hour")
+    for how, keys in (("counts", ["topic", "partition"]), ("hours", ["topic", "partition", "hour"])):
+        counted = load(spark, logs, rows=how).groupBy(*keys).agg({"count": "sum"})
+        assert sorted(map(tuple, counted.collect())) == sorted(map(tuple, read.groupBy(*keys).count().collect()))
+    (chosen,) = load(spark, logs, rows="counts", subscribe="orders", schema="count long").collect()
+    assert chosen["count"] == len(unchanged(logs)["/default/orders", 0])
+
+
 def test_a_view_in_sql(spark: SparkSession, logs: Path) -> None:
     spark.sql(f"create or replace temporary view orders using penstock options (path '{logs}', subscribe 'orders')")
     (row,) = spark.sql("select count(*) as n, max(offset) as last from orders").collect()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from tests.spark.log_kit import ORDERS, append, make_data
 from tests.spark.source_kit import make_logs, unchanged
 
 from penstock.core.errors import InvalidRequest
@@ -17,8 +18,10 @@ from penstock.spark.scan.columns import COLUMNS, schema_of
 from penstock.spark.source.asked import work_for
 from penstock.spark.source.batch import BatchReader, PushingReader, reader_for
 from penstock.spark.source.data_source import PenstockSource
+from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.streaming import StreamReader
+from penstock.spark.source.streaming import WholeReader, stream_reader
+from penstock.storage.store import Store
 
 NAMES = ("topic", "partition", "offset")
 
@@ -61,7 +64,7 @@ def test_the_limit_is_the_one_that_was_asked_for(logs: Path, options: dict[str, 
 
 
 def test_a_query_goes_through_the_log_batch_by_batch(logs: Path) -> None:
-    reader: StreamReader = stream(logs, maxOffsetsPerTrigger="40")
+    reader = stream(logs, maxOffsetsPerTrigger="40")
     reader.prepareForTriggerAvailableNow()
     at, found, rounds = reader.initialOffset(), [], 0
     while (end := json.loads(json.dumps(reader.latestOffset(at, reader.getDefaultReadLimit())))) != at:
@@ -113,3 +116,60 @@ def test_a_schema_of_the_user_is_held_against_the_columns(logs: Path) -> None:
         work_for(options, StructType().add("body", StringType()))
     with pytest.raises(InvalidRequest, match="schema_id as NOT NULL, and a message may be without"):
         work_for(options, StructType().add("schema_id", LongType(), nullable=False))
+
+
+class OlderSpark:
+    """Asks as PySpark 4.0 and 4.1 do: how far, without from where. One that begins again plans what it has first."""
+
+    def __init__(self, root: Path, **options: str) -> None:
+        given = {"path": str(root), "subscribe": "orders", "startingOffsets": "earliest", **options}
+        chosen = ReadOptions.of(given, streaming=True)
+        self.reader = WholeReader(chosen, work_for(chosen))
+
+    def planned(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+        tasks: Any = self.reader.partitions(start, end)
+        return [(task.part.start, task.part.stop) for task in tasks]
+
+
+def test_an_older_spark_reads_all_that_is_there_and_goes_on_behind_it(tmp_path: Path) -> None:
+    root = make_data(tmp_path / "data", messages=40, dropped=10)
+    first = OlderSpark(root)
+    done = first.reader.latestOffset()
+    assert first.planned(first.reader.initialOffset(), done) == [(10, 40)]
+    assert first.reader.latestOffset() == done
+    with Store.open(root) as store:
+        append(store, ORDERS, range(20))
+        store.truncate_before(ORDERS, 20)  # a new query would begin there
+    second = OlderSpark(root)
+    assert second.planned(done, done) == []
+    end = second.reader.latestOffset()
+    assert second.planned(done, end) == [(40, 60)]
+    assert Offsets.of_json(end).marks["/default/orders", 0].since == 10
+
+
+def test_an_older_spark_repeats_the_batch_that_was_begun(tmp_path: Path) -> None:
+    root = make_data(tmp_path / "data", messages=40)
+    first = OlderSpark(root)
+    begun = first.reader.latestOffset()
+    with Store.open(root) as store:
+        append(store, ORDERS, range(20))
+    second = OlderSpark(root)
+    assert second.planned(begun, begun) == []
+    assert second.planned(second.reader.initialOffset(), begun) == [(0, 40)]
+    assert second.planned(begun, second.reader.latestOffset()) == [(40, 60)]
+
+
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
+def test_an_older_spark_has_no_limits(logs: Path, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.1.2")
+    options = ReadOptions.of({"path": str(logs), "subscribe": "orders", option: "7"}, streaming=True)
+    with pytest.raises(InvalidRequest, match=r"needs PySpark 4\.2 or newer, and this is 4\.1\.2: leave it out"):
+        stream_reader(options, work_for(options))
+
+
+def test_an_older_spark_pushes_no_filters(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ReadOptions.of({"path": str(logs), "subscribe": "orders", "pushdown": "true"}, streaming=False)
+    schema = from_arrow_schema(COLUMNS)
+    monkeypatch.setattr("pyspark.__version__", "4.0.5")
+    with pytest.raises(InvalidRequest, match=r"pushdown needs PySpark 4\.1 or newer.*: give the conditions with"):
+        reader_for(options, schema)

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
@@ -21,6 +20,7 @@ from penstock.spark.decode.quarantine import BadRecords
 from penstock.spark.decode.target import target_for
 from penstock.spark.files.location import BROKER_SCHEMES, Location
 from penstock.spark.files.registry import RegistryAt
+from penstock.spark.runtime.versions import arrow_schema, spark_schema
 
 BadSink = str | Callable[[pa.RecordBatch], None]
 Batches = Iterable[pa.RecordBatch]
@@ -67,14 +67,14 @@ def decode(
         raise InvalidRequest(f"bad_records is for mode='quarantine', and mode is {chosen.value!r}")
     at = registry_at(registry)
     target = target_for(at.open(), _topics(topic), pick=pick, subject=subject, message=message)
-    kept = to_arrow_schema(df.schema, timezone="UTC")
+    kept = arrow_schema(df.schema)
     layout = Layout.of(target, kept, chosen)
     work = _Work(layout, at, chosen, framing, _word(Unnamed, "unnamed", unnamed), bad_records)
     work.decoder()
-    good = df.mapInArrow(work.good, from_arrow_schema(layout.schema))
+    good = df.mapInArrow(work.good, spark_schema(layout.schema))
     if chosen is not Mode.QUARANTINE or bad_records is not None:
         return good
-    return Split(good, df.mapInArrow(work.bad, from_arrow_schema(BAD)))
+    return Split(good, df.mapInArrow(work.bad, spark_schema(BAD)))
 
 
 @dataclass(frozen=True, slots=True)

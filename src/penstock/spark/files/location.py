@@ -61,7 +61,10 @@ class Location:
             raise InvalidRequest(
                 f"storage.{others[0]} is an option of object stores, and path={path!r} is a local directory"
             )
-        return cls(_files(path), given)
+        found = cls(_files(path), given)
+        if others:
+            found.disk()  # an option that the store does not have is refused now, before anything has begun
+        return found
 
     @property
     def directory(self) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import obstore
 from obstore.exceptions import (
@@ -18,22 +18,15 @@ from obstore.store import ObjectStore, from_url
 
 from penstock.core.errors import Forbidden, InvalidRequest, ServiceUnavailable
 from penstock.spark.files.remote import Entry, Listing, RemoteDisk
+from penstock.spark.files.store_options import split_options, unknown
 
-_RETRIES_MAX: Final = 5
-_RETRIED_SECONDS: Final = 60
-_CLIENT_OPTIONS: Final[Mapping[str, type]] = {
-    "allow_http": bool,
-    "allow_invalid_certificates": bool,
-    "connect_timeout": str,
-    "http1_only": bool,
-    "http2_only": bool,
-    "pool_idle_timeout": str,
-    "proxy_url": str,
-    "timeout": str,
-    "user_agent": str,
-}
-"""Options of the connection; all others are the store's own."""
-_PREFIXES: Final = ("aws_", "azure_", "google_")
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+RETRIES: Final[RetryConfig] = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+"""For reading: a task that gives up is tried again by Spark."""
+_PANIC: Final = "pyo3_runtime"
+"""The module of what the store's client raises where it gives up: a `BaseException`, which nobody expects."""
 
 
 class ObjectDisk(RemoteDisk):
@@ -83,43 +76,40 @@ class ObjectPlace:
             raise ServiceUnavailable(f"{self.name} cannot be read: {_said(error)}", url=self.name) from None
 
 
-def opened(url: str, options: Mapping[str, str]) -> ObjectStore:
-    """Raises `InvalidRequest`, which names the option or the URL."""
-    config, client = split_options(options)
-    arguments: dict[str, Any] = {}
-    if not url.startswith("file:"):
-        retries = {"max_retries": _RETRIES_MAX, "retry_timeout": timedelta(seconds=_RETRIED_SECONDS)}
-        arguments = {"retry_config": retries, "client_options": client or None, "config": config or None}
-    elif options:
-        raise InvalidRequest(f"storage.{next(iter(options))} is an option of object stores, and {url} is none")
+def check_options(url: str, options: Mapping[str, str]) -> None:
+    """Refuse options that the store does not have, or cannot take together. Nothing is asked of the store itself, so
+    this is for the moment before anything is begun. Raises `InvalidRequest`, which names the option."""
+    opened(url, options)
+
+
+def opened(url: str, options: Mapping[str, str], *, retries: RetryConfig | None = RETRIES) -> ObjectStore:
+    """A store of that URL, asked nothing yet. Without `retries`, it is as patient as its client is by itself.
+
+    Raises `InvalidRequest`, which names the option or the URL.
+    """
+    config, connection = split_options(options)
+    given: dict[str, Any] = {"client_options": connection or None, "config": config or None, "retry_config": retries}
+    if url.startswith("file:"):
+        if options:
+            raise InvalidRequest(f"storage.{next(iter(options))} is an option of object stores, and {url} is none")
+        given = {}
     try:
-        return from_url(url, **arguments)
+        with _without_panic():
+            return from_url(url, **given)
     except UnknownConfigurationKeyError as error:
-        raise InvalidRequest(f"storage.*: {_said(error)}", url=url) from None
+        raise unknown(url, _said(error)) from None
     except (BaseError, ValueError, TypeError) as error:
         raise InvalidRequest(f"{url} cannot be opened: {_said(error)}", url=url) from None
 
 
-def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """The store's own, and those of the connection to it. Raises `InvalidRequest` for a flag that is none."""
-    config: dict[str, str] = {}
-    client: dict[str, Any] = {}
-    for given, value in options.items():
-        name = given.lower()
-        bare = next((name.removeprefix(each) for each in _PREFIXES if name.startswith(each)), name)
-        kind = _CLIENT_OPTIONS.get(bare)
-        if kind is None:
-            config[name] = value
-        else:
-            client[bare] = _flag(given, value) if kind is bool else value
-    return config, client
-
-
-def _flag(name: str, value: str) -> bool:
-    found = {"true": True, "false": False}.get(value.lower())
-    if found is None:
-        raise InvalidRequest(f"storage.{name}={value!r}: true or false")
-    return found
+@contextmanager
+def _without_panic() -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != _PANIC:
+            raise
+        raise ValueError(str(error)) from None
 
 
 def _entry(meta: Any) -> Entry:

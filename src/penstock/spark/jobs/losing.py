@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from penstock.spark.runtime.classic import context
+from penstock.spark.runtime.versions import spark_schema
 from penstock.spark.scan.columns import COLUMNS
 from penstock.spark.scan.filters import Filters
 from penstock.spark.scan.reading import Loss, batches
@@ -29,7 +31,7 @@ class Losses:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._told: Accumulator[Told] = spark.sparkContext.accumulator(frozenset(), _Together())
+        self._told: Accumulator[Told] = context(spark).accumulator(frozenset(), _Together())
 
     @property
     def count(self) -> int:
@@ -37,13 +39,11 @@ class Losses:
 
     def without(self, given: Mapping[str, str]) -> DataFrame:
         """What the source would read with these options, in all columns of the log, without what is lost."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         options = ReadOptions.of(given, streaming=False)
         ranges = batch_ranges(opened_data(options.location), options, options.where)
         slices = plan(options.location, ranges)
         numbers = self._spark.range(0, len(slices), 1, max(1, len(slices)))
-        return numbers.mapInArrow(_Read(slices, options.where, self._told), from_arrow_schema(COLUMNS))
+        return numbers.mapInArrow(_Read(slices, options.where, self._told), spark_schema(COLUMNS))
 
 
 class _Together(AccumulatorParam[Told]):

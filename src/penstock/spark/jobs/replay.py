@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.names import TopicName
 from penstock.spark.jobs.selecting import Origin, Selection, selected
+from penstock.spark.runtime.classic import context
 from penstock.spark.sink.frames import Progress, publish
 from penstock.spark.sink.identity import Identity
 from penstock.spark.sink.options import Numbers, SinkOptions
@@ -142,5 +143,5 @@ def _ordered(rows: DataFrame, options: SinkOptions) -> DataFrame:
     """The rows of a producer are in one task, in order; at a pace they are all in one, in the order of time."""
     if options.rows_per_second is not None:
         return rows.repartition(1).sortWithinPartitions(*PACED).drop("id")
-    tasks = min(_TASKS_MAX, rows.sparkSession.sparkContext.defaultParallelism)
+    tasks = min(_TASKS_MAX, context(rows.sparkSession).defaultParallelism)
     return rows.drop("id").repartition(tasks, "producer_name").sortWithinPartitions("producer_name", "request_id")

@@ -22,6 +22,7 @@ from penstock.spark.jobs.partial import SAMPLES_MAX, Partial
 from penstock.spark.jobs.running import cores, grouped
 from penstock.spark.jobs.scanning import Key
 from penstock.spark.jobs.walk import walk
+from penstock.spark.runtime.classic import context
 from penstock.spark.scan.slices import Slice, opened_data, view_within
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def find(spark: SparkSession, questions: Sequence[Asked]) -> tuple[list[Repeated
 
     names = {each.topic: each.part.topic for each in questions}
     tasks = grouped(questions, lambda each: each.part.bytes, cores(spark))
-    sent = spark.sparkContext.parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
+    sent = context(spark).parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
     pairs = spark.createDataFrame(sent, "task binary").mapInArrow(_pairs, _SPARK_ROWS)
     place = f.struct("partition", "offset")
     counted = pairs.groupBy("topic", "producer_id", "request_id").agg(

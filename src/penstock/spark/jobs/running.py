@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from penstock.spark.runtime.classic import context
 from penstock.spark.scan.work import settle
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ def run(
     """
     if not tasks:
         return []
-    context = spark.sparkContext
-    with _watched(context, what, len(tasks), progress):
-        found: list[_Result] = context.parallelize(tasks, len(tasks)).map(Worker(work)).collect()
+    driver = context(spark)
+    with _watched(driver, what, len(tasks), progress):
+        found: list[_Result] = driver.parallelize(tasks, len(tasks)).map(Worker(work)).collect()
     return found
 
 
@@ -111,4 +112,4 @@ def grouped(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int], core
 
 
 def cores(spark: SparkSession) -> int:
-    return max(1, spark.sparkContext.defaultParallelism)
+    return max(1, context(spark).defaultParallelism)

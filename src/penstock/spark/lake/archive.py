@@ -29,8 +29,10 @@ from penstock.spark.lake.landing import Job, Landed, land_as_json, landed_of
 from penstock.spark.lake.names import bad_of
 from penstock.spark.lake.opening import check_kind
 from penstock.spark.lake.table import LakeTable, Source, fenced
+from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.failpoints import reach
 from penstock.spark.runtime.failures import raised
+from penstock.spark.runtime.versions import LIMITS
 from penstock.spark.scan.slices import Slice
 from penstock.spark.source.subscribed import Log, Subscribed
 
@@ -125,6 +127,7 @@ def archive(
     Raises `NotOwner` if another archive extends one of the tables, `StorageFailed` for messages that are lost or a
     topic that was made anew, `InvalidRequest` for what cannot be.
     """
+    context(spark)
     if subscription is not None and broker is None:
         raise InvalidRequest(f"subscription {subscription!r} is reported to a broker: name it (HOST:PORT)")
     wanted = Wanted(
@@ -258,7 +261,7 @@ class Archive:
             self._checkpoint.put_aside()
         self._query_id = self._checkpoint.query_id()
         self.report = ArchiveReport(self._query_id)
-        cores = self._spark.sparkContext.defaultParallelism
+        cores = context(self._spark).defaultParallelism
         self._archiver = Archiver(goal, self._checkpoint, self._query_id, self._run_jobs, cores=cores)
         for table in self._existing(names):
             self._settle_owner(table)
@@ -318,10 +321,10 @@ class Archive:
             where: wanted.location.uri,
             "rows": "slices",
             "sliceBytes": str(wanted.batch_bytes),  # a slice is a task to Spark, only to be given back: few will do
-            "maxBytesPerTrigger": str(wanted.batch_bytes),
             "failOnDataLoss": str(wanted.goal.fail_on_data_loss).lower(),
             "startingOffsets": self._starting(),
         }
+        chosen |= {"maxBytesPerTrigger": str(wanted.batch_bytes)} if LIMITS.there else {}
         chosen |= {"subscribe": ",".join(wanted.topics)} if wanted.topics else {"subscribePattern": ALL_TOPICS}
         return chosen | {f"storage.{name}": value for name, value in wanted.location.storage_options}
 

@@ -21,6 +21,7 @@ from penstock.spark.lake.batching import Archiver, BatchReport, Goal, Runner, pa
 from penstock.spark.lake.checkpoint import Checkpoint
 from penstock.spark.lake.names import bad_of
 from penstock.spark.lake.table import LakeTable, Source, Span
+from penstock.spark.runtime.classic import context
 from penstock.spark.scan.slices import Slice, plan
 from penstock.storage.readers import DataReader, TopicReader
 
@@ -91,7 +92,7 @@ def backfill(
 
     `checkpoint` is held, and is the backfill's own. Raises what `pieces` does.
     """
-    cores = spark.sparkContext.defaultParallelism
+    cores = context(spark).defaultParallelism
     filling = Backfill(location, topics, goal, checkpoint, lambda jobs: run_jobs(spark, jobs), cores=cores)
     return filling.run(start, stop, batch_bytes=batch_bytes, told=told)
 

@@ -52,7 +52,10 @@ class Folder:
         if parts.scheme not in SCHEMES:
             allowed = ", ".join(f"{scheme}://" for scheme in SCHEMES[:-1])
             raise InvalidRequest(f"warehouse {given!r}: expected a directory, or one of {allowed}", given=given)
-        return cls(given.rstrip("/"), chosen)
+        found = cls(given.rstrip("/"), chosen)
+        if chosen:
+            _store(found)  # an option that the store does not have is refused now, before anything has begun
+        return found
 
     @property
     def is_local(self) -> bool:
@@ -272,9 +275,10 @@ def _list_store(folder: Folder, below: str) -> Iterator[Entry]:
 
 @lru_cache(maxsize=64)
 def _store(folder: Folder) -> Any:
-    from obstore.store import LocalStore, from_url
+    from obstore.store import LocalStore
+
+    from penstock.spark.files.objects import opened
 
     if folder.uri.startswith("file+store://"):
         return LocalStore(folder.uri.removeprefix("file+store://"), mkdir=True)
-    options: Any = dict(folder.options) or None
-    return from_url(folder.uri, config=options)
+    return opened(folder.uri, dict(folder.options), retries=None)

@@ -19,6 +19,7 @@ from penstock.spark.lake.table import AlreadyThere, Committed, DataFile, LakeTab
 from penstock.spark.lake.upkeep import shape_of
 from penstock.spark.lake.writing import FileWriter
 from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.versions import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,9 +49,7 @@ def write_frame(
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return canonical(to_arrow_schema(frame.schema, timezone="UTC"))
+    return canonical(arrow_schema(frame.schema))
 
 
 def _check_partition(schema: pa.Schema, partition_by: str | None) -> None:
@@ -119,11 +118,9 @@ def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
 
     Raises `InvalidRequest` if it is not there.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     if not table.exists():
         raise InvalidRequest(f"there is no {table.kind} table {table.name} in {table.folder.uri}", table=table.name)
-    schema = from_arrow_schema(table.schema())
+    schema = spark_schema(table.schema())
     files = table.live()
     if not files:
         return spark.createDataFrame([], schema)
@@ -137,8 +134,6 @@ def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
 
 
 def _read_by_workers(spark: SparkSession, table: LakeTable, files: list[DataFile]) -> DataFrame:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     folder, schema, by = table.folder, table.schema(), table.partition_by()
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,4 +141,4 @@ def _read_by_workers(spark: SparkSession, table: LakeTable, files: list[DataFile
             for number in batch.column(0).to_pylist():
                 yield from file_batches(folder, files[number], schema, by)
 
-    return spark.range(0, len(files), 1, len(files)).mapInArrow(read, from_arrow_schema(schema))
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(read, spark_schema(schema))

@@ -22,6 +22,7 @@ from penstock.spark.pipeline.parsing import PipelineInvalid
 from penstock.spark.pipeline.progress import Batch, batch_of
 from penstock.spark.pipeline.queries import Shown, start, write
 from penstock.spark.pipeline.subscribing import sources_of
+from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.failures import Failure, failure
 
 if TYPE_CHECKING:
@@ -109,8 +110,10 @@ def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: 
     """What every query did. Returns when all are done (`once`, or a batch), when `stop` is set, or when one fails; the
     others then end their running batch first.
 
-    Raises `PipelineInvalid` before anything is started, `NotOwner` if another process runs it.
+    Raises `PipelineInvalid` before anything is started, `NotOwner` if another process runs it, `InvalidRequest` for a
+    session of Spark Connect.
     """
+    context(spark)
     frames = _frames(spark, pipeline)
     results = {sink.name: Result(query=pipeline.query_name(sink)) for sink in pipeline.sinks}
     run = _Run(pipeline, say, stop, once, results)

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.runtime import home, java, jvm
+from penstock.spark.runtime import classic, home, java, jvm, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK: Final = "127.0.0.1"
 _ON_THIS_MACHINE: Final = re.compile(r"local(-cluster)?(\[.*\])?|spark://(127\.0\.0\.1|localhost):[0-9]+")
+_KNOWN: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _LATE: Final = "Exception while sending command."
 """As Py4J says it, to the root logger."""
 _MEMORY: Final = re.compile(r"[1-9][0-9]*[kKmMgGtT]?")
@@ -54,8 +55,11 @@ def session(
     is the driver's (`2g`). `quick` is for tests and short commands: half the time to the first result, half the rows
     a second after that. `config` is Spark's own configuration, and wins over what is set here.
 
-    Raises `InvalidRequest` for what cannot be, `ServiceUnavailable` if there is no Java or Spark does not start.
+    Raises `InvalidRequest` for what cannot be, `ServiceUnavailable` if there is no Java, or no PySpark that will do, or
+    Spark does not start.
     """
+    versions.check()
+    classic.check(config or {})
     chosen = settings(name, master=master, memory=memory, config=config or {})
     java_found = java.find()
     place = home.prepare(java_found)
@@ -109,9 +113,15 @@ def _forget() -> None:
 
 def register(spark: SparkSession) -> None:
     """Make `format("penstock")` known to a session that was made elsewhere."""
+    from pyspark.errors import AnalysisException
+
     from penstock.spark.source.data_source import PenstockSource
 
-    spark.dataSource.register(PenstockSource)
+    try:
+        spark.dataSource.register(PenstockSource)
+    except AnalysisException as error:
+        if error.getCondition() != _KNOWN:  # Spark 4.0 has found it by itself, and takes no other of that name
+            raise
 
 
 def settings(name: str, *, master: str | None, memory: str | None, config: Mapping[str, str]) -> dict[str, str]:

@@ -30,7 +30,8 @@ def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> D
     """Of `df.writeStream`."""
     from penstock.spark.sink.writers import StreamWriter
 
-    return StreamWriter(_checked(options, schema, overwrite, 'outputMode("complete")', 'outputMode("append")'))
+    chosen = _checked(options, schema, overwrite, 'outputMode("complete")', 'outputMode("append")')
+    return StreamWriter(chosen, schema)
 
 
 def _checked(options: Mapping[str, str], schema: Any, overwrite: bool, given: str, instead: str) -> SinkOptions:

@@ -11,16 +11,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from penstock.core.errors import InvalidRequest
+from penstock.spark.runtime.versions import ARROW_STREAMS
 from penstock.spark.sink.committing import commit, discard
 from penstock.spark.sink.identity import Identity
 from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.rows import as_batches
 from penstock.spark.sink.tasks import Written, write_task
+
+if TYPE_CHECKING or ARROW_STREAMS.there:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+    DataSourceStreamArrowWriter = DataSourceStreamWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -51,12 +59,15 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("penstock")`."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[Any]) -> Message:
+        """Of record batches; of rows, where Spark hands on nothing else."""
         task = _task()
-        return Message(write_task(self._options, self._identity(task), task.partitionId(), iterator))
+        batches: Iterator[pa.RecordBatch] = iterator if ARROW_STREAMS.there else as_batches(iterator, self._schema)
+        return Message(write_task(self._options, self._identity(task), task.partitionId(), batches))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's own names
         _commit(self._options, messages)

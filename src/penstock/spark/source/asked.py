@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
+from penstock.spark.runtime.versions import arrow_schema, spark_type
 from penstock.spark.scan.columns import COLUMNS, NULLABLE, SLICE_COLUMNS, schema_of
+from penstock.spark.scan.counting import COUNT_COLUMNS, HOUR_COLUMNS, CountRows
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.slices import Slice, opened_data
 from penstock.spark.scan.work import SliceRows, Work
@@ -36,6 +38,10 @@ def work_for(options: ReadOptions, schema: StructType | None = None) -> Reading:
     """What the tasks of such a read do. Raises `InvalidRequest` for a column that is not there or of another type."""
     if options.rows is Rows.SLICES:
         return SliceRows(_checked(schema, SLICE_COLUMNS))
+    if options.rows.counted:
+        hourly = options.rows is Rows.HOURS
+        chosen = _checked(schema, HOUR_COLUMNS if hourly else COUNT_COLUMNS)
+        return CountRows(chosen, hourly, options.fail_on_data_loss)
     if options.decode is not None:
         from penstock.spark.source.decoding import decoded_work
 
@@ -56,9 +62,7 @@ def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
     """A schema that the user gave, or that came from us, in Arrow's types: exactly those that Spark will expect."""
     if schema is None:
         return there
-    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-
-    asked = to_arrow_schema(schema, timezone="UTC")
+    asked = arrow_schema(schema)
     for wanted, spark in zip(asked, schema.fields, strict=True):
         if wanted.name not in there.names:
             raise InvalidRequest(
@@ -69,7 +73,7 @@ def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
         if wanted.type != kind:
             raise InvalidRequest(
                 f"the schema has {wanted.name} as {spark.dataType.simpleString()}, and it is"
-                f" {from_arrow_type(kind).simpleString()}",
+                f" {spark_type(kind).simpleString()}",
                 column=wanted.name,
             )
         if wanted.name in NULLABLE and not wanted.nullable:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.spark.runtime.versions import FILTERS
 from penstock.spark.scan.filters import NO_FILTERS, Filters, translate
 from penstock.spark.scan.slices import Slice, opened_data, plan
 from penstock.spark.scan.work import settled
 from penstock.spark.source.asked import Reading, work_for
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.ranges import batch_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The module that Spark runs where it has filters to push; it runs another one where that is switched off."""
@@ -28,6 +32,8 @@ def reader_for(options: ReadOptions, schema: StructType) -> DataSourceReader:
     And only if the user has said so: Spark 4.3 keeps the plan of the last filtered query in the DataFrame that was
     loaded, and uses it for others of the same DataFrame, which then miss rows. The option `where` has no such fault.
     """
+    if options.pushdown:
+        FILTERS.need()
     made = PushingReader if options.pushdown and _is_pushing() else BatchReader
     return made(options, work_for(options, schema))
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from penstock.spark.runtime import versions
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -21,18 +23,22 @@ if TYPE_CHECKING:
 
 
 class PenstockSource(DataSource):
+    def __init__(self, options: dict[str, str]) -> None:
+        """Raises `ServiceUnavailable` for a Spark that there is no adapter for: of a session that was made elsewhere,
+        this is the first that is heard."""
+        versions.check()
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         return "penstock"
 
     def schema(self) -> StructType:
         """The columns that the options ask for. Raises `InvalidRequest` that names the option that is wrong."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         from penstock.spark.source.asked import work_for
         from penstock.spark.source.options import ReadOptions
 
-        return from_arrow_schema(work_for(ReadOptions.of(self.options, streaming=None)).schema)
+        return versions.spark_schema(work_for(ReadOptions.of(self.options, streaming=None)).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.source.batch import reader_for
@@ -43,10 +49,10 @@ class PenstockSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from penstock.spark.source.asked import work_for
         from penstock.spark.source.options import ReadOptions
-        from penstock.spark.source.streaming import StreamReader
+        from penstock.spark.source.streaming import stream_reader
 
         options = ReadOptions.of(self.options, streaming=True)
-        return StreamReader(options, work_for(options, schema))
+        return stream_reader(options, work_for(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.sink import batch_writer

@@ -17,6 +17,7 @@ from penstock.spark.decode.layout import Layout
 from penstock.spark.decode.quarantine import BadRecords
 from penstock.spark.decode.target import target_for
 from penstock.spark.files.registry import RegistryAt
+from penstock.spark.runtime.versions import arrow_schema
 from penstock.spark.scan.columns import COLUMNS, schema_of
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.reading import batches
@@ -80,7 +81,7 @@ def decoded_work(
     target = target_for(registry.open(), topics(), pick=asked.pick)
     layout = Layout.of(target, schema_of(options.columns) if schema is None else COLUMNS, mode)
     return DecodedWork(
-        layout=layout if schema is None else layout.only(_arrow(schema)),
+        layout=layout if schema is None else layout.only(arrow_schema(schema)),
         registry=registry,
         mode=mode,
         bad_records=asked.bad_records,
@@ -89,9 +90,3 @@ def decoded_work(
         verify=options.verify,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")

@@ -18,8 +18,16 @@ from penstock.storage.topics import check_subscription_name
 
 
 class Rows(StrEnum):
+    """What a row is: a message, a range of offsets for a job to read, or how many messages there are."""
+
     RECORDS = "records"
     SLICES = "slices"
+    COUNTS = "counts"
+    HOURS = "hours"
+
+    @property
+    def counted(self) -> bool:
+        return self in (Rows.COUNTS, Rows.HOURS)
 
 
 class Decode(StrEnum):

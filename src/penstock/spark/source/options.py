@@ -17,6 +17,7 @@ from penstock.core.names import TopicName
 from penstock.spark.decode.choices import Mode, Unnamed
 from penstock.spark.files.location import Location
 from penstock.spark.scan.columns import ATTRIBUTES, DEFAULT_NAMES, NAMES
+from penstock.spark.scan.counting import SLICE_BYTES as COUNT_SLICE_BYTES
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.where import WHERE, parse_where
 from penstock.spark.source import option_values as values
@@ -62,7 +63,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("includeAttributes", values.flag, _FLAG, "false"),
     Option("verify", values.flag, _FLAG, "true"),
     Option("columns", values.columns, f"names with commas between them, of {', '.join(NAMES)}"),
-    Option("rows", values.lower(Rows), "records or slices", "records"),
+    Option("rows", values.lower(Rows), "records, slices, counts or hours", "records"),
     Option("where", parse_where, WHERE),
     Option("pushdown", values.flag, _FLAG, "false"),
     Option("subscription", values.subscription, "the name under which the broker shows the progress of this query"),
@@ -168,7 +169,7 @@ class ReadOptions:
             offsets_max=found["maxOffsetsPerTrigger"],
             bytes_max=found["maxBytesPerTrigger"],
             slices_min=found["minPartitions"] or 0,
-            slice_bytes=found["sliceBytes"],
+            slice_bytes=COUNT_SLICE_BYTES if found["rows"].counted else found["sliceBytes"],
             fail_on_data_loss=found["failOnDataLoss"],
             verify=found["verify"],
             columns=_chosen_columns(found),
@@ -222,8 +223,11 @@ def _check_together(found: Mapping[str, Any], *, streaming: bool | None) -> None
     for which in ("starting", "ending"):
         if found[f"{which}Offsets"] is not None and found[f"{which}Timestamp"] is not None:
             raise InvalidRequest(f"{which}Offsets and {which}Timestamp are both given: give one")
-    if found["rows"] is Rows.SLICES and (found["columns"] or found["where"] or found["decode"] is not Decode.NONE):
-        raise InvalidRequest("rows is 'slices', of which nothing is read: columns, where and decode are for records")
+    rows = found["rows"]
+    if rows is not Rows.RECORDS and (found["columns"] or found["where"] or found["decode"] is not Decode.NONE):
+        raise InvalidRequest(
+            f"rows is {rows.value!r}, for which no message is read: columns, where and decode are for records"
+        )
     if found["badRecords"] is not None and found["decodeMode"] is not Mode.QUARANTINE:
         raise InvalidRequest(
             f"badRecords is for decodeMode quarantine, and decodeMode is {found['decodeMode'].value!r}"

@@ -10,14 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
+from penstock.spark.runtime.versions import LIMITS
 from penstock.spark.scan.slices import plan
 from penstock.spark.source.asked import Reading
 from penstock.spark.source.batch import Task, run
@@ -29,41 +23,34 @@ from penstock.spark.source.progress import Progress
 _LAST_WORD_SECONDS: Final = 10.0
 """Longer than a broker is waited for: only one who is slow to be reached is, and once."""
 
+Json = dict[str, Any]
+"""Offsets, as Spark keeps them."""
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+
+def stream_reader(options: ReadOptions, work: Reading) -> DataSourceStreamReader:
+    """The one that this Spark knows how to ask. Raises `InvalidRequest` for limits where it cannot be told of any."""
+    if LIMITS.there:
+        from penstock.spark.source.admission import LimitedReader
+
+        return LimitedReader(options, work)
+    if options.offsets_max is not None or options.bytes_max is not None:
+        LIMITS.need()
+    return WholeReader(options, work)
+
+
+class StreamReader(DataSourceStreamReader):
+    """What is the same for every Spark: where a query begins, what a batch reads, and who is told how far it is."""
+
     def __init__(self, options: ReadOptions, work: Reading) -> None:
         self._options = options
         self._work = work
         self._follower = Follower(options)
         self._progress: Progress | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's names, here and below
         return self._follower.initial().as_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One bound is all that Spark takes: where both are given, the other is kept to here."""
-        if self._options.offsets_max is not None:
-            return ReadMaxRows(self._options.offsets_max)
-        return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._follower.freeze()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if isinstance(limit, ReadMaxRows):
-            bytes_max = self._options.bytes_max
-        self._report(start)
-        found = self._follower.latest(Offsets.of_json(start), rows_max=rows_max, bytes_max=bytes_max).as_json()
-        if found == start and self._progress is not None:
-            self._progress.flush(_LAST_WORD_SECONDS)  # with availableNow this process may end at any moment
-        return found
-
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._follower.newest().as_json()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         ranges = self._follower.ranges(Offsets.of_json(start), Offsets.of_json(end))
         options = self._options
         slices = plan(options.location, ranges, slice_bytes=options.slice_bytes, slices_min=options.slices_min)
@@ -72,10 +59,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return run(self._work, partition)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: Json) -> None:
         self._report(end)
 
-    def _report(self, done: dict[str, Any]) -> None:
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+
+    def _after(self, start: Json, *, rows_max: int | None = None, bytes_max: int | None = None) -> Json:
+        """How far the batch reads that begins at `start`: all before is done, and told."""
+        self._report(start)
+        found = self._follower.latest(Offsets.of_json(start), rows_max=rows_max, bytes_max=bytes_max).as_json()
+        if found == start and self._progress is not None:
+            self._progress.flush(_LAST_WORD_SECONDS)  # with availableNow this process may end at any moment
+        return found
+
+    def _report(self, done: Json) -> None:
         """Tell the broker how far all is done, where a subscription is asked for.
 
         That is where the next batch begins: Spark commits a batch only once there is another, the last one never.
@@ -88,6 +87,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         marks = Offsets.of_json(done).marks
         self._progress.report({key: mark.offset for key, mark in marks.items()})
 
-    def stop(self) -> None:
-        if self._progress is not None:
-            self._progress.close()
+
+class WholeReader(StreamReader):
+    """For a Spark that asks how far to read, and neither says from where nor how much: a batch is all that is there.
+
+    Where the query is, it says before in another way: it plans the batch that it is at, also when it begins again
+    behind one that is done. A new query begins where it is told to here.
+    """
+
+    def __init__(self, options: ReadOptions, work: Reading) -> None:
+        super().__init__(options, work)
+        self._initial: Json | None = None
+        self._place: Json | None = None
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        if self._initial is None:
+            self._initial = super().initialOffset()
+        return self._initial
+
+    def latestOffset(self) -> Json:  # noqa: N802
+        self._place = self._after(self.initialOffset() if self._place is None else self._place)
+        return self._place
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        self._place = end
+        return super().partitions(start, end)

@@ -1,0 +1,161 @@
+"""Options of object stores: which there are, which of them are the connection's, and which one a wrong name meant.
+
+The store's client knows its own options, and is the one to refuse a name. The tables here tell the two kinds apart,
+which its constructor wants to have apart, and know the name that was meant. No store is opened here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from penstock.core.errors import InvalidRequest
+
+CONNECTION: Final[Mapping[str, type]] = {
+    "allow_http": bool,
+    "allow_invalid_certificates": bool,
+    "connect_timeout": str,
+    "default_content_type": str,
+    "http1_only": bool,
+    "http2_keep_alive_interval": str,
+    "http2_keep_alive_timeout": str,
+    "http2_keep_alive_while_idle": str,
+    "http2_only": bool,
+    "pool_idle_timeout": str,
+    "pool_max_idle_per_host": str,
+    "proxy_ca_certificate": str,
+    "proxy_excludes": str,
+    "proxy_url": str,
+    "randomize_addresses": bool,
+    "read_timeout": str,
+    "root_certificate": str,
+    "timeout": str,
+    "user_agent": str,
+}
+"""Options of the connection, the same for all stores; all others are the store's own."""
+
+_PREFIXES: Final = ("aws_", "azure_storage_", "azure_", "google_")
+"""Before a name that is written in full; the store takes most of them without, too."""
+
+_AMAZON: Final = (
+    "aws_access_key_id",
+    "aws_bucket",
+    "aws_checksum_algorithm",
+    "aws_conditional_put",
+    "aws_container_authorization_token_file",
+    "aws_container_credentials_full_uri",
+    "aws_container_credentials_relative_uri",
+    "aws_copy_if_not_exists",
+    "aws_default_region",
+    "aws_disable_bulk_delete",
+    "aws_disable_tagging",
+    "aws_endpoint",
+    "aws_endpoint_url",
+    "aws_endpoint_url_sts",
+    "aws_imdsv1_fallback",
+    "aws_metadata_endpoint",
+    "aws_region",
+    "aws_request_payer",
+    "aws_role_arn",
+    "aws_role_session_name",
+    "aws_s3_express",
+    "aws_secret_access_key",
+    "aws_server_side_encryption",
+    "aws_session_token",
+    "aws_skip_signature",
+    "aws_sse_bucket_key_enabled",
+    "aws_sse_customer_key_base64",
+    "aws_sse_kms_key_id",
+    "aws_unsigned_payload",
+    "aws_virtual_hosted_style_request",
+    "aws_web_identity_token_file",
+)
+_GOOGLE: Final = (
+    "google_application_credentials",
+    "google_base_url",
+    "google_bearer_token",
+    "google_bucket",
+    "google_service_account",
+    "google_service_account_key",
+    "google_skip_signature",
+)
+_AZURE: Final = (
+    "azure_storage_account_key",
+    "azure_storage_account_name",
+    "azure_authority_host",
+    "azure_client_id",
+    "azure_client_secret",
+    "azure_container_name",
+    "azure_credential_type",
+    "azure_disable_tagging",
+    "azure_storage_encryption_key",
+    "azure_endpoint",
+    "azure_fabric_cluster_identifier",
+    "azure_fabric_session_token",
+    "azure_fabric_token_service_url",
+    "azure_fabric_workload_host",
+    "azure_federated_token_file",
+    "azure_msi_endpoint",
+    "azure_msi_resource_id",
+    "azure_object_id",
+    "azure_storage_sas_key",
+    "azure_skip_signature",
+    "azure_tenant_id",
+    "azure_storage_token",
+    "azure_use_azure_cli",
+    "azure_storage_use_emulator",
+    "azure_use_fabric_endpoint",
+)
+_STORES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "s3": ("aws_", _AMAZON),
+    "s3a": ("aws_", _AMAZON),
+    "gs": ("google_", _GOOGLE),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), ("azure_", _AZURE)),
+}
+_REFUSED: Final = re.compile(r"'([^']*)' is not valid")
+"""As the store's client says it."""
+
+
+def names(url: str) -> tuple[str, ...]:
+    """Every option of the store behind a URL, written in full; none for a store that is not in the tables."""
+    prefix, own = _STORES.get(urlsplit(url).scheme, ("", ()))
+    return (*own, *(f"{prefix}{name}" for name in CONNECTION)) if own else ()
+
+
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The store's own, and those of the connection to it. Raises `InvalidRequest` for a flag that is none."""
+    config: dict[str, str] = {}
+    connection: dict[str, Any] = {}
+    for given, value in options.items():
+        name = given.lower()
+        kind = CONNECTION.get(_bare(name))
+        if kind is None:
+            config[name] = value
+        else:
+            connection[_bare(name)] = _flag(given, value) if kind is bool else value
+    return config, connection
+
+
+def unknown(url: str, said: str) -> InvalidRequest:
+    """The refusal of an option that the store does not have, with the one that was meant; `said` is the sentence of the
+    store's client, which names it."""
+    found = _REFUSED.search(said)
+    wrong = found[1] if found else ""
+    there = {_bare(name): name for name in names(url)}
+    near = get_close_matches(_bare(wrong), there, n=1)
+    hint = f"did you mean {there[near[0]]}?" if near else f"there are {', '.join(there.values()) or 'others'}"
+    return InvalidRequest(f"storage.{wrong}: the object store {url} has no such option: {hint}", url=url, option=wrong)
+
+
+def _bare(name: str) -> str:
+    return next((name.removeprefix(each) for each in _PREFIXES if name.startswith(each)), name)
+
+
+def _flag(name: str, value: str) -> bool:
+    found = {"true": True, "false": False}.get(value.lower())
+    if found is None:
+        raise InvalidRequest(f"storage.{name}={value!r}: true or false", option=name)
+    return found

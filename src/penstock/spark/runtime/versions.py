@@ -1,0 +1,101 @@
+"""The releases of PySpark that there is an adapter for, and all that differs between them: this module alone asks.
+
+Platforms are a release or two behind. A feature that a release does not have is refused by name where it is asked for,
+and a release that was never tried is refused when a session starts, not in some worker of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.errors import InvalidRequest, ServiceUnavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+SUPPORTED: Final = ((4, 0), (4, 1), (4, 2), (4, 3))
+"""Each is tested by `./dev sparks`."""
+
+_ZONES: Final = (4, 2)
+"""Since then a time zone is named where a schema becomes Arrow's; before, it was UTC or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What Python data sources can do since some release, and what there is instead before it."""
+
+    what: str
+    since: tuple[int, int]
+    instead: str
+
+    @property
+    def there(self) -> bool:
+        return release() >= self.since
+
+    def need(self) -> None:
+        """Raises `InvalidRequest` where it is not there."""
+        if not self.there:
+            raise InvalidRequest(
+                f"{self.what} needs PySpark {_text(self.since)} or newer, and this is {installed()}: {self.instead}"
+            )
+
+
+FILTERS: Final = Feature("pushdown", (4, 1), "give the conditions with the option where")
+ARROW_STREAMS: Final = Feature("a stream written as Arrow batches", (4, 1), "rows are taken one by one")
+LIMITS: Final = Feature(
+    "maxOffsetsPerTrigger, or maxBytesPerTrigger,", (4, 2), "leave it out, and a batch is all that is there"
+)
+
+
+def installed() -> str:
+    """As PySpark tells it, `4.3.0`. Raises `ServiceUnavailable` where it is not installed."""
+    try:
+        from pyspark import __version__
+    except ModuleNotFoundError:
+        raise ServiceUnavailable("Spark is not installed: pip install 'penstock[spark]'") from None
+    return __version__
+
+
+def release() -> tuple[int, int]:
+    """(4, 3) of 4.3.0, and of 4.3.0.dev1."""
+    found = re.match(r"(\d+)\.(\d+)", installed())
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def check() -> None:
+    """Raises `ServiceUnavailable`, with the releases that will do, if this is none of them."""
+    if release() not in SUPPORTED:
+        *others, newest = map(_text, SUPPORTED)
+        raise ServiceUnavailable(
+            f"Penstock works with PySpark {', '.join(others)} and {newest}, and {installed()} is installed:"
+            f" pip install 'pyspark=={newest}.*'"
+        )
+
+
+def _text(number: tuple[int, int]) -> str:
+    return ".".join(map(str, number))
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A schema in the Arrow types that Spark expects of a worker, with times in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    zone: dict[str, Any] = {"timezone": "UTC"} if release() >= _ZONES else {"timestamp_utc": True}
+    return to_arrow_schema(schema, **zone)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema in Spark's types; a time without a zone stays without one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """An Arrow type in Spark's."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)

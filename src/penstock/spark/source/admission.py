@@ -1,0 +1,34 @@
+"""How much a batch of a stream reads at most: for a Spark that can be told of limits, and says from where it asks."""
+
+from __future__ import annotations
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.spark.source.streaming import Json, StreamReader
+
+
+class LimitedReader(StreamReader, SupportsTriggerAvailableNow):
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
+        """One bound is all that Spark takes: where both are given, the other is kept to here."""
+        if self._options.offsets_max is not None:
+            return ReadMaxRows(self._options.offsets_max)
+        return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._follower.freeze()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if isinstance(limit, ReadMaxRows):
+            bytes_max = self._options.bytes_max
+        return self._after(start, rows_max=rows_max, bytes_max=bytes_max)
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        return self._follower.newest().as_json()

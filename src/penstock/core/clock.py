@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from penstock.core.errors import InvalidRequest
-from penstock.core.limits import CLOCK_HOLD_MS, CLOCK_JUMP_MS_MAX
+from penstock.core.limits import CLOCK_HOLD_MS_MAX, CLOCK_JUMP_MS_MAX
 
 _LOG: Final = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000
@@ -81,9 +81,9 @@ class SteadyClock:
                 "the machine's clock jumped %d s ahead, and is not followed for %d s: set it right before if it is"
                 " wrong, since message ids never go back",
                 ahead // 10**9,
-                CLOCK_HOLD_MS // 1000,
+                CLOCK_HOLD_MS_MAX // 1000,
             )
-        if wall >= _BEYOND_NS or passed - self._jump[1] < CLOCK_HOLD_MS * _NS_PER_MS:
+        if wall >= _BEYOND_NS or passed - self._jump[1] < CLOCK_HOLD_MS_MAX * _NS_PER_MS:
             return due
         _LOG.warning("the machine's clock stays %d s ahead, and is followed from now on", ahead // 10**9)
         self._jump = None

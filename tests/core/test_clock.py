@@ -164,3 +164,22 @@ def test_a_machine_that_begins_beyond_time_is_told_so() -> None:
 
 def test_the_steady_clock_of_this_machine_tells_its_time() -> None:
     assert abs(SteadyClock().now_ns() - time.time_ns()) < 60 * SECOND
+
+
+def test_a_clock_goes_on_from_what_another_process_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    told = machine.clock.moment()
+    machine.wait(3600 * SECOND)
+    machine.set_ahead += YEARS  # while nobody looked
+    machine.clock = SteadyClock(machine.wall, lambda: machine.passed)
+    machine.clock.resume(*told)
+    assert machine.clock.now_ns() == told[0] + 3600 * SECOND
+    assert "jumped" in caplog.text
+    machine.set_ahead -= YEARS
+    assert machine.error == 0
+
+
+def test_a_moment_that_has_yet_to_come_is_of_another_machine() -> None:
+    machine = Machine()
+    machine.clock.resume(1, machine.passed + 1)
+    assert machine.error == 0

@@ -54,11 +54,21 @@ class SteadyClock:
         """How far ahead the machine's clock is while it is not believed, and since when."""
 
     def now_ns(self) -> int:
+        return self.moment()[0]
+
+    def moment(self) -> tuple[int, int]:
+        """The time of day, and when that is on the clock that nobody sets."""
         with self._turn:
             passed, wall = self._passed_ns(), self._read()
             now = wall if self._base is None else self._believed(wall, self._base[0] + passed - self._base[1], passed)
             self._base = (now, passed)
-            return now
+            return self._base
+
+    def resume(self, told_ns: int, passed_ns: int) -> None:
+        """Go on from a moment that another process was told, on this machine and since it was started."""
+        with self._turn:
+            if passed_ns <= self._passed_ns():
+                self._base = (told_ns, passed_ns)
 
     def _read(self) -> int:
         try:

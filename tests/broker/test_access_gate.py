@@ -101,6 +101,29 @@ def test_whoever_is_known_and_has_no_role_is_forbidden_everything_that_needs_one
     assert code(bare.call("seek", "orders", {"subscription": "s", "position": "earliest"})) == "FORBIDDEN"
 
 
+# whose a producer's name is
+
+
+@pytest.mark.parametrize("access", ["exclusive", "shared"])
+def test_a_producers_name_belongs_to_the_principal_that_first_used_it(guarded: Guarded, access: str) -> None:
+    alice = guarded.peer("alice", "publisher@topic:orders", "admin")
+    alice.ask("system.topic.create", {"topic": "orders"})
+    mine = alice.ask("system.producer.register", {"topic": "orders", "name": "till", "access": access})
+    mallory = guarded.peer("mallory", "publisher@topic:orders")
+    for resume in (False, True):
+        asked = {"topic": "orders", "name": "till", "access": access, "resume": resume}
+        assert code(mallory.ask("system.producer.register", asked)) == "NOT_OWNER"
+    assert code(mallory.ask("system.producer.register", {"topic": "orders", "name": "other"})) == "OK"
+    guarded.restart(reopen=True)
+    again = guarded.connect()
+    again.ask("system.client.authenticate", {"token": guarded.key("eve", "publisher@topic:orders")})
+    assert code(again.ask("system.producer.register", {"topic": "orders", "name": "till"})) == "NOT_OWNER"
+    again = guarded.connect()
+    again.ask("system.client.authenticate", {"token": guarded.key("alice")})  # a new key of the same name is the same
+    found = again.ask("system.producer.register", {"topic": "orders", "name": "till"})
+    assert found["producer_id"] == mine["producer_id"]
+
+
 # what is written beside it
 
 

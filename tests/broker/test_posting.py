@@ -191,6 +191,35 @@ def test_a_name_that_a_connection_has_for_itself_is_not_used_by_others(kept: Wor
     assert places(post(b"x", numbered=Numbered.by_number("p", 1))) == [(0, 0, False)]
 
 
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
+def test_a_name_belongs_to_the_principal_that_first_numbered_messages_under_it(
+    kept: World, post: Posts, clean: bool
+) -> None:
+    def of(principal: str, number: int) -> Any:
+        return post(b"of %s" % principal.encode(), numbered=Numbered.by_number("till-3", number, principal))
+
+    assert places(of("key:alice", 1)) == [(0, 0, False)]
+    assert places(of("key:alice", 1)) == [(0, 0, True)]
+    for _ in range(2):
+        refused = of("key:mallory", 2)
+        assert isinstance(refused, NotOwner)
+        assert "belongs to another principal" in refused.message
+        assert "alice" not in str(refused.as_dict()), "whose it is, is nobody's business"
+        kept.restart(clean=clean, reopen=True)
+    assert places(of("key:alice", 2)) == [(0, 1, False)]
+    elsewhere = Numbered.by_number("till-3", 1, "key:mallory")
+    assert places(post(b"x", topic="other", numbered=elsewhere)) == [(0, 0, False)], "a name is of one topic"
+    assert [record.message.payload for record in kept.log("t").records()] == [b"of key:alice"] * 2
+
+
+def test_where_nobody_says_who_they_are_a_name_is_anybodys_until_somebody_does(kept: World, post: Posts) -> None:
+    assert places(post(b"x", numbered=Numbered.by_number("p", 1))) == [(0, 0, False)]
+    assert places(post(b"x", numbered=Numbered.by_number("p", 2, "key:ann"))) == [(0, 1, False)]
+    assert isinstance(post(b"x", numbered=Numbered.by_number("p", 3, "key:bob")), NotOwner)
+    kept.data.delete_topic(TopicName.parse("t"))  # with its producers, and who they belonged to
+    assert kept.data.catalog.producer_id(kept.data.create_topic(TopicName.parse("t")), "p", principal="key:bob")
+
+
 def test_the_oldest_keys_are_forgotten_first_also_after_a_restart_with_several_partitions(
     kept: World, post: Posts
 ) -> None:

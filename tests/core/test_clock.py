@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.core.clock import Clock, SteadyClock, SystemClock, iso_time, now_ms
 from penstock.core.errors import InvalidRequest
-from penstock.core.limits import CLOCK_HOLD_MS, CLOCK_JUMP_MS_MAX
+from penstock.core.limits import CLOCK_HOLD_MS_MAX, CLOCK_JUMP_MS_MAX
 
 
 def test_the_system_clock_tells_the_machines_time() -> None:
@@ -127,7 +127,7 @@ def test_a_clock_that_stays_ahead_is_followed_after_a_while(caplog: pytest.LogCa
     machine.clock.now_ns()
     machine.set_ahead += YEARS  # a machine that slept, or got the time late
     assert machine.error == -YEARS
-    machine.wait(CLOCK_HOLD_MS * 10**6 - 1)
+    machine.wait(CLOCK_HOLD_MS_MAX * 10**6 - 1)
     assert machine.error == -YEARS
     machine.wait(1)
     assert machine.error == 0
@@ -140,7 +140,7 @@ def test_a_clock_that_jumps_again_is_waited_for_anew() -> None:
     for _ in range(5):
         machine.set_ahead += YEARS
         assert machine.error < 0
-        machine.wait(CLOCK_HOLD_MS * 10**6 - 1)
+        machine.wait(CLOCK_HOLD_MS_MAX * 10**6 - 1)
         assert machine.error < 0
 
 
@@ -164,3 +164,22 @@ def test_a_machine_that_begins_beyond_time_is_told_so() -> None:
 
 def test_the_steady_clock_of_this_machine_tells_its_time() -> None:
     assert abs(SteadyClock().now_ns() - time.time_ns()) < 60 * SECOND
+
+
+def test_a_clock_goes_on_from_what_another_process_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    told = machine.clock.moment()
+    machine.wait(3600 * SECOND)
+    machine.set_ahead += YEARS  # while nobody looked
+    machine.clock = SteadyClock(machine.wall, lambda: machine.passed)
+    machine.clock.resume(*told)
+    assert machine.clock.now_ns() == told[0] + 3600 * SECOND
+    assert "jumped" in caplog.text
+    machine.set_ahead -= YEARS
+    assert machine.error == 0
+
+
+def test_a_moment_that_has_yet_to_come_is_of_another_machine() -> None:
+    machine = Machine()
+    machine.clock.resume(1, machine.passed + 1)
+    assert machine.error == 0

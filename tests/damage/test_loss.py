@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import pytest
+from tests.cli.kit import child_environment
 from typer.testing import CliRunner
 
 import penstock
@@ -28,8 +29,12 @@ SMALL = {
 COUNT = 40
 
 
-def broker_on(data: Path) -> RunningBroker:
-    return RunningBroker("--http-port", "0", data=data, environment=os.environ | SMALL)
+@pytest.fixture
+def small(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> RunningBroker:
+    """One with segments of a few KiB, not started yet."""
+    return RunningBroker(
+        "--http-port", "0", data=tmp_path / "data", environment=child_environment(tmp_path_factory) | SMALL
+    )
 
 
 def asked(broker: RunningBroker, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> Any:
@@ -58,9 +63,9 @@ def verified(data: Path) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_a_newest_segment_that_is_gone_after_a_kill_is_told_everywhere(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with broker_on(data) as broker:
+def test_a_newest_segment_that_is_gone_after_a_kill_is_told_everywhere(small: RunningBroker) -> None:
+    data = small.data
+    with small as broker:
         assert [post(broker)["offset"] for _ in range(COUNT)] == list(range(COUNT))
         wait_for_note(data, COUNT)
         broker.kill()
@@ -89,9 +94,9 @@ def test_a_newest_segment_that_is_gone_after_a_kill_is_told_everywhere(tmp_path:
     assert f"[{gap[0]}, {gap[1]})" in said
 
 
-def test_a_topics_folder_that_is_gone_after_an_orderly_stop_is_told(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with broker_on(data) as broker:
+def test_a_topics_folder_that_is_gone_after_an_orderly_stop_is_told(small: RunningBroker) -> None:
+    data = small.data
+    with small as broker:
         for _ in range(5):
             post(broker)
         broker.stop()

@@ -147,7 +147,7 @@ def test_wherever_the_file_stops_growing_what_was_confirmed_is_kept(tmp_path: Pa
     answer = subprocess.run([sys.executable, "-c", SMALL_FILES, str(tmp_path)], capture_output=True, timeout=300)
     assert answer.stderr == b""
     assert 10 < int(answer.stdout) < 50
-    assert not [file.name for file in tmp_path.iterdir() if not file.name.endswith(".db")]
+    assert not [file.name for file in tmp_path.iterdir() if not file.name.endswith((".db", ".db-commits"))]
 
 
 def test_every_commit_is_synced_and_every_reference_checked(catalog: Catalog) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import random
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
+from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.core.offsets import OffsetRange
@@ -17,9 +20,10 @@ from penstock.storage.backup import back_up
 from penstock.storage.log import Log
 from penstock.storage.readers import DataReader, LogReader
 from penstock.storage.reading import MISSING
-from penstock.storage.segment import base_of, index_path
+from penstock.storage.segment import base_of, index_path, segment_name
 from penstock.storage.store import Store
-from penstock.storage.topics import Retention, TopicSettings
+from penstock.storage.topics import LogEnd, Retention, TopicSettings
+from penstock.testing import Crash, FaultDisk, ManualClock
 
 MakeDraft = Callable[..., Draft]
 ORDERS = TopicName.parse("orders.created")
@@ -237,3 +241,37 @@ def test_a_backup_of_a_log_with_a_gap_names_it_and_keeps_what_it_had(
         store.append(ORDERS, draft(b"new"))
     done = back_up(root, tmp_path / "backup")
     assert any("lost or damaged; the backup keeps its copy" in each for each in done.findings)
+
+
+@pytest.mark.parametrize("which", [slice(0, 1), slice(-1, None), slice(None)], ids=["oldest", "newest", "all"])
+def test_the_power_may_fail_while_a_gap_is_marked(small_limits: Limits, draft: MakeDraft, which: slice) -> None:
+    clock, path = ManualClock(), Path("/log")
+
+    def opened(disk: FaultDisk) -> Log:
+        ids = IdGenerator(clock, node=1)
+        return Log.open(disk, path, ids=ids, clock=clock, limits=small_limits, noted=end)
+
+    whole = FaultDisk()
+    end: LogEnd | None = None
+    with opened(whole) as log:
+        for _ in range(20):
+            log.append(draft(bytes(900)))
+        end, bases = log.end, [segment.base for segment in log.view.segments]
+    gone = {
+        offset for base, stop in [*zip(bases, [*bases[1:], 20], strict=True)][which] for offset in range(base, stop)
+    }
+    for base in bases[which]:
+        whole.remove(path / segment_name(base))
+        whole.remove(index_path(path / segment_name(base)))
+    whole.sync_directory(path)
+    calls = deepcopy(whole)
+    opened(calls)
+    for call in range(whole.calls, calls.calls):
+        disk = deepcopy(whole)
+        disk.fail_at = call
+        with pytest.raises(Crash):
+            opened(disk)
+        for survivor in disk.survivors(random.Random(call), 5):
+            log = opened(survivor)
+            assert lost(log) == (set(range(20)) - gone, gone)
+            assert log.append(draft(b"new")).offset == 20

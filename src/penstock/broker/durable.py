@@ -272,16 +272,18 @@ class Durable:
     def _register(self, client: Client, owner: Owner, number: int | None, reply: Reply, stream: Stream) -> list[Effect]:
         if not stream.kept:
             raise TopicNotSupported(f"{stream.name} is a live topic: nothing in it is kept; publish to it instead")
-        catalog = self.streams.store.catalog
+        catalog, topic = self.streams.store.catalog, stream.topic
+        principal = client.principal.signature if self._desk.access.enabled else ""
 
         def take() -> int:
             if owner.name and owner.exclusive:
-                return catalog.claim_producer(stream.topic, owner.name, owner.session, resumes=owner.resumes)
+                resumes, session = owner.resumes, owner.session
+                return catalog.claim_producer(topic, owner.name, session, resumes=resumes, principal=principal)
             if owner.name:
-                return catalog.producer_id(stream.topic, owner.name)
+                return catalog.producer_id(topic, owner.name, principal=principal)
             if number is None:
                 return catalog.take_producer_id()
-            if any(each.producer_id == number for each in catalog.producers(stream.topic)):
+            if any(each.producer_id == number for each in catalog.producers(topic)):
                 raise NotOwner(f"producer {number} of {stream.name} has a name: register under it", producer_id=number)
             return number
 

@@ -13,6 +13,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from penstock.broker.access import ANONYMOUS
 from penstock.broker.desk import Reply, guarded
 from penstock.broker.effects import Effect, Work
 from penstock.broker.naming import names_schema
@@ -47,15 +48,17 @@ class Numbered:
     """The number of the first message; those behind it count up."""
     scattered: bool = False
     """Numbers say nothing of order."""
+    principal: str = ""
+    """Who says so, where that is known: the producer's name is the first one's who used it on a topic."""
 
     @classmethod
-    def by_number(cls, producer: str, first: int) -> Numbered:
+    def by_number(cls, producer: str, first: int, principal: str = ANONYMOUS.name) -> Numbered:
         """Raises `InvalidRequest` for a name or a number that cannot be."""
         check_producer_name(producer)
         check_not_own(producer)
         if not 1 <= first <= NUMBER_MAX - WINDOW:
             raise InvalidRequest(f"a request id is a whole number from 1, not {first}", field="request_id")
-        return cls(producer, first)
+        return cls(producer, first, principal="" if principal == ANONYMOUS.name else principal)
 
     @classmethod
     def by_key(cls, key: str, count: int, principal: str) -> Numbered:
@@ -85,7 +88,7 @@ class Posting:
     def __init__(self, streams: Streams, publishing: Publishing) -> None:
         self._streams = streams
         self._publishing = publishing
-        self._numbers: OrderedDict[tuple[int, str], int] = OrderedDict()
+        self._numbers: OrderedDict[tuple[int, str, str], int] = OrderedDict()
 
     def post(
         self, topic: TopicName, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply
@@ -111,10 +114,11 @@ class Posting:
             block = messages if isinstance(messages, Block) else _parsed(messages)
             return self._publishing.store(stream, block, self._placing(stream, reply), whole=True, tell=_places)
         go_on = partial(self._with_number, messages, numbered, reply, stream)
-        known = self._numbers.get((stream.topic.topic_uid, numbered.producer))
+        known = self._numbers.get((stream.topic.topic_uid, numbered.producer, numbered.principal))
         if known is not None:
             return go_on(known)
-        take = partial(self._streams.store.catalog.producer_id, stream.topic, numbered.producer)
+        look_up = self._streams.store.catalog.producer_id
+        take = partial(look_up, stream.topic, numbered.producer, principal=numbered.principal)
         return [Work(take, guarded(reply, go_on))]
 
     def _plain(self, messages: Sequence[Message] | Block, reply: Reply, stream: Stream) -> list[Effect] | None:
@@ -134,7 +138,7 @@ class Posting:
     def _with_number(
         self, messages: Sequence[Message] | Block, numbered: Numbered, reply: Reply, stream: Stream, producer_id: int
     ) -> list[Effect]:
-        self._numbers[stream.topic.topic_uid, numbered.producer] = producer_id
+        self._numbers[stream.topic.topic_uid, numbered.producer, numbered.principal] = producer_id
         if len(self._numbers) > _PRODUCERS_KNOWN:
             self._numbers.popitem(last=False)
         store = partial(self._store, messages, numbered, producer_id, reply, stream)

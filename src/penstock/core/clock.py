@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from penstock.core.errors import InvalidRequest
-from penstock.core.limits import CLOCK_HOLD_MS, CLOCK_JUMP_MS_MAX
+from penstock.core.limits import CLOCK_HOLD_MS_MAX, CLOCK_JUMP_MS_MAX
 
 _LOG: Final = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000
@@ -54,11 +54,21 @@ class SteadyClock:
         """How far ahead the machine's clock is while it is not believed, and since when."""
 
     def now_ns(self) -> int:
+        return self.moment()[0]
+
+    def moment(self) -> tuple[int, int]:
+        """The time of day, and when that is on the clock that nobody sets."""
         with self._turn:
             passed, wall = self._passed_ns(), self._read()
             now = wall if self._base is None else self._believed(wall, self._base[0] + passed - self._base[1], passed)
             self._base = (now, passed)
-            return now
+            return self._base
+
+    def resume(self, told_ns: int, passed_ns: int) -> None:
+        """Go on from a moment that another process was told, on this machine and since it was started."""
+        with self._turn:
+            if passed_ns <= self._passed_ns():
+                self._base = (told_ns, passed_ns)
 
     def _read(self) -> int:
         try:
@@ -81,9 +91,9 @@ class SteadyClock:
                 "the machine's clock jumped %d s ahead, and is not followed for %d s: set it right before if it is"
                 " wrong, since message ids never go back",
                 ahead // 10**9,
-                CLOCK_HOLD_MS // 1000,
+                CLOCK_HOLD_MS_MAX // 1000,
             )
-        if wall >= _BEYOND_NS or passed - self._jump[1] < CLOCK_HOLD_MS * _NS_PER_MS:
+        if wall >= _BEYOND_NS or passed - self._jump[1] < CLOCK_HOLD_MS_MAX * _NS_PER_MS:
             return due
         _LOG.warning("the machine's clock stays %d s ahead, and is followed from now on", ahead // 10**9)
         self._jump = None

@@ -76,7 +76,7 @@ CLOCK_JUMP_MS_MAX: Final = 60_000
 """A jump of the machine's clock ahead that is followed at once: more than any step of a clock that is kept in time, and
 as long as message times may be untrue after a smaller one was taken back."""
 
-CLOCK_HOLD_MS: Final = 600_000
+CLOCK_HOLD_MS_MAX: Final = 600_000
 """How long a clock that has jumped further ahead is not believed: time to see the error and to set it right. A machine
 that slept, or got the time late, has times that are behind for as long."""
 

@@ -33,6 +33,7 @@ from penstock.storage.catalog_schema import (
     CURSORS,
     LOG_ENDS,
     PRODUCER_CHECKPOINTS,
+    PRODUCER_OWNERS,
     PRODUCER_SESSIONS,
     PRODUCERS,
     SUBSCRIPTIONS,
@@ -89,7 +90,7 @@ def _forget_numbering(connection: Connection) -> None:
     """The broker's own producers, which number messages by the offsets of others."""
     for row in read_rows(connection, select(PRODUCERS)):
         if row["name"].startswith((BURIER, REDRIVER)):
-            for table in (PRODUCER_SESSIONS, PRODUCERS):
+            for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS, PRODUCERS):
                 connection.execute(delete(table).where(table.c.producer_id == row["producer_id"]))
 
 

@@ -22,6 +22,7 @@ from penstock.storage.access_rows import AccessCatalog
 from penstock.storage.catalog_file import CatalogFile
 from penstock.storage.catalog_rows import (
     check_new_subscription,
+    check_owner,
     checkpoint_key,
     checkpoint_row,
     existing_subscription,
@@ -46,6 +47,7 @@ from penstock.storage.catalog_schema import (
     LOG_ENDS,
     NAMESPACES,
     PRODUCER_CHECKPOINTS,
+    PRODUCER_OWNERS,
     PRODUCER_SESSIONS,
     PRODUCERS,
     SUBSCRIPTIONS,
@@ -221,28 +223,35 @@ class Catalog:
             its_own = select(SUBSCRIPTIONS.c.subscription_uid).where(SUBSCRIPTIONS.c.topic_uid == topic.topic_uid)
             connection.execute(delete(CURSORS).where(CURSORS.c.subscription_uid.in_(its_own)))
             producers = select(PRODUCERS.c.producer_id).where(PRODUCERS.c.topic_uid == topic.topic_uid)
-            connection.execute(delete(PRODUCER_SESSIONS).where(PRODUCER_SESSIONS.c.producer_id.in_(producers)))
+            for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS):
+                connection.execute(delete(table).where(table.c.producer_id.in_(producers)))
             for table in (SUBSCRIPTIONS, PRODUCER_CHECKPOINTS, PRODUCERS, LOG_ENDS, TOPICS):
                 connection.execute(delete(table).where(table.c.topic_uid == topic.topic_uid))
             forget_place(connection, topic_place(topic.topic_uid))
         return topic
 
-    def producer_id(self, topic: Topic, name: str) -> int:
+    def producer_id(self, topic: Topic, name: str, *, principal: str = "") -> int:
         """The number of this producer on this topic, the same for ever; a new one, never given before, at first.
 
-        Raises `TopicNotSupported` if the topic has been deleted since, even if there is another of its name.
+        `principal`: who asks, where that is known; the name belongs to the first who does, and others are told
+        `NotOwner`. Raises `TopicNotSupported` if the topic has been deleted since, even if there is another of its
+        name.
         """
         check_producer_name(name)
         with self._file.reading() as connection:
             known = producer_row(connection, topic, name)
-        return self._new_producer(topic, name) if known is None else int(known["producer_id"])
+            if known is not None:
+                number = int(known["producer_id"])
+                if not principal or check_owner(connection, topic, name, number, principal):
+                    return number
+        return self._new_producer(topic, name, principal)
 
-    def claim_producer(self, topic: Topic, name: str, session: str, *, resumes: bool) -> int:
+    def claim_producer(self, topic: Topic, name: str, session: str, *, resumes: bool, principal: str = "") -> int:
         """Its number, as `producer_id` gives it; from now on it is this session's.
 
         Raises `NotOwner`, and changes nothing, if it comes back and another session has come since.
         """
-        producer_id = self.producer_id(topic, name)
+        producer_id = self.producer_id(topic, name, principal=principal)
         query = select(PRODUCER_SESSIONS).where(PRODUCER_SESSIONS.c.producer_id == producer_id)
         with self._file.writing() as connection:
             known = read_row(connection, query)
@@ -403,15 +412,17 @@ class Catalog:
                 for row in read_rows(connection, select(CURSORS))
             }
 
-    def _new_producer(self, topic: Topic, name: str) -> int:
+    def _new_producer(self, topic: Topic, name: str, principal: str) -> int:
+        """One that is new, or has no owner yet."""
         with self._file.writing() as connection:
             require_topic(connection, topic)
-            known = producer_row(connection, topic, name)
-            if known is not None:
-                return int(known["producer_id"])  # another caller was faster
-            producer_id = self._take(connection, "producer_id")
-            row = {"producer_id": producer_id, "topic_uid": topic.topic_uid, "name": name}
-            write_row(connection, PRODUCERS, {**row, "created_ms": now_ms(self._clock)})
+            known = producer_row(connection, topic, name)  # another caller may have been faster
+            producer_id = int(known["producer_id"]) if known is not None else self._take(connection, "producer_id")
+            if known is None:
+                row = {"producer_id": producer_id, "topic_uid": topic.topic_uid, "name": name}
+                write_row(connection, PRODUCERS, {**row, "created_ms": now_ms(self._clock)})
+            if principal and not check_owner(connection, topic, name, producer_id, principal):
+                write_row(connection, PRODUCER_OWNERS, {"producer_id": producer_id, "principal": principal})
         return producer_id
 
     def _take(self, connection: Connection, counter: str) -> int:

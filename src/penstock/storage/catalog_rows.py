@@ -10,13 +10,14 @@ from typing import Final
 
 from sqlalchemy import Connection, Table, select
 
-from penstock.core.errors import InvalidRequest, StorageFailed, TopicNotSupported
+from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed, TopicNotSupported
 from penstock.core.names import TopicName, nearest
 from penstock.core.offsets import Offset
 from penstock.storage.catalog_schema import (
     LOG_ENDS,
     NAMESPACES,
     PRODUCER_CHECKPOINTS,
+    PRODUCER_OWNERS,
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
@@ -77,6 +78,19 @@ def require_topic(connection: Connection, topic: Topic) -> None:
 def producer_row(connection: Connection, topic: Topic, name: str) -> Row | None:
     query = select(PRODUCERS).where(PRODUCERS.c.topic_uid == topic.topic_uid, PRODUCERS.c.name == name)
     return read_row(connection, query)
+
+
+def check_owner(connection: Connection, topic: Topic, name: str, producer_id: int, principal: str) -> bool:
+    """Whether a producer's name is this principal's; False if it is nobody's. Raises `NotOwner` if it is another's."""
+    query = select(PRODUCER_OWNERS).where(PRODUCER_OWNERS.c.producer_id == producer_id)
+    owner = read_row(connection, query)
+    if owner is not None and owner["principal"] != principal:
+        raise NotOwner(
+            f"producer {name!r} of {topic.name} belongs to another principal, which used the name first: take another"
+            " name",
+            producer_id=producer_id,
+        )
+    return owner is not None
 
 
 def checkpoint_key(topic: Topic, partition: int) -> dict[str, int]:

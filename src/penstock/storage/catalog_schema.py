@@ -157,6 +157,13 @@ MIGRATIONS: tuple[Migration, ...] = (
             " last_id TEXT NOT NULL, seal TEXT NOT NULL, PRIMARY KEY (topic_uid, partition_index))",
         ),
     ),
+    Migration(
+        version=6,
+        apply=statements(
+            "CREATE TABLE producer_owners (producer_id BIGINT NOT NULL PRIMARY KEY REFERENCES producers (producer_id),"
+            " principal TEXT NOT NULL, seal TEXT NOT NULL)",
+        ),
+    ),
 )
 
 METADATA: Final = MetaData()
@@ -235,6 +242,13 @@ PRODUCER_SESSIONS: Final = _table(
     Column("session", Text, nullable=False),
 )
 """Who came last under the name of each producer, and alone may write under it."""
+
+PRODUCER_OWNERS: Final = _table(
+    "producer_owners",
+    Column("producer_id", BigInteger, ForeignKey("producers.producer_id"), primary_key=True, autoincrement=False),
+    Column("principal", Text, nullable=False),
+)
+"""Who used the name of each producer first, and alone may use it: those who had said who they are."""
 
 CURSORS: Final = _table(
     "cursors",

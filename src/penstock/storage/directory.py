@@ -2,6 +2,7 @@
 
 DIR/store.json            format version and the id generator's number
 DIR/lock                  held by the process that writes
+DIR/clock                 what time it was when it was last looked after
 DIR/catalog.db            topics, settings, producers, subscriptions and their cursors
 DIR/topics/NAMESPACE/TOPIC[-part-N]/   one log each
 DIR/trash/                topics on their way out

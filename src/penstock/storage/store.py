@@ -49,6 +49,7 @@ from penstock.storage.metering import Meter, MeteredDisk
 from penstock.storage.producers import derive
 from penstock.storage.reserve import DiskReserve
 from penstock.storage.rounds import Rounds
+from penstock.storage.timepiece import Moment, note_moment, noted_moment, this_boot
 from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
 
 _LOG = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Store:
         self._changing = threading.Lock()
         self._closing: list[Any] = []
         self._rounds = Rounds(self._look_after)
+        self._boot = this_boot()
         self._disowned = False
 
     @classmethod
@@ -112,6 +114,7 @@ class Store:
         self._lock = OwnerLock(self.root / LOCK)
         self._closing.append(self._lock.release)
         identity = self._identity()
+        self._resume_clock()
         if self._durability is Durability.OS:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
         # Segments without a catalog: it was lost. An empty one in its place would hide them.
@@ -330,8 +333,19 @@ class Store:
     def _look_after(self) -> None:
         """In the rounds' thread."""
         self._keep_lock()
+        self._note_time()
         self._ends.note()
         self.catalog.sync_mark()
+
+    def _resume_clock(self) -> None:
+        """A clock that jumped ahead while nobody looked is not believed either."""
+        moment = noted_moment(self._disk, self.root, boot=self._boot)
+        if moment is not None and isinstance(self._clock, SteadyClock):
+            self._clock.resume(*moment)
+
+    def _note_time(self) -> None:
+        if isinstance(self._clock, SteadyClock):
+            note_moment(self._disk, self.root, Moment(*self._clock.moment()), boot=self._boot)
 
     def _keep_lock(self) -> None:
         """Two owners would give the same offsets to different messages: the one that finds out writes no more."""
@@ -345,9 +359,13 @@ class Store:
             _LOG.error("%s; this process, which was first, takes no more messages", error)
             failure = StorageFailed(f"another process writes to {self.root}, too: stop both, then start one")
             with suppress(ServiceUnavailable):  # it is being closed
-                self.writer.run(lambda: [log.refuse(failure) for log in self.logs])
+                self.writer.run(partial(self._refuse, failure))
         except OSError as error:
             _LOG.error("%s: its lock cannot be looked at: %s", self.root, error)
+
+    def _refuse(self, failure: StorageFailed) -> None:
+        for log in self.logs:
+            log.refuse(failure)
 
     # closing
 

@@ -195,7 +195,7 @@ def numbered(said: Words, count: int, principal: str) -> Numbered | None:
     if producer is not None:
         check_not_own(producer)
     if key is None:
-        return None if request is None else Numbered.by_number(producer or "", request)
+        return None if request is None else Numbered.by_number(producer or "", request, principal)
     if request is not None:
         raise InvalidRequest("give Idempotency-Key, or X-Producer and X-Request-Id, not both", field="Idempotency-Key")
     return Numbered.by_key(key, count, principal)

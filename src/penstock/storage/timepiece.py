@@ -1,0 +1,58 @@
+"""Timepiece: what time it was when a data directory was last looked after, and on which clock that nobody sets.
+
+A small file, so that a clock that jumps ahead while the broker is down is not believed at the start, as long as the
+machine has not been started anew: then nobody can tell a jump from time that has passed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.record.hashing import hash64
+from penstock.storage.disk import Disk, opened, read_all, write_all
+
+FILE: Final = "clock"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_TEXT_BYTES_MAX: Final = 256
+
+
+class Moment(NamedTuple):
+    """A time of day, and when that was on the clock that nobody sets; both in nanoseconds."""
+
+    told_ns: int
+    passed_ns: int
+
+
+def this_boot() -> str:
+    """Another text each time the machine is started; nothing where the system does not say."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+def note_moment(disk: Disk, root: Path, moment: Moment, *, boot: str) -> None:
+    """Not synced: after a power cut the machine is started anew. Where it cannot be written, nothing is known."""
+    said = f"{boot} {moment.told_ns} {moment.passed_ns}"
+    with suppress(OSError), opened(disk, root / FILE, write=True, create=True) as file:
+        file.truncate(0)
+        write_all(file, f"{said} {_check(said)}\n".encode(), 0)
+
+
+def noted_moment(disk: Disk, root: Path, *, boot: str) -> Moment | None:
+    """None where nothing was noted since the machine was started, or what was does not verify."""
+    try:
+        with opened(disk, root / FILE) as file:
+            said, _, check = bytes(read_all(file, 0, _TEXT_BYTES_MAX)).decode().strip().rpartition(" ")
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not boot or check != _check(said) or not said.startswith(f"{boot} "):
+        return None
+    _, told, passed = said.split(" ")
+    return Moment(int(told), int(passed))
+
+
+def _check(said: str) -> str:
+    return f"{hash64(said.encode()):016x}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from penstock.core.limits import MIB, Limits
 from penstock.storage.reserve import RESERVE_BYTES_MAX, DiskReserve
 from penstock.testing import FaultDisk
@@ -62,3 +64,20 @@ def test_a_disk_that_cannot_give_it_is_no_reason_to_refuse_the_write() -> None:
         disk.fail_at, disk.fault = disk.calls + 1, fault
         reserve.give_way()
         assert not reserve.is_held
+
+
+def test_nothing_is_held_of_next_to_nothing() -> None:
+    disk = FaultDisk()
+    reserve = made(disk, Limits(disk_reserve_bytes=3))
+    reserve.give_way()
+    assert not reserve.is_held
+    assert not disk.exists(PATH)
+
+
+def test_what_fails_for_another_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultDisk()
+    reserve = made(disk)
+    disk.fail_at, disk.fault = disk.calls + 1, Fault.ERROR
+    for _ in range(3):
+        reserve.give_way()
+    assert len(caplog.records) == 1

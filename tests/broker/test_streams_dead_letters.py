@@ -15,7 +15,9 @@ from tests.broker.test_streams_publishing import ORDER, refused
 from penstock.broker.streams import AutoCreate
 from penstock.core.errors import DiskFull, StorageFailed
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX
+from penstock.core.names import TopicName
 from penstock.record.message import Message
+from penstock.storage.topics import Dispatch
 
 pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk
 
@@ -291,9 +293,19 @@ def test_a_deleted_grave_is_dug_again(kept: World) -> None:
     assert letters(kept) == [(1, "refused by the consumer")]
 
 
-def test_a_grave_that_somebody_made_live_holds_nothing_up_for_ever(kept: World) -> None:
+def test_nobody_makes_a_grave_live(kept: World) -> None:
     ann = fill(kept, 1)
-    ann.ask("system.topic.create", {"topic": DLQ, "dispatch": "live"})
+    answer = ann.ask("system.topic.create", {"topic": DLQ, "dispatch": "live"})
+    assert "where dead letters go" in refused(answer, "INVALID_REQUEST")
+    nack(consumer(kept), 0)
+    assert letters(kept) == [(0, "refused by the consumer")]
+
+
+def test_a_grave_that_an_earlier_release_made_live_holds_nothing_up_for_ever(kept: World) -> None:
+    fill(kept, 1)
+    kept.data.catalog.create_topic(TopicName.parse(DLQ), dispatch=Dispatch.LIVE)
+    kept.restart()
+    ann = kept.connect()
     nack(consumer(kept), 0)
     assert any("live topic" in reason for reason in describe(ann)["state"])
     ann.ask("system.topic.delete", {"topic": DLQ})
@@ -322,6 +334,62 @@ def test_a_long_reason_is_cut(kept: World) -> None:
     fill(kept, 1)
     nack(consumer(kept), 0, reason="€" * 5_000)
     assert letters(kept) == [(0, "€" * 1_024)]
+
+
+def test_a_letter_fits_although_its_topic_takes_no_larger_message_than_this_one(kept: World) -> None:
+    ann = kept.connect()
+    ann.ask("system.topic.create", {"topic": "a", "segment_bytes_max": 4096})
+    ann.append("a", bytes(3_900))
+    ann.append("a", b"behind")
+    nack(consumer(kept), 0)
+    assert letters(kept) == [(0, "refused by the consumer")]
+    kept.after(100)
+    assert cursor(kept) == (1, [], {})
+
+
+def test_a_letter_is_no_subject_to_the_limit_of_its_grave(kept: World) -> None:
+    ann = kept.connect()
+    ann.ask("system.topic.create", {"topic": DLQ, "payload_bytes_max": 100})
+    ann.append("a", bytes(5_000))
+    nack(consumer(kept), 0)
+    assert letters(kept) == [(0, "refused by the consumer")]
+    assert "at most 100 bytes" in refused(ann.append(DLQ, bytes(101)), "PAYLOAD_TOO_LARGE")
+
+
+def test_what_can_never_be_a_letter_is_poison_that_says_why_and_can_be_skipped(
+    kept: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = kept.connect()
+    ann.ask("system.namespace", {"namespace": "default-dlq", "segment_bytes_max": 4096})
+    ann.ask("system.topic.create", {"topic": "a", "payload_bytes_max": 100_000})
+    ann.append("a", b"1")
+    ann.append("a", b"2")
+    bob = consumer(kept, window={"messages": 1})
+    nack(bob, 0, reason="no")
+    kept.after(1_000)
+    (state,) = [each for each in describe(ann)["state"] if "poison" in each]
+    assert "blocked on poison offset 0 of partition 0" in state
+    assert "no; it cannot become a dead letter" in state
+    assert "payload_bytes_max" in state
+    assert "skip it, or resume" in state
+    assert len([each for each in caplog.records if "cannot become a dead letter" in each.message]) == 1
+    ann.ask("system.subscription.skip", {"topic": "a", "subscription": "s", "offsets": [0]})
+    assert not [each for each in describe(ann)["state"] if "poison" in each]
+    kept.after(100)
+    assert cursor(kept) == (1, [], {})
+
+
+def test_what_could_not_be_a_letter_is_one_once_that_is_mended_and_it_is_resumed(kept: World) -> None:
+    ann = kept.connect()
+    ann.ask("system.namespace", {"namespace": "default-dlq", "segment_bytes_max": 4096})
+    ann.ask("system.topic.create", {"topic": "a", "payload_bytes_max": 100_000})
+    ann.append("a", b"1")
+    bob = consumer(kept)
+    nack(bob, 0)
+    ann.ask("system.namespace", {"namespace": "default-dlq", "segment_bytes_max": 1_000_000})
+    ann.ask("system.subscription.resume", {"topic": "a", "subscription": "s"})
+    nack(bob, 0, reason="again")
+    assert letters(kept) == [(0, "again")]
 
 
 # block and drop

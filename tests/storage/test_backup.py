@@ -185,12 +185,19 @@ def test_a_segment_that_went_missing_from_the_backup_is_copied_again(store: Stor
 
 
 class Interfering(OsDisk):
-    """Does something the first time that a name is looked at."""
+    """Does something the first time that a name is looked at; `missed`: right after it was found not to be there."""
 
-    def __init__(self, what: Callable[[], None], *, names: str = "", opened: str = "") -> None:
+    def __init__(self, what: Callable[[], None], *, names: str = "", opened: str = "", missed: str = "") -> None:
         self._what: Callable[[], None] | None = what
         self._names = names
         self._opened = opened
+        self._missed = missed
+
+    def exists(self, path: Path) -> bool:
+        found = super().exists(path)
+        if not found and self._missed and path.name == self._missed:
+            self._interfere()
+        return found
 
     def _interfere(self) -> None:
         what, self._what = self._what, None
@@ -253,6 +260,58 @@ def test_a_topic_that_is_made_anew_meanwhile_does_not_lend_its_files_to_the_old_
     new = restored(tmp_path / "backup", tmp_path / "new")
     with Store.open(new, limits=LIMITS) as opened:
         assert [str(topic.name) for topic in opened.catalog.list_topics()] == ["/default/orders"]
+
+
+def test_a_topic_whose_log_is_still_being_made_is_no_damage(store: Store, tmp_path: Path) -> None:
+    fill(store)
+    store.catalog.create_topic(TopicName.parse("late"))  # the first half of making it
+    folder = store.root / "topics/default/late"
+    done = back_up(store.root, tmp_path / "backup", disk=Interfering(folder.mkdir, missed="late"))
+    assert done.findings == ()
+    assert "/default/late" in {log.topic for log in done.manifest.logs}
+    assert records(restored(tmp_path / "backup", tmp_path / "new"))["/default/late[0]"] == []
+
+
+def test_a_topic_that_is_deleted_before_its_log_was_there_is_no_damage(store: Store, tmp_path: Path) -> None:
+    fill(store)
+    late = TopicName.parse("late")
+    store.catalog.create_topic(late)
+    disk = Interfering(lambda: store.catalog.delete_topic(late), missed="late")
+    done = back_up(store.root, tmp_path / "backup", disk=disk)
+    assert done.findings == ()
+    assert {log.topic for log in done.manifest.logs} == {"/default/orders"}
+
+
+def test_what_is_found_of_a_topic_that_is_deleted_meanwhile_is_no_damage(store: Store, tmp_path: Path) -> None:
+    gone = TopicName.parse("gone")
+    store.create_topic(gone)
+    fill(store, topic=gone)
+    path = min((store.root / "topics/default/gone").glob("*.seg"))
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    assert back_up(store.root, tmp_path / "other").findings != ()
+    second = sorted((store.root / "topics/default/gone").glob("*.seg"))[1].name.replace(".seg", ".part")
+    disk = Interfering(lambda: store.delete_topic(gone), opened=second)
+    assert back_up(store.root, tmp_path / "backup", disk=disk).findings == ()
+
+
+def test_a_topic_that_is_made_anew_while_it_is_backed_up_again_does_not_end_the_backup(
+    store: Store, tmp_path: Path
+) -> None:
+    gone = TopicName.parse("gone")
+    store.create_topic(gone)
+    fill(store, 8, topic=gone)
+    back_up(store.root, tmp_path / "backup")
+    fill(store, 8, topic=gone)
+
+    def again() -> None:
+        store.delete_topic(gone)
+        store.create_topic(gone)
+        fill(store, 40, topic=gone)
+
+    done = back_up(store.root, tmp_path / "backup", disk=Interfering(again, opened=f"{0:020d}.part"))
+    assert done.findings == ()
 
 
 def test_a_cursor_is_as_of_before_the_watermarks_so_that_nothing_is_skipped(store: Store, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.record.hashing import hash64
 from penstock.storage.marker import BEGINNING, Start, read_start, write_start
 from penstock.testing import FaultDisk
 
@@ -36,3 +37,11 @@ def test_no_flipped_bit_is_believed() -> None:
         assert read_start(disk, FOLDER) in (BEGINNING, written)
         content[bit // 8] ^= 1 << bit % 8
     assert bytes(content) == whole
+
+
+@pytest.mark.parametrize("said", [b"", b"no", b"ff" * 24, b"00" * 23, b"00" * 30, b"\xff" * 48, b"0x" * 24])
+def test_what_was_never_written_is_not_believed_under_a_right_checksum(said: bytes) -> None:
+    disk = FaultDisk()
+    disk.make_directory(FOLDER)
+    disk.open(FOLDER / "start", write=True, create=True).write(said + b" %016x\n" % hash64(said), 0)
+    assert read_start(disk, FOLDER) == BEGINNING

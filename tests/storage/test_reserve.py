@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from penstock.core.limits import MIB, Limits
 from penstock.storage.reserve import RESERVE_BYTES_MAX, DiskReserve
 from penstock.testing import FaultDisk
@@ -18,15 +20,20 @@ def made(disk: FaultDisk, limits: Limits | None = None) -> DiskReserve:
     return DiskReserve(disk, PATH, limits or Limits())
 
 
+def held(reserve: DiskReserve) -> bool:
+    """As of now."""
+    return reserve.is_held
+
+
 def test_it_is_taken_where_there_is_room_beside_what_is_kept_free() -> None:
     disk = FaultDisk()
     reserve = made(disk)
     disk.free = Limits().disk_reserve_bytes + RESERVE_BYTES_MAX - 1
     reserve.give_way()
-    assert not reserve.is_held
+    assert not held(reserve)
     disk.free += 1
     reserve.give_way()
-    assert reserve.is_held
+    assert held(reserve)
     assert len(disk.content(PATH)) == RESERVE_BYTES_MAX
     assert made(disk).is_held, "the next process finds it"
 
@@ -37,16 +44,16 @@ def test_it_is_given_up_once_there_is_hardly_any_other_and_taken_again() -> None
     reserve.give_way()
     disk.free = MIB
     reserve.give_way()
-    assert reserve.is_held
+    assert held(reserve)
     disk.free = MIB - 1
     reserve.give_way()
-    assert not reserve.is_held
+    assert not held(reserve)
     assert not disk.exists(PATH)
     reserve.give_way()
-    assert not reserve.is_held
+    assert not held(reserve)
     disk.free = PLENTY
     reserve.give_way()
-    assert reserve.is_held
+    assert held(reserve)
 
 
 def test_it_is_a_quarter_of_a_small_reserve() -> None:
@@ -61,4 +68,21 @@ def test_a_disk_that_cannot_give_it_is_no_reason_to_refuse_the_write() -> None:
         reserve = made(disk)
         disk.fail_at, disk.fault = disk.calls + 1, fault
         reserve.give_way()
-        assert not reserve.is_held
+        assert not held(reserve)
+
+
+def test_nothing_is_held_of_next_to_nothing() -> None:
+    disk = FaultDisk()
+    reserve = made(disk, Limits(disk_reserve_bytes=3))
+    reserve.give_way()
+    assert not held(reserve)
+    assert not disk.exists(PATH)
+
+
+def test_what_fails_for_another_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultDisk()
+    reserve = made(disk)
+    disk.fail_at, disk.fault = disk.calls + 1, Fault.ERROR
+    for _ in range(3):
+        reserve.give_way()
+    assert len(caplog.records) == 1

@@ -7,6 +7,7 @@ is done again, and the number is recognised: the message is among the dead lette
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,15 @@ from penstock.broker.delivery import Delivery
 from penstock.broker.effects import Effect, Work
 from penstock.broker.publishing import Publishing
 from penstock.broker.streams import Stream, Streams
-from penstock.core.errors import OffsetOutOfRange, PenstockError, StorageFailed, TopicNotSupported
+from penstock.core.errors import (
+    InvalidRequest,
+    MalformedMessage,
+    OffsetOutOfRange,
+    PayloadTooLarge,
+    PenstockError,
+    StorageFailed,
+    TopicNotSupported,
+)
 from penstock.core.letters import (
     ATTEMPT,
     BURIER,
@@ -32,6 +41,9 @@ from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
 from penstock.storage.topics import TopicSettings
 
+_LOG: Final = logging.getLogger(__name__)
+_HOPELESS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)
+"""What is no better the next time."""
 _OFFSET_BITS: Final = 40
 _REASON_CHARS_MAX: Final = 1024
 
@@ -78,7 +90,8 @@ class Burial:
         if isinstance(grave, PenstockError):
             return self._failed(delivery, asked, grave)
         if not grave.kept:
-            return self._failed(delivery, asked, TopicNotSupported(f"{grave.name} is a live topic: it keeps nothing"))
+            live = f"{grave.name} is a live topic and keeps nothing: delete it, and it is made as it must be"
+            return self._failed(delivery, asked, TopicNotSupported(live, topic=str(grave.name)))
         key = (delivery.uid, asked.partition)
         known = self._numbers.get(key)
         if known is not None and grave.producers is not None:
@@ -114,13 +127,25 @@ class Burial:
             return delivery.handle(sub.Buried(asked.partition, asked.offset, stored=True, seek=asked.seek))
 
         try:
-            return self._publishing.store(grave, block, stored, owned=True)
+            return self._publishing.store(grave, block, stored, owned=True, unbounded=True)
         except PenstockError as error:
             return self._failed(delivery, asked, error)
 
     def _failed(self, delivery: Delivery, asked: sub.Bury, error: PenstockError) -> list[Effect]:
-        delivery.trouble = error
-        return delivery.handle(sub.Buried(asked.partition, asked.offset, stored=False, seek=asked.seek))
+        """It is tried again; or, where that is of no use, the message is in the way until somebody decides."""
+        if not isinstance(error, _HOPELESS):
+            delivery.trouble = error
+            return delivery.handle(sub.Buried(asked.partition, asked.offset, stored=False, seek=asked.seek))
+        place = f"offset {asked.offset} of partition {asked.partition}"
+        _LOG.error(
+            "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
+            place,
+            delivery.stream.name,
+            delivery.name,
+            error.message,
+        )
+        buried = sub.Buried(asked.partition, asked.offset, stored=False, seek=asked.seek, hopeless=error.message)
+        return delivery.handle(buried)
 
 
 def _number(asked: sub.Bury) -> int:

@@ -88,6 +88,9 @@ class Submission:
     tell: Callable[[Submission], Any] | None = None
     """What is answered, if not `answer`."""
 
+    unbounded: bool = False
+    """It may be larger than the topic allows."""
+
     def told(self) -> Any:
         return self.answer() if self.tell is None else self.tell(self)
 
@@ -279,9 +282,10 @@ class Publishing:
         trusted: bool | None = None,
         whole: bool = False,
         tell: Callable[[Submission], Any] | None = None,
+        unbounded: bool = False,
     ) -> list[Effect]:
         """`owned`: the producer's number is the broker's own, and no connection's; and so, unless it is not `trusted`,
-        nothing is refused.
+        nothing is refused. `unbounded`: nor for its size.
 
         `whole`: nothing is stored if a part is refused. `tell`: what is answered, if not `Submission.answer`.
         """
@@ -300,7 +304,9 @@ class Publishing:
         window = stream.producers.window(producer_id) if numbered and stream.producers is not None else None
         if not trusted:
             self._admit(stream, window, int(requests[0]), len(block))
-        submission = Submission(stream, len(block), requests, window, reply, [], whole=whole, tell=tell)
+        submission = Submission(
+            stream, len(block), requests, window, reply, [], whole=whole, tell=tell, unbounded=unbounded
+        )
         return self._arrive(submission, block, client, judged=not trusted)
 
     def store_plain(self, stream: Stream, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
@@ -393,13 +399,14 @@ class Publishing:
                 rows = rows[:0]
         if not len(rows):
             return self._finish(submission)
-        if len(logs) > 1:
+        if len(logs) > 1 and not submission.unbounded:
             Draft.of_block(block).check_sizes(logs[0].limits)  # of all of it, also where its parts would fit
         submission.parts = list(_parts(submission.stream, block, rows))
         submission.open = len(submission.parts)
+        drafts = [Draft.of_block(part.block, unbounded=submission.unbounded) for part in submission.parts]
         appends = [
-            Append(logs[part.partition], Draft.of_block(part.block), partial(self._stored, submission, part), client)
-            for part in submission.parts
+            Append(logs[part.partition], draft, partial(self._stored, submission, part), client)
+            for part, draft in zip(submission.parts, drafts, strict=True)
         ]
         return [*appends] if len(appends) == 1 else [AppendAll(tuple(appends))]
 

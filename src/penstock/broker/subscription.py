@@ -122,6 +122,9 @@ class Buried(NamedTuple):
     seek: int = 0
     """As in the `Bury` that this answers: after a seek it is somebody else's."""
 
+    hopeless: str = ""
+    """Why it never can be."""
+
 
 class Lost(NamedTuple):
     """Messages that can no longer be read: retention was quicker, or they are damaged."""
@@ -579,6 +582,11 @@ class Group:
             self.buried += 1
             self._settle(lane, event.offset, event.offset + 1)
             return [Save(lane.partition)]
+        if event.hopeless:
+            failed = lane.burying.pop(event.offset)
+            reason = f"{failed.reason}; it cannot become a dead letter: {event.hopeless}"
+            lane.poison[event.offset] = failed._replace(reason=reason)
+            return []
         again_ms, offset = now_ms + _BURY_AGAIN_MS, event.offset
         heapq.heappush(self._retries, _Retry(again_ms, lane.partition, offset, offset + 1, 0, buries=True))
         return []

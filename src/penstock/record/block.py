@@ -265,6 +265,8 @@ class Draft:
 
     data: Any
     count: int
+    unbounded: bool = False
+    """The limits of the log do not count: it is the broker's own, made of a message that was taken before."""
 
     def __len__(self) -> int:
         return self.count
@@ -293,13 +295,13 @@ class Draft:
         return cls(data, len(parse_block(data, verify=verify)))
 
     @classmethod
-    def of_block(cls, block: Block) -> Draft:
+    def of_block(cls, block: Block, *, unbounded: bool = False) -> Draft:
         """Records that were checked before: rows of `parse_block`, or of the log. Copied only if they lie apart."""
         if not len(block):
             raise InvalidRequest("a block has at least one message")
         if (block.columns[1:, at.START] != block.columns[:-1, at.END]).any():
             block = block.gather(np.arange(len(block)))
-        return cls(block.raw, len(block))
+        return cls(block.raw, len(block), unbounded)
 
     @classmethod
     def of_payloads(
@@ -350,12 +352,12 @@ class Draft:
 
     def check_sizes(self, bounds: Limits) -> None:
         """Raise `PayloadTooLarge` if the block or one of its payloads is larger than `bounds` allow."""
-        if len(self.data) > bounds.block_bytes_max:
+        block_bytes_max = limits.BLOCK_BYTES_CEILING if self.unbounded else bounds.block_bytes_max
+        if len(self.data) > block_bytes_max:
             raise PayloadTooLarge(
-                f"a block has at most {bounds.block_bytes_max} bytes, not {len(self.data)}",
-                limit=bounds.block_bytes_max,
+                f"a block has at most {block_bytes_max} bytes, not {len(self.data)}", limit=block_bytes_max
             )
-        if len(self.data) <= bounds.payload_bytes_max:
+        if self.unbounded or len(self.data) <= bounds.payload_bytes_max:
             return
         block, _ = _scan(as_array(self.data), 0, None, at.ENVELOPES, START_OF_LOG, None)
         sizes = block.payload_sizes

@@ -161,7 +161,7 @@ def has_text(data: int, row: int) -> bool:
     name = start + type_bytes + at.MESSAGE_LENGTH_BYTES + at.NAME_LENGTH_AT + 2
     if not is_text(data, start, type_bytes) or not is_text(data, name, name_bytes):
         return False
-    return attributes_are_text(data, attributes_start(row), simd.get(row, at.ATTRIBUTES))
+    return bool(attributes_are_text(data, attributes_start(row), simd.get(row, at.ATTRIBUTES)))
 
 
 @inlined

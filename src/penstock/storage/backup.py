@@ -12,7 +12,8 @@ backup is the one before, and whatever stops the work leaves that as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.clock import Clock, SystemClock, now_ms
-from penstock.core.errors import DiskFull, NotOwner
+from penstock.core.errors import DiskFull, InvalidRequest, NotOwner
 from penstock.core.limits import MIB
 from penstock.record.block import Longs
 from penstock.storage.backup_before import Before, believed, manifest_before, other_messages
@@ -53,6 +54,10 @@ _SPARE_BYTES: Final = 16 * MIB
 """Room on the backup's disk beside the files that are copied: the catalog twice, and the manifest."""
 _FINDINGS_MAX: Final = 1_000
 """Sentences that are kept of what is damaged in the original; the rest is counted."""
+
+_CHANGING_SECONDS: Final = 0.02
+_CHANGING_LOOKS: Final = 250
+"""Five seconds in all: what is not there by then is missing, however slow the disk is."""
 
 Stage = Callable[[str, int], Progress]
 """Told what begins now and how many bytes it is about; what it returns is told of each that is done."""
@@ -154,7 +159,10 @@ class _Work:
     release: str
     copied_bytes: int = 0
     kept_bytes: int = 0
-    findings: list[str] = field(default_factory=list)
+    findings: list[tuple[int, str]] = field(default_factory=list)
+    """Of which topic, by its number, and what."""
+    gone: set[int] = field(default_factory=set)
+    """Topics that were deleted meanwhile: nothing of them is damage."""
     before: Before = field(default_factory=Before)
     owned: bool = True
     """A broker is writing."""
@@ -176,9 +184,9 @@ class _Work:
         copy_catalog(self.root / CATALOG, second)
         keep = topics.keys() & topics_of(second).keys()
         logs = self._copy_logs([source for source in sources if source.topic.topic_uid in keep])
-        gone = self._gone(logs)
-        fit(second, first, keep - gone)
-        there = [(source, log) for source, log in logs.items() if source.topic.topic_uid not in gone]
+        self.gone = self._await_changes(logs)
+        fit(second, first, keep - self.gone)
+        there = [(source, log) for source, log in logs.items() if source.topic.topic_uid not in self.gone]
         return self._finish(second, tuple(log or self._missing(source) for source, log in there))
 
     def _before(self, *, replace: bool, quick: bool) -> Before:
@@ -216,7 +224,7 @@ class _Work:
         wanted = sum(s.size for source in sources for s in source.segments if not self._is_kept(source, s))
         self._check_room(wanted)
         progress = self.stage("copying", wanted)
-        return {source: self._copy_log(source, progress) for source in sources}
+        return {source: self._copied(source, progress) for source in sources}
 
     def _check_room(self, wanted: int) -> None:
         free = self.disk.free_bytes(self.vault.root)
@@ -226,6 +234,14 @@ class _Work:
                 " so; make room and try again",
                 free_bytes=free,
             )
+
+    def _copied(self, source: _Source, progress: Progress) -> StoredLog | None:
+        try:
+            return self._copy_log(source, progress)
+        except InvalidRequest:
+            if self._gone([source]):
+                return None  # another of its name was made meanwhile, with other messages
+            raise
 
     def _copy_log(self, source: _Source, progress: Progress) -> StoredLog | None:
         self.disk.make_directory(self.vault.root / source.folder)
@@ -237,33 +253,46 @@ class _Work:
         log = source.stored(start, tuple(each for each in found if each is not None and each.stop > start.offset))
         whole = self.before.whole(log)
         for lost in self.before.lost(log):
-            self._find(
-                f"{_place(log)}: offsets [{lost.base}, {lost.stop}) are lost or damaged; the backup keeps its copy"
-            )
+            what = f"{_place(log)}: offsets [{lost.base}, {lost.stop}) are lost or damaged; the backup keeps its copy"
+            self._find(log.topic_uid, what)
         self._look_for_gaps(whole)
         return whole
 
     def _missing(self, source: _Source) -> StoredLog:
-        """What the backup had of a log that nobody deleted, and that is not there."""
+        """What the backup had of a log that nobody deleted, and that is not there; nothing of one that was being
+        made."""
         nothing = source.stored(BEGINNING, ())
+        if self.disk.exists(source.path):
+            return nothing
         known = self.before.logs.get((source.topic.topic_uid, source.partition)) if self.before.keeps else None
         has = "keeps its copy" if known is not None and known.segments else "has nothing of it"
-        self._find(f"{source.path} is missing; the backup {has}")
+        self._find(source.topic.topic_uid, f"{source.path} is missing; the backup {has}")
         return known or nothing
 
     def _look_for_gaps(self, log: StoredLog) -> None:
         edges = [(log.start, log.start), *((each.base, each.stop) for each in log.segments)]
         for (_, stop), (base, _) in pairwise(edges):
             if stop < base:
-                self._find(f"{_place(log)}: offsets [{stop}, {base}) are missing")
+                self._find(log.topic_uid, f"{_place(log)}: offsets [{stop}, {base}) are missing")
 
-    def _find(self, what: str) -> None:
+    def _find(self, topic_uid: int, what: str) -> None:
         if len(self.findings) < _FINDINGS_MAX:
-            self.findings.append(what)
+            self.findings.append((topic_uid, what))
 
-    def _gone(self, logs: Mapping[_Source, StoredLog | None]) -> set[int]:
+    def _await_changes(self, logs: Mapping[_Source, StoredLog | None]) -> set[int]:
+        """Topics that were deleted meanwhile. A broker that makes or deletes a topic needs a moment between the catalog
+        and the files: until then a log that is not there may be either, and is waited for."""
+        missing = [source for source, log in logs.items() if log is None]
+        for _ in range(_CHANGING_LOOKS if self.owned else 1):
+            gone = self._gone(logs)
+            if not any(each.topic.topic_uid not in gone and not self.disk.exists(each.path) for each in missing):
+                break
+            time.sleep(_CHANGING_SECONDS)
+        return gone
+
+    def _gone(self, sources: Iterable[_Source]) -> set[int]:
         """Topics that were deleted meanwhile: there may be another of the name by now, and files of either."""
-        uids = {source.topic.topic_uid for source in logs}
+        uids = {source.topic.topic_uid for source in sources}
         # In this order: a topic leaves the trash once the catalog has forgotten it.
         leaving = {uid for uid in uids if self.disk.exists(self.root / TRASH / str(uid))}
         there = {topic.topic_uid for topic in CatalogReader(self.root / CATALOG).topics()}
@@ -327,7 +356,7 @@ class _Work:
         header = _header(self.disk, segment)
         size, digest = copy_file(self.disk, segment.path, segment.size, part, progress)
         finding = verify_records(self.disk, part, segment.base, segment.count, segment.size, _ends(self.disk, segment))
-        self._note(segment, finding, header, digest)
+        self._note(source, segment, finding, header, digest)
         made = header or finding.header(State.CLOSED)
         pattern = f"{source.folder}/{segment.base:020d}-{{}}"
         data = self.vault.name_part(part, f"{pattern}.seg", size, digest)
@@ -346,11 +375,12 @@ class _Work:
             damaged=damaged(finding),
         )
 
-    def _note(self, segment: Segment, finding: Finding, header: Header | None, digest: int) -> None:
+    def _note(self, source: _Source, segment: Segment, finding: Finding, header: Header | None, digest: int) -> None:
+        uid = source.topic.topic_uid
         for damage in finding.damages:
-            self._find(f"{segment.path}: {damage}")
+            self._find(uid, f"{segment.path}: {damage}")
         if header is not None and header.hash != digest and not finding.damages:
-            self._find(f"{segment.path}: the hash of the whole segment is not the one it was sealed with")
+            self._find(uid, f"{segment.path}: the hash of the whole segment is not the one it was sealed with")
 
     # the end
 
@@ -375,7 +405,7 @@ class _Work:
             manifest=manifest,
             copied_bytes=self.copied_bytes + size,
             kept_bytes=self.kept_bytes,
-            findings=tuple(self.findings),
+            findings=tuple(what for uid, what in self.findings if uid not in self.gone),
         )
 
 

@@ -6,16 +6,19 @@ nothing: the log then begins at its first segment again.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from penstock.core.ids import ID_BYTES
+from penstock.core.offsets import OFFSET_MAX
 from penstock.record.hashing import hash64
 from penstock.storage.disk import Disk, opened, read_all, replace_file
 
 MARKER: Final = "start"
 _BYTES_MAX: Final = 128
 _OFFSET_BYTES: Final = 8
+_SAID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * (_OFFSET_BYTES + ID_BYTES)))
 
 
 class Start(NamedTuple):
@@ -33,10 +36,11 @@ def read_start(disk: Disk, path: Path) -> Start:
             words = bytes(read_all(file, 0, _BYTES_MAX)).split()
     except FileNotFoundError:
         return BEGINNING
-    if len(words) != 2 or words[1] != _check(words[0]):
+    if len(words) != 2 or words[1] != _check(words[0]) or not _SAID.fullmatch(words[0]):
         return BEGINNING
     said = bytes.fromhex(words[0].decode())
-    return Start(int.from_bytes(said[:_OFFSET_BYTES], "big"), said[_OFFSET_BYTES:])
+    offset = int.from_bytes(said[:_OFFSET_BYTES], "big")
+    return Start(offset, said[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else BEGINNING
 
 
 def write_start(disk: Disk, path: Path, start: Start) -> None:

@@ -29,6 +29,7 @@ class DiskReserve:
         self._disk = disk
         self._path = path
         self._size = min(RESERVE_BYTES_MAX, limits.disk_reserve_bytes // _SHARE)
+        """0: none is held."""
         self._keep_free = limits.disk_reserve_bytes
         self._held = disk.exists(path)
 
@@ -42,11 +43,12 @@ class DiskReserve:
             free = self._disk.free_bytes(self._path.parent)
             if self._held and free < self._size // _LOW_SHARE:
                 self._let_go(free)
-            elif not self._held and free - self._size >= self._keep_free:
+            elif not self._held and self._size and free - self._size >= self._keep_free:
                 self._take()
         except OSError as error:
             if error.errno not in FULL_ERRORS:
-                _LOG.warning("%s: %s", self._path, error)
+                self._size = 0  # it would fail with every write from now on
+                _LOG.warning("%s: no room is held for acknowledgements: %s", self._path, error)
 
     def _let_go(self, free: int) -> None:
         self._disk.remove(self._path)

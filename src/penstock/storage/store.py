@@ -24,7 +24,7 @@ from penstock.core.errors import (
     StorageFailed,
 )
 from penstock.core.limits import Limits
-from penstock.core.names import TopicName
+from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.record.block import Draft
 from penstock.storage.catalog import Catalog
 from penstock.storage.commit import HELPERS, GroupCommit, SharedIds, Ticket, release_all
@@ -155,8 +155,13 @@ class Store:
     ) -> Topic:
         """Durable on return. What `settings` do not say is as the namespace has it; a live topic has no logs.
 
-        Raises `InvalidRequest` if there is one of that name, or if its settings do not go together.
+        Raises `InvalidRequest` if there is one of that name, if its settings do not go together, or if it is a live one
+        where dead letters go.
         """
+        if dispatch is Dispatch.LIVE and name.namespace.endswith(DEAD_LETTER_SUFFIX):
+            raise InvalidRequest(
+                f"{name} is where dead letters go, and a live topic keeps none: make it a reliable one", topic=str(name)
+            )
         with self._changing:
             defaults = self.catalog.namespace_settings(name.namespace)
             settings = merged(settings or TopicSettings(), defaults, dispatch)

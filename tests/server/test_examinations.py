@@ -140,7 +140,7 @@ def test_a_block_that_does_not_fit_is_looked_at_piece_by_piece(monkeypatch: pyte
 
 
 def test_questions_are_answered_in_turn_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examinations, "SCHEMAS_WAITING_MAX", 3)
+    monkeypatch.setattr(examinations, "SCHEMAS_WAITING_MAX", 2)
 
     async def ask(made: Examinations) -> None:
         asked = [asyncio.create_task(made.examine(Examine(NUMBERS))) for _ in range(5)]

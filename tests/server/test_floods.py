@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.server.kit import (
     BINARY,
     CONTINUATION,
     ID,
+    OTHER_ID,
     BrokerProcess,
     Start,
     TcpClient,
@@ -147,3 +149,28 @@ def test_readers_that_do_not_read_go_before_there_is_no_room(start: Start) -> No
         eventually(lambda: "all connections together are over the limit" in broker.log(), "some were let go")
         eventually(lambda: held_bytes(broker) <= TIGHT["held_bytes_max"], "there is room again")
         assert healthy.answers()
+
+
+# schemas
+
+
+def test_comparisons_of_one_connection_do_not_keep_the_registry_from_another(start: Start) -> None:
+    """The old order would answer the registration after all of them."""
+    broker = start("--log-level", "warn")
+    many, count = {"type": "JSON", "schema": json.dumps({"enum": list(range(60_000))})}, 30
+    slow = {"type": "JSON", "schema": json.dumps({"type": "string", "pattern": "(a|b)" * 10_000})}
+    with TcpClient(broker.tcp_port) as flooder, TcpClient(broker.tcp_port) as other:
+        flooder.socket.settimeout(SECONDS)
+        question = json.dumps({"reader": slow, "writer": many}).encode()
+        flooder.raw(framed(message(f"request:system.schema.compare:1.0.0:{ID}", question)) * count)
+        assert flooder.receive().json.keys() >= {"compatible"}
+        wanted = json.dumps({"subject": "other", "type": "JSON", "schema": '{"type":"object"}'}).encode()
+        other.socket.settimeout(2 * SECONDS)
+        assert other.ask(f"request:system.schema.register:1.0.0:{OTHER_ID}", wanted).json["version"] == 1
+        flooder.socket.settimeout(0)
+        answered = 1
+        with suppress(BlockingIOError):
+            while True:
+                flooder.receive()
+                answered += 1
+        assert answered < count // 2

@@ -202,7 +202,7 @@ def test_half_a_message_that_does_not_get_on_goes_when_others_wait() -> None:
             desk.half(each, 2 * MIB, 10)
         desk.half(busy, MIB, 10)
         desk.half(new, 4 * MIB, 10)
-        assert new.holding.waits
+        assert [each.holding.waits for each in (busy, new)] == [False, True]
         desk.look()
         assert desk.names == [], "nobody has had the time to send"
         slow.held += 2 * MIB // module._MOVED_SHARE - 1

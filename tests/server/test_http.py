@@ -268,7 +268,7 @@ def test_after_closing_nobody_listens() -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_of_the_system(serving: Serving) -> None:
-    with pytest.raises(OSError, match="address already in use"):
+    with pytest.raises(OSError, match="Address already in use"):
         serving.run(Http.open(echo, "127.0.0.1", serving.port))
 
 

@@ -72,6 +72,9 @@ class Consult(NamedTuple):
     done: Callable[[Any], list[Effect]]
     """To be told its result, or the `PenstockError` that ended it."""
 
+    until_ms: int | None = None
+    """What has not begun by then is not begun: whoever asked has given up. On the broker's clock."""
+
 
 class Held(NamedTuple):
     """So many more bytes that a client sent wait for something; fewer where the number is negative."""

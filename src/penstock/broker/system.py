@@ -13,7 +13,7 @@ from penstock.broker.access import SERVER, Operation
 from penstock.broker.access_rules import AUTHENTICATE, check_known, check_system
 from penstock.broker.clients import Client, LogFilter, Pattern
 from penstock.broker.desk import Reply
-from penstock.broker.effects import Effect
+from penstock.broker.effects import Consult, Effect
 from penstock.broker.fields import Fields, read_fields
 from penstock.broker.replies import FAILURE, SUCCESS, json_bytes, listed
 from penstock.broker.routing import Kind
@@ -76,10 +76,19 @@ def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
     fields = _read(found, frame.payload) if found.reads_payload else {}
     reply = broker.desk.reply(client, frame.header, always=True)
     if found.later is not None or found.act is not None:
-        return ask(broker, client, topic, fields, reply)
+        return _in_time(broker, frame, ask(broker, client, topic, fields, reply))
     check_system(broker.access, client, topic, fields)
     payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
     return reply(payload) if frame.header.action is Action.REQUEST else []
+
+
+def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect]:
+    """What takes long is not begun when the time is over that a request has given itself."""
+    timeout_ms = frame.header.timeout_ms
+    if timeout_ms is None:
+        return effects
+    until_ms = broker.desk.now_ms + timeout_ms
+    return [each._replace(until_ms=until_ms) if isinstance(each, Consult) else each for each in effects]
 
 
 def _read(topic: SystemTopic, payload: bytes) -> Fields:

@@ -59,7 +59,14 @@ class Commit:
     call: Callable[[], Any]
 
 
-Step = Examine | Compare | Commit
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A step of a procedure that only asks: those of procedures that change something go before it."""
+
+    step: Examine | Compare
+
+
+Step = Examine | Compare | Commit | Aside
 Result = TypeVar("Result")
 Procedure = Generator[Step, Any, Result]
 
@@ -94,6 +101,21 @@ def do(step: Step, examiner: Examining) -> Any:
             return examiner.compare(pairs, lenient=lenient)
         case Commit(call):
             return call()
+        case Aside(asked):
+            return do(asked, examiner)
+
+
+def only_asking(procedure: Procedure[Result]) -> Procedure[Result]:
+    """The same, for one that changes nothing."""
+    step = advance(procedure, None)
+    while not isinstance(step, StopIteration):
+        try:
+            outcome = yield Aside(step) if isinstance(step, Examine | Compare) else step
+        except PenstockError as error:
+            outcome = error
+        step = advance(procedure, outcome)
+    result: Result = step.value
+    return result
 
 
 def advance(procedure: Procedure[Result], outcome: Any) -> Step | StopIteration:

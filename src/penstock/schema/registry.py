@@ -18,7 +18,7 @@ from penstock.schema.deletion import Grade
 from penstock.schema.errors import InvalidVersion
 from penstock.schema.image import Place
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Procedure
+from penstock.schema.procedures import Procedure, only_asking
 from penstock.schema.references import definition_of
 from penstock.schema.registered import (
     WORDS_CHARS_MAX,
@@ -143,11 +143,12 @@ class Registry:
         With a version: in the direction of the subject's mode, but against that version alone.
         """
         number = None if version is None else version_number(version)
-        return registration.check(self._books, subject_name(subject), schema, number, one=version is not None)
+        asked = registration.check(self._books, subject_name(subject), schema, number, one=version is not None)
+        return only_asking(asked)
 
     def check_pair(self, reader: Schema, writer: Schema, *, lenient: bool = False) -> Procedure[list[Problem]]:
         """Why this reader could not read what that writer wrote; no subject comes into it."""
-        return registration.check_pair(self._books, reader, writer, lenient=lenient)
+        return only_asking(registration.check_pair(self._books, reader, writer, lenient=lenient))
 
     # deleting
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import random
-import resource
 import secrets
 import signal
 import sys
@@ -29,7 +28,9 @@ from penstock.core.errors import InvalidRequest
 from penstock.protocol.blocks import rehearse
 from penstock.record import kernel_cache
 from penstock.server import logs, tcp, websocket
+from penstock.server.descriptors import of_this_process, raise_limit
 from penstock.server.hub import Hub
+from penstock.server.listener import Listener
 from penstock.server.memory import give_back, keep_freed_buffers, keep_what_is_there
 from penstock.server.operations.health import Standing, watch_health
 from penstock.server.probe import Probe
@@ -49,7 +50,6 @@ _SWITCH_SECONDS: Final = 0.0005
 """The writer comes back from the disk with a whole group, and is not to wait long for the event loop to let it on."""
 _CERTIFICATES_SECONDS: Final = 5.0
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
-_FILES_BESIDE_CONNECTIONS: Final = 2200  # logs, catalog, listeners
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class Ready:
 def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     """Run until told to stop; the signal that did it. Raises what keeps it from starting."""
     keep_freed_buffers()
+    storage = raise_limit(settings.limits.connections_max, settings.storage)
     sys.setswitchinterval(_SWITCH_SECONDS)
     kernel_cache.load_all()
     rehearse()
@@ -87,7 +88,7 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
             settings.data,
             create=True,
             clock=_CLOCK,
-            limits=settings.storage,
+            limits=storage,
             durability=settings.durability,
             deliver=post,
         ) as store,
@@ -121,7 +122,6 @@ class _Post:
 
 
 async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[[Ready], None]) -> int:
-    allow_files(settings.limits.connections_max + _FILES_BESIDE_CONNECTIONS)
     watch = Watch(settings, store.root, unix_ms)
     hub = Hub(_broker(settings, store, watch.access), settings.limits, now_ms, store.writer)
     watch.say_if_closed(settings)
@@ -217,15 +217,16 @@ def _tap(hub: Hub) -> logs.Tap:
     return tap
 
 
-async def _listen(hub: Hub, settings: Settings, tls: Tls | None) -> list[asyncio.Server | None]:
+async def _listen(hub: Hub, settings: Settings, tls: Tls | None) -> list[Listener | None]:
     context = None if tls is None else tls.context
-    host = settings.host
-    servers: list[asyncio.Server | None] = []
+    host, files = settings.host, of_this_process(settings.storage.open_logs_max)
+    servers: list[Listener | None] = []
     try:
         port = settings.tcp_port
-        servers.append(None if port is None else await tcp.listen(hub, host, port, context))
+        servers.append(None if port is None else await tcp.listen(hub, host, port, context, files))
         port = settings.ws_port
-        opened = None if port is None else await websocket.listen(hub, host, port, context, origins=settings.ws_origins)
+        origins = settings.ws_origins
+        opened = None if port is None else await websocket.listen(hub, host, port, context, files, origins=origins)
         servers.append(opened)
     except OSError as error:
         _close(servers)
@@ -272,13 +273,13 @@ def _recovered(store: Store) -> dict[str, object]:
     return {"version": __version__, "logs": len(store.logs), "damaged_messages": damaged}
 
 
-def _close(servers: list[asyncio.Server | None]) -> None:
+def _close(servers: list[Listener | None]) -> None:
     for server in servers:
         if server is not None:
             server.close()
 
 
-def _port(server: asyncio.Server | None) -> int | None:
+def _port(server: Listener | None) -> int | None:
     return None if server is None else int(server.sockets[0].getsockname()[1])
 
 
@@ -312,13 +313,3 @@ def _unhandled(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]]
             _LOG.error("a defect in the server", exc_info=error)
 
     return handle
-
-
-def allow_files(wanted: int) -> None:
-    """As many open files as the machine allows: connections that are only beginning need them too."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(wanted, soft) if hard == resource.RLIM_INFINITY else hard
-    if soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < wanted:
-        _LOG.warning("fewer files than connections", extra={"open_files_max": most, "wanted": wanted})

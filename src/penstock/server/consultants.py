@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from penstock.broker.effects import Consult, Effect, Inspect, Work
 from penstock.core.errors import PenstockError
-from penstock.schema.procedures import Commit, Compare, Examine, Procedure, Result, Step, advance
+from penstock.schema.procedures import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
 from penstock.server.examinations import Examinations
+from penstock.server.fair_queue import ASKER, Asker, name_of
+from penstock.server.session import Session
 from penstock.server.workers import Workers
 
 _LOG: Final = logging.getLogger(__name__)
@@ -20,21 +22,25 @@ _LOG: Final = logging.getLogger(__name__)
 class Consultants:
     """Examinations in their processes, commits in the catalog's thread, and the rest on the event loop."""
 
-    def __init__(self, workers: Workers, done: Callable[[Inspect | Consult, Any, Any], None]) -> None:
+    def __init__(
+        self, workers: Workers, done: Callable[[Inspect | Consult, Any, Any], None], now_ms: Callable[[], int]
+    ) -> None:
         """`done` is told what came of each, and by whom it was asked for."""
+        self._now_ms = now_ms
         self._workers = workers
         self._done = done
         self._examinations = Examinations()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, asked: Inspect | Consult, by: Any = None) -> None:
-        """Inspections are done in the order in which they are submitted."""
+    def submit(self, asked: Inspect | Consult, by: Session | None = None) -> None:
+        """Of each who asks, inspections are done in the order in which they are submitted."""
         task = asyncio.get_running_loop().create_task(self._carry_out(asked, by))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, asked: Inspect | Consult, by: Any) -> None:
+    async def _carry_out(self, asked: Inspect | Consult, by: Session | None) -> None:
         outcome: Any
+        ASKER.set(self._asker(asked, by))  # of this task alone
         try:
             if isinstance(asked, Consult):
                 outcome = await self.run(asked.procedure)
@@ -46,6 +52,17 @@ class Consultants:
             _LOG.exception("a defect in the registry")
             outcome = PenstockError(f"The broker failed: {type(error).__name__}")
         self._done(asked, by, outcome)
+
+    def _asker(self, asked: Inspect | Consult, by: Session | None) -> Asker:
+        """Whoever has gone, or has waited for longer than it said it would, need not be answered."""
+        if by is None:
+            return ASKER.get()
+        client, until_ms = by.client, asked.until_ms if isinstance(asked, Consult) else None
+
+        def waits() -> bool:
+            return client.waits and (until_ms is None or self._now_ms() < until_ms)
+
+        return Asker(name_of(client.principal, client.address), waits)
 
     async def run(self, procedure: Procedure[Result]) -> Result:
         """All of a procedure. Raises what ended it."""
@@ -61,11 +78,12 @@ class Consultants:
         return result
 
     async def _do(self, step: Step) -> Any:
-        match step:
-            case Examine():
-                return await self._examinations.examine(step)
-            case Compare():
-                return await self._examinations.compare(step)
+        aside = isinstance(step, Aside)
+        match step.step if isinstance(step, Aside) else step:
+            case Examine() as examine:
+                return await self._examinations.examine(examine, aside=aside)
+            case Compare() as compare:
+                return await self._examinations.compare(compare, aside=aside)
             case Commit(call):
                 return await self._commit(call)
 

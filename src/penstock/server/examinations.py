@@ -1,7 +1,7 @@
 """Examinations: the worker processes in which schemas and payloads from outside are taken apart, seen from the broker.
 
-One worker is for schemas and one for payloads. Each does one job at a time, in the order in which they were asked for;
-of payloads so many that others soon have their turn. They start when they are first needed.
+One worker is for schemas and one for payloads. Each does one job at a time, and those who ask take turns; of payloads
+so many that others soon have theirs. They start when they are first needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -29,10 +28,13 @@ from penstock.schema.formats import Fault
 from penstock.schema.problems import Problem
 from penstock.schema.procedures import Compare, Examine
 from penstock.schema.worker import aligned
+from penstock.server.fair_queue import ASKER, Asker, FairQueue
 
 _LOG: Final = logging.getLogger(__name__)
 SCHEMAS_WAITING_MAX: Final = 256
-"""Seconds of work. Whoever asks then is told to try again."""
+"""Minutes of work. Who has most waiting then is told to try again."""
+SCHEMAS_WAITING_EACH_MAX: Final = 64
+"""Of one who asks: twice as much as one connection may have open."""
 BLOCKS_WAITING_MAX: Final = 10_000
 """What one connection may have waiting is bounded before; this is for very many connections."""
 _ANSWER_SECONDS_MAX: Final = 60.0
@@ -58,26 +60,12 @@ class Gone(Exception):
 class Workshop:
     """One worker process and the memory it shares with the broker."""
 
-    def __init__(self, waiting_max: int, shared_bytes: int) -> None:
-        self._turn = asyncio.Lock()
-        self._waiting = 0
-        self._waiting_max = waiting_max
+    def __init__(self, queue: FairQueue, shared_bytes: int) -> None:
+        self.queue = queue
         self._shared_bytes = shared_bytes
         self._process: Process | None = None
         self._shared: tuple[int, mmap.mmap] | None = None
         self._number = 0
-
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until it is this one's turn. Raises `ServiceUnavailable` if too many wait already."""
-        if self._waiting >= self._waiting_max:
-            raise ServiceUnavailable("too many schemas or payloads wait to be examined; try again")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._waiting -= 1
 
     async def ask(self, job: jobs.Job) -> jobs.Answer:
         """To be called in turn. A worker that is gone is replaced, once; raises `ServiceUnavailable` after that.
@@ -183,18 +171,18 @@ class Examinations:
     """Who understands schemas, for the broker: the same questions as `Examiner`, answered elsewhere."""
 
     def __init__(self) -> None:
-        self._schemas = Workshop(SCHEMAS_WAITING_MAX, mmap.PAGESIZE)
-        self._payloads = Workshop(BLOCKS_WAITING_MAX, jobs.SHARED_BYTES)
+        self._schemas = Workshop(FairQueue(SCHEMAS_WAITING_MAX, SCHEMAS_WAITING_EACH_MAX), mmap.PAGESIZE)
+        self._payloads = Workshop(FairQueue(BLOCKS_WAITING_MAX), jobs.SHARED_BYTES)
 
-    async def examine(self, examine: Examine) -> str:
-        answer = await self._ask(examine)
+    async def examine(self, examine: Examine, *, aside: bool = False) -> str:
+        """`aside`: somebody only asks; what changes something goes before it."""
+        answer = await self._ask(examine, aside=aside)
         assert isinstance(answer, jobs.Examined)  # noqa: S101 - that is how it answers
         return answer.canonical
 
-    async def compare(self, compare: Compare) -> list[list[Problem]]:
+    async def compare(self, compare: Compare, *, aside: bool = False) -> list[list[Problem]]:
         """What cannot be compared within the limits is a problem of that pair."""
-        async with self._schemas.turn():
-            answer = await self._schemas.ask(compare)
+        answer = await self._in_turn(compare, aside=aside)
         if not isinstance(answer, jobs.Failed):
             _raise_refusal(answer)
             assert isinstance(answer, jobs.Compared)  # noqa: S101 - that is how it answers
@@ -202,11 +190,14 @@ class Examinations:
         if len(compare.pairs) == 1:
             return [[_undecided(answer)]]
         alone = [Compare((pair,), compare.lenient) for pair in compare.pairs]
-        return [problems for each in alone for problems in await self.compare(each)]
+        return [problems for each in alone for problems in await self.compare(each, aside=aside)]
 
-    async def _ask(self, job: jobs.Job) -> jobs.Answer:
-        async with self._schemas.turn():
-            answer = await self._schemas.ask(job)
+    async def _in_turn(self, job: jobs.Job, *, aside: bool) -> jobs.Answer:
+        async with self._schemas.queue.turn(ASKER.get(), aside=aside):
+            return await self._schemas.ask(job)
+
+    async def _ask(self, job: jobs.Job, *, aside: bool) -> jobs.Answer:
+        answer = await self._in_turn(job, aside=aside)
         _raise_refusal(answer)
         if isinstance(answer, jobs.Failed):
             raise InvalidSchema(f"the schema cannot be examined: {_reason(answer)}")
@@ -215,9 +206,10 @@ class Examinations:
     async def validate(self, definition: Definition, block: Block, schema_id: int = 0) -> dict[int, Fault]:
         """What is wrong with which of its payloads. Raises `InvalidSchema` if nothing can be held against it."""
         validation = Validation(self._payloads, definition, schema_id)
+        asker = Asker(ASKER.get().name)  # who has gone since has sent it all the same
         first = 0
         while first < len(block):
-            async with self._payloads.turn():
+            async with self._payloads.queue.turn(asker):
                 first += await validation.look(block.select(first, len(block)), first)
         return validation.faults
 

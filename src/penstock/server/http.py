@@ -29,9 +29,11 @@ from penstock.core.limits import KIB, WireLimits
 from penstock.server.api.bodies import refusal
 from penstock.server.api.problems import flat_error
 from penstock.server.api.scopes import header, raw_path, target_host
+from penstock.server.descriptors import of_this_process
 from penstock.server.http_parser import HEAD_BYTES_MAX, Parser, Refused
 from penstock.server.http_places import Place, Places, whose
 from penstock.server.http_unread import Unread
+from penstock.server.listener import Listener, listen
 from penstock.server.security.credentials import CERTIFICATE, OTHER_NAME, OTHER_SITE, certificate_name
 from penstock.server.security.credentials import origin as origin_of
 from penstock.server.security.headers import Headers, preflight, readable
@@ -72,13 +74,16 @@ _HANDSHAKE_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 5.0
 """For answers under way when the broker stops: longer than any schema is examined."""
 _FINISHED_SECONDS: Final = 0.005
-_BACKLOG: Final = 256
+_NO_FILES: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+)
+"""To a connection for which there is no file but those of the log."""
 
 
 class Http:
     """A listener. Whoever opened it closes it."""
 
-    def __init__(self, server: _Server, listener: asyncio.Server, closing: Callable[[], None] | None = None) -> None:
+    def __init__(self, server: _Server, listener: Listener, closing: Callable[[], None] | None = None) -> None:
         self._server = server
         self._closing = closing
         self._serving = asyncio.create_task(server.serve())
@@ -104,16 +109,16 @@ class Http:
         """
         guarded = Guard(app, origins, here=is_loopback(host), denied=denied)
         server = _Server(_config(Unread(Headers(guarded))), Places(each_max))
-        listener = await asyncio.get_running_loop().create_server(
+        listener = await listen(
             partial(_Connection, server),
             host,
             port,
-            backlog=_BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=_HANDSHAKE_SECONDS if tls else None,
-            ssl_shutdown_timeout=1.0 if tls else None,
+            tls=tls,
+            handshake_seconds=_HANDSHAKE_SECONDS,
+            refusal=lambda: _NO_FILES,
+            descriptors=of_this_process().lent(),
         )
-        server.servers = [listener]
+        server.servers = [listener]  # type: ignore[list-item]
         return cls(server, listener, closing)
 
     async def close(self) -> None:

@@ -75,7 +75,7 @@ class Hub:
         self._writer = writer
         self._appends: dict[Ticket, Append] = {}
         self._workers = Workers(self._worked)
-        self._consultants = Consultants(self._workers, self._worked)
+        self._consultants = Consultants(self._workers, self._worked, now_ms)
         self._arm()  # time passes also where nobody connects
 
     def __len__(self) -> int:

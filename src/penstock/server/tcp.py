@@ -9,8 +9,11 @@ from functools import partial
 from typing import Final
 
 from penstock.broker.access import ANONYMOUS
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, ServiceUnavailable
+from penstock.server import listener
+from penstock.server.descriptors import Descriptors
 from penstock.server.hub import Hub
+from penstock.server.listener import Listener
 from penstock.server.security.credentials import certificate_name, certified
 from penstock.server.session import Session
 
@@ -115,14 +118,25 @@ def peer_address(transport: asyncio.BaseTransport) -> str:
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
 
 
-async def listen(hub: Hub, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
-    handshake = hub.limits.handshake_ms / 1000
-    return await asyncio.get_running_loop().create_server(
+async def listen(
+    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: Descriptors | None = None
+) -> Listener:
+    return await listener.listen(
         partial(TcpStream, hub),
         host,
         port,
-        backlog=1024,
-        ssl=tls,
-        ssl_handshake_timeout=handshake if tls else None,
-        ssl_shutdown_timeout=1.0 if tls else None,
+        tls=tls,
+        handshake_seconds=hub.limits.handshake_ms / 1000,
+        refusal=partial(_refusal, hub),
+        descriptors=descriptors,
     )
+
+
+def _refusal(hub: Hub) -> bytes:
+    hub.broker.metrics.add("connection.rejected")
+    return hub.broker.refusal(no_files())
+
+
+def no_files() -> ServiceUnavailable:
+    """Why a connection is refused for which there is no file."""
+    return ServiceUnavailable("Connection refused: the files that are left are for the log; try again later")

@@ -19,11 +19,14 @@ from penstock.protocol.frames import LENGTH_BYTES
 from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, Pong, WebSocketReader
 from penstock.record.frame_kernels import to_websocket
 from penstock.record.hashing import as_array
+from penstock.server import listener
+from penstock.server.descriptors import Descriptors
 from penstock.server.hub import Hub
+from penstock.server.listener import Listener
 from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
 from penstock.server.session import Session
 from penstock.server.settings import is_loopback
-from penstock.server.tcp import bound_queue, peer_address
+from penstock.server.tcp import bound_queue, no_files, peer_address
 from penstock.server.upgrade import NotUpgraded, Upgrade, UpgradeReader
 
 SURFACE: Final = "websocket"
@@ -81,8 +84,21 @@ class Door:
 class WebSocketStream(asyncio.Protocol):
     """One connection. A message is one frame of the protocol."""
 
-    __slots__ = ("_asking", "_door", "_hub", "_idle", "_over", "_paused", "_reader", "_said_all", "_session", "_timer")
-    __slots__ += ("_transport", "_waits", "_why")
+    __slots__ = (
+        "_asking",
+        "_door",
+        "_hub",
+        "_idle",
+        "_over",
+        "_paused",
+        "_reader",
+        "_said_all",
+        "_session",
+        "_timer",
+        "_transport",
+        "_waits",
+        "_why",
+    )
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -347,15 +363,25 @@ def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ..
 
 
 async def listen(
-    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, *, origins: tuple[str, ...] = ()
-) -> asyncio.Server:
-    handshake = hub.limits.handshake_ms / 1000
-    return await asyncio.get_running_loop().create_server(
+    hub: Hub,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    descriptors: Descriptors | None = None,
+    *,
+    origins: tuple[str, ...] = (),
+) -> Listener:
+    return await listener.listen(
         partial(WebSocketStream, Door(hub, origins, is_loopback(host))),
         host,
         port,
-        backlog=1024,
-        ssl=tls,
-        ssl_handshake_timeout=handshake if tls else None,
-        ssl_shutdown_timeout=1.0 if tls else None,
+        tls=tls,
+        handshake_seconds=hub.limits.handshake_ms / 1000,
+        refusal=partial(_refusal, hub),
+        descriptors=descriptors,
     )
+
+
+def _refusal(hub: Hub) -> bytes:
+    hub.broker.metrics.add("connection.rejected")
+    return NotUpgraded(HTTPStatus.SERVICE_UNAVAILABLE, no_files().message).answer()

@@ -27,7 +27,7 @@ async def asked(call: Call, topic: str, fields: dict[str, Any]) -> Any:
 async def asked_patiently(call: Call, topic: str, fields: dict[str, Any]) -> Any:
     """The same for what may take long: it ends if the client hangs up."""
     asking = asyncio.ensure_future(asked(call, topic, fields))
-    leaving = asyncio.ensure_future(_gone(call.receive))
+    leaving = asyncio.ensure_future(gone(call.receive))
     try:
         await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not asking.done():
@@ -38,7 +38,7 @@ async def asked_patiently(call: Call, topic: str, fields: dict[str, Any]) -> Any
         leaving.cancel()
 
 
-async def _gone(receive: Receive) -> None:
+async def gone(receive: Receive) -> None:
     """Returns once the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -24,6 +24,7 @@ from penstock.server.api.calls import Call, Desk, Encoded, Parts, Pieces, action
 from penstock.server.api.problems import JSON, Dialect, is_own
 from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
 from penstock.server.api.scopes import body_bytes, header, raw_path
+from penstock.server.fair_queue import ASKER, Asker, name_of
 from penstock.server.security.credentials import identify
 from penstock.server.security.credentials import origin as origin_of
 
@@ -65,6 +66,7 @@ class Api:
         principal, origin = await identify(self._desk, scope), origin_of(scope)
         checked = self._check(row, named, scope, principal, origin)
         query, trail = _query(row, scope), Trail(self._desk.access, principal, origin)
+        ASKER.set(Asker(name_of(principal, origin.address)))
         async with self._body(row, scope, receive) as body:
             call = Call(
                 desk=self._desk,

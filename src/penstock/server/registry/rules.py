@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import UNSET
 
 from penstock.core.schemas import Compatibility
@@ -9,7 +11,9 @@ from penstock.schema.errors import InvalidCompatibility
 from penstock.schema.problems import Problem
 from penstock.schema.procedures import Procedure
 from penstock.schema.registered import Rules
+from penstock.server.admin.asking import gone
 from penstock.server.api.calls import Call
+from penstock.server.fair_queue import ASKER
 from penstock.server.registry.bodies import (
     CheckAnswer,
     CompatibilityBody,
@@ -24,11 +28,21 @@ from penstock.server.registry.handlers import sent_schema
 
 
 async def check(call: Call) -> object:
-    return _checked(call, await call.desk.run(_problems(call, None)))
+    return _checked(call, await _asked(call, None))
 
 
 async def check_version(call: Call) -> object:
-    return _checked(call, await call.desk.run(_problems(call, call.named["version"])))
+    return _checked(call, await _asked(call, call.named["version"]))
+
+
+async def _asked(call: Call, version: int | str | None) -> list[Problem]:
+    """What has not begun when the client hangs up is not begun."""
+    leaving = asyncio.ensure_future(gone(call.receive))
+    ASKER.set(ASKER.get()._replace(waits=lambda: not leaving.done()))
+    try:
+        return await call.desk.run(_problems(call, version))
+    finally:
+        leaving.cancel()
 
 
 def _problems(call: Call, version: int | str | None) -> Procedure[list[Problem]]:

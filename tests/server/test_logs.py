@@ -171,3 +171,13 @@ def test_a_follower_that_does_not_read_is_let_go_like_any_other(start: Start) ->
                 break
         assert "Too slow" in broker.log()
         assert noisy.answers()
+
+
+def test_nothing_that_a_client_says_of_itself_moves_the_cursor_of_who_reads_the_log(start: Start) -> None:
+    broker = start("--log-level", "debug", "--log-format", "text")
+    name = {"name": "a\x1b[2Jb\x9b\x07", "description": "d"}
+    with TcpClient(broker.tcp_port) as client:
+        answer = client.ask(f"request:system.service.register:1.0.0:{ID}", json.dumps(name).encode())
+        assert answer.json == {"status": "success"}
+    eventually(lambda: r"a\x1b[2Jb\x9b\x07" in broker.log(), "its name in the log")
+    assert all(each.isprintable() or each == "\n" for each in broker.log())

@@ -57,7 +57,6 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServe
 @pytest.mark.parametrize(
     ("path", "answer"),
     [
-        ("/", {}),
         ("/subjects", ["a/b c", "orders"]),
         ("/subjects/", ["a/b c", "orders"]),
         ("/subjects?subjectPrefix=ord", ["orders"]),

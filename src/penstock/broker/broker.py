@@ -16,6 +16,7 @@ from penstock.broker.access import ANONYMOUS, Access, BadCredentials, Principal,
 from penstock.broker.access_rules import LIVE, check_action
 from penstock.broker.clients import Client, Clients
 from penstock.broker.desk import Desk, Reply
+from penstock.broker.discretion import Discretion
 from penstock.broker.durable import Durable
 from penstock.broker.effects import Close, Effect, Send
 from penstock.broker.fields import Fields, check_known, read_fields
@@ -88,6 +89,7 @@ class Broker:
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
         self.durable: Durable | None = None
         if store is not None:
+            self.desk.discretion = Discretion(str(store.root))
             self.durable = Durable(store, self.desk, self._routes, self.rates, limits, auto_create=auto_create)
         self.gate = Gate(self.desk, self.clients, self._routes)
         if self.durable is not None:

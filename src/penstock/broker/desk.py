@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from penstock.broker.access import Access
 from penstock.broker.clients import Client
+from penstock.broker.discretion import Discretion
 from penstock.broker.effects import Effect, Send
 from penstock.broker.metrics import Metrics
 from penstock.broker.replies import error_payload, json_bytes, response
@@ -45,6 +46,7 @@ class Desk:
         self.now_ms = now_ms
         self.access = access or Access()
         self.metrics = Metrics()
+        self.discretion = Discretion()
         self.address = ""
         """Where clients reach this broker, for MessageIDs."""
 
@@ -66,8 +68,12 @@ class Desk:
     def answer(self, client_id: str, head: Head, request_id: str | None, payload: bytes) -> Send:
         return Send(client_id, response(head.topic, head.version, request_id or self.new_id(), payload))
 
+    def told(self, error: PenstockError) -> PenstockError:
+        """An error as clients are told it."""
+        return self.discretion.told(error, self.now_ms)
+
     def error(self, error: PenstockError) -> bytes:
-        return error_payload(error, self.unix_ms())
+        return error_payload(self.told(error), self.unix_ms())
 
     def failure(self, client: Client, error: PenstockError, count: int = 1) -> bytes:
         """The payload of an error that is the client's."""

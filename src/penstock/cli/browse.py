@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.output import many, print_json
+from penstock.cli.output import many, print_json, write_bytes
 from penstock.cli.show import print_record
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def get(
     message: Annotated[str, typer.Argument(help="Its offset, or its id.")],
     partition: opt.Partition = None,
     payload: Annotated[bool, typer.Option("--payload", help="The payload alone, as it was published.")] = False,
+    raw: opt.Raw = False,
     json: opt.Json = False,
 ) -> None:
     """Fetch one message of a topic.
@@ -137,20 +138,20 @@ def get(
     asked |= {} if partition is None else {"partition": partition}
     with broker.connect() as client:
         if payload:
-            _write_payload(client, asked)
+            _write_payload(client, asked, raw=raw)
             return
         entry = client.ask("system.message.get", asked)
     _print(entry, json=json)
 
 
-def _write_payload(client: Client, asked: dict[str, Any]) -> None:
+def _write_payload(client: Client, asked: dict[str, Any], *, raw: bool) -> None:
     written, size = 0, 1
     while written < size:
         answer = client.ask("system.message.get", asked | {"payload_from": written})
         piece = b64decode(answer["payload_base64"])
-        sys.stdout.buffer.write(piece)
+        write_bytes(piece, raw=raw)
         written, size = written + len(piece), answer["payload_bytes"]
-    sys.stdout.buffer.flush()
+    sys.stdout.flush()
 
 
 def _print(entry: dict[str, Any], *, json: bool) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.feed import Room, groups, whole
-from penstock.cli.output import many, on_one_line, print_json, table, text_or_none
+from penstock.cli.output import many, on_one_line, print_json, table, text_or_none, write_bytes
 from penstock.cli.refusal import advised, is_nameless, nameless_advice
 from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
 from penstock.core.limits import BLOCK_BYTES_CEILING
@@ -123,6 +123,7 @@ def subscribe(
     patterns: Annotated[list[str], typer.Argument(help="Topics, or patterns: + one level, # the rest.")],
     limit: opt.Limit = None,
     payload: opt.PayloadAlone = False,
+    raw: opt.Raw = False,
     json: opt.Json = False,
 ) -> None:
     """Print messages as they are published, until Ctrl-C.
@@ -144,15 +145,15 @@ def subscribe(
         sys.stderr.write(f"subscribed to {', '.join(patterns)}\n")
         shown = 0
         while limit is None or shown < limit:
-            _print(arrived.get(), payload=payload, json=json)
+            _print(arrived.get(), payload=payload, json=json, raw=raw)
             shown += 1
 
 
-def _print(message: Message, *, payload: bool, json: bool) -> None:
+def _print(message: Message, *, payload: bool, json: bool, raw: bool = False) -> None:
     if json:
         print_json(_described(message))
     elif payload:
-        sys.stdout.buffer.write(message.payload + b"\n")
+        write_bytes(message.payload + b"\n", raw=raw)
     else:
         text = text_or_none(message.payload)
         shown = f"({len(message.payload)} bytes)" if text is None else on_one_line(text)
@@ -177,6 +178,7 @@ def request(
     payload: Payload = None,
     timeout: Annotated[str, typer.Option("--timeout", "-t", help="How long to wait, such as 500ms or 30s.")] = "5s",
     version: Version = "1.0.0",
+    raw: opt.Raw = False,
     json: opt.Json = False,
 ) -> None:
     """Ask a service, and print its answer.
@@ -193,10 +195,8 @@ def request(
     if json:
         print_json({"topic": topic, **_body(answer)})
         return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(answer)
-    if text_or_none(answer) is not None and not answer.endswith(b"\n"):
-        sys.stdout.buffer.write(b"\n")
+    ended = text_or_none(answer) is None or answer.endswith(b"\n")
+    write_bytes(answer if ended else answer + b"\n", raw=raw)
 
 
 @opt.bundled

@@ -16,7 +16,7 @@ import typer
 
 from penstock.cli import feed
 from penstock.cli import options as opt
-from penstock.cli.output import bytes_text, many, print_json, table, time_text
+from penstock.cli.output import bytes_text, many, print_json, table, time_text, write_bytes
 from penstock.cli.show import as_json, print_record
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.names import TopicName
@@ -187,6 +187,7 @@ def read(
     limit: opt.Limit = None,
     follow: opt.Follow = False,
     payload: opt.PayloadAlone = False,
+    raw: opt.Raw = False,
     json: opt.Json = False,
 ) -> None:
     """Read messages, verified; also while another process writes them.
@@ -214,7 +215,7 @@ def read(
                 sys.stderr.write(f"penstock: {found.name}[{number}]: skipped {damage}\n")
             if record is None or (type_ is not None and not fnmatchcase(record.message.type, type_)):
                 continue
-            _print(record, number if found.partitions > 1 else None, payload=payload, json=json)
+            _print(record, number if found.partitions > 1 else None, payload=payload, raw=raw, json=json)
             shown += 1
             if shown == limit:
                 raise typer.Exit(opt.EXIT_FINDINGS if damaged else opt.EXIT_OK)
@@ -238,12 +239,11 @@ def _pause() -> None:
     time.sleep(_FOLLOW_SECONDS)
 
 
-def _print(record: Record, partition: int | None, *, payload: bool, json: bool) -> None:
+def _print(record: Record, partition: int | None, *, payload: bool, raw: bool, json: bool) -> None:
     if json:
         print_json(({} if partition is None else {"partition": partition}) | as_json(record))
     elif payload:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(record.message.payload + b"\n")
+        write_bytes(record.message.payload + b"\n", raw=raw)
     else:
         print_record(record, partition=partition)
 

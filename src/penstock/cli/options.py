@@ -78,6 +78,7 @@ Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most
 Partition = Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; end with Ctrl-C.")]
 PayloadAlone = Annotated[bool, typer.Option("--payload", help="Only the payloads, one a line.")]
+Raw = Annotated[bool, typer.Option("--raw", help="On a terminal too, bytes as they are, whatever they do to it.")]
 Attr = Annotated[list[str] | None, typer.Option(help="name=value, may be repeated.")]
 Topic = Annotated[str, typer.Argument(help="orders.created, or /namespace/orders.created")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

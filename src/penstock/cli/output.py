@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import json as jsonlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ def console(*, stderr: bool = False) -> Console:
 def fail(error: PenstockError, *, json: bool = False) -> int:
     """Say why on standard error: a sentence, or the same facts as JSON."""
     text = _json_text({"error": error.as_dict()}) if json else f"penstock: {error.code.value}: {error.message}"
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{on_lines(text) if sys.stderr.isatty() else text}\n")
     return EXIT_COULD_NOT
 
 
@@ -87,13 +87,29 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(f"{_json_text(value)}\n")
+    """One line. On a terminal, what JSON would leave as it is and a terminal would obey is escaped too."""
+    text = _json_text(value)
+    sys.stdout.write(f"{_in_json(text) if sys.stdout.isatty() else text}\n")
+
+
+def _in_json(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else jsonlib.dumps(each)[1:-1] for each in text)
+
+
+def write_bytes(data: bytes, *, raw: bool = False) -> None:
+    """Bytes of a message as they are. On a terminal what does not print is escaped, unless it is wanted `raw`."""
+    if raw or not sys.stdout.isatty():
+        sys.stdout.buffer.write(data)
+    else:
+        sys.stdout.write(on_lines(data.decode(errors="backslashreplace")))
 
 
 def _json_text(value: Any) -> str:
     """One line; characters as they are only where the reader expects UTF-8."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    return json.dumps(value, ensure_ascii=not utf8, default=str)
+    return jsonlib.dumps(value, ensure_ascii=not utf8, default=str)
 
 
 def progress(*, shown: bool = True) -> Progress:
@@ -147,6 +163,11 @@ def text_or_none(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if all(character.isprintable() or character in "\t\n\r" for character in text) else None
+
+
+def on_lines(text: str) -> str:
+    """The same, with its own line ends."""
+    return "\n".join(on_one_line(line.expandtabs()) for line in text.split("\n"))
 
 
 def on_one_line(text: str) -> str:

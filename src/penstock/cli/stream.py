@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,7 +17,7 @@ import typer
 
 from penstock.cli import feed
 from penstock.cli import options as opt
-from penstock.cli.output import print_json, progress
+from penstock.cli.output import print_json, progress, write_bytes
 from penstock.cli.refusal import advised
 from penstock.cli.show import as_json, print_record, record_of
 from penstock.cli.stored import Group, Stored, told
@@ -236,6 +237,7 @@ def consume(
         str | None, typer.Option("--format", help="Such as '%o %t %k %s'; a line each. See above.")
     ] = None,
     payload: opt.PayloadAlone = False,
+    raw: opt.Raw = False,
     json: opt.Json = False,
 ) -> None:
     r"""Print messages of a topic.
@@ -256,7 +258,7 @@ def consume(
 
     `penstock consume orders.created --subscription billing --type shared --follow`
     """
-    show = _shower(format_, payload=payload, json=json)
+    show = _shower(format_, payload=payload, raw=raw, json=json)
     options = Consuming(topic, from_, opt.globs(only_type), opt.globs(only_key), limit)
     kind = opt.subscription_type(type_, sub_type)
     if subscription is not None:
@@ -375,24 +377,24 @@ def _less(limit: int | None, count: int) -> int | None:
     return None if limit is None else limit - count
 
 
-def _shower(template: str | None, *, payload: bool, json: bool) -> Show:
+def _shower(template: str | None, *, payload: bool, raw: bool, json: bool) -> Show:
     """How messages are printed."""
     if sum((template is not None, payload, json)) > 1:
         raise InvalidRequest("--format, --payload and --json each say how messages are printed: give one of them")
     if template is not None:
-        printed = compile_template(template, terminal=sys.stdout.isatty())
+        printed = compile_template(template, terminal=sys.stdout.isatty() and not raw)
         return lambda message, _partitions: _write(printed(message))
     if json:
         return lambda message, _partitions: print_json({"partition": message.partition} | as_json(record_of(message)))
-    return _show_payload if payload else _show
+    return partial(_show_payload, raw=raw) if payload else _show
 
 
 def _write(text: str) -> None:
     sys.stdout.write(text)
 
 
-def _show_payload(message: StreamMessage, _partitions: int) -> None:
-    sys.stdout.buffer.write(message.payload + b"\n")
+def _show_payload(message: StreamMessage, _partitions: int, *, raw: bool) -> None:
+    write_bytes(message.payload + b"\n", raw=raw)
 
 
 def _show(message: StreamMessage, partitions: int) -> None:

@@ -250,7 +250,8 @@ async def _open_http(hub: Hub, store: Store, settings: Settings, tls: Tls | None
 
     events = Events(hub)
     operations = Operations(hub, store, standing, events)
-    app = Api(hub, ALL, Kept(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else []))
+    parts = [Kept(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
+    app = Api(hub, ALL, *parts, told=hub.broker.desk.told)
     try:
         context = None if tls is None else tls.context
         return await Http.open(

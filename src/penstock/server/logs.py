@@ -14,6 +14,8 @@ FORMATS: Final = ("text", "json")
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NAMES: Final = {number: name for name, number in LEVELS.items()} | {logging.CRITICAL: "error"}
 
+_TRACEBACK: Final = "exception"
+
 Tap = Callable[[str, str, dict[str, Any]], None]
 
 
@@ -44,15 +46,36 @@ def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    render: Any = structlog.dev.ConsoleRenderer(colors=stream.isatty())
-    if form == "json":
-        render = structlog.processors.JSONRenderer(default=str)
+    render: list[Any] = [_escaped, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+    if form == "json":  # which escapes all of that itself
+        render = [structlog.processors.JSONRenderer(default=str)]
     last: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.format_exc_info]
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=before, processors=[*last, render]))
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=before, processors=[*last, *render]))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
+
+
+def _escaped(_logger: Any, _method: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """What comes from outside is followed in somebody's terminal: it must not move the cursor, nor make a line.
+
+    Tracebacks keep their lines: those are ours.
+    """
+    return {
+        name: _printable(value, breaks=name == _TRACEBACK) if isinstance(value, str) else value
+        for name, value in facts.items()
+    }
+
+
+def _printable(text: str, *, breaks: bool) -> str:
+    """Text in which what does not print is written as Python would."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or (breaks and each in "\n\t") else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def add_tap(tap: Tap) -> Callable[[], None]:

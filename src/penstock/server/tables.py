@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from penstock.server.admin import routes as admin
 from penstock.server.api.routing import Table
 from penstock.server.events import routes as events
 from penstock.server.files import routes as files
+from penstock.server.front import routes as front
 from penstock.server.operations import routes as operations
 from penstock.server.registry import routes as registry
 
-_ROOMS: Final = (registry, files, events, admin, operations)
+_ROOMS: Final = (
+    ("front door", "what this is, and what can be asked", front),
+    ("schema registry", "subjects, versions and what may change, as clients of schema registries know it", registry),
+    ("log files", "segments of the log, byte by byte", files),
+    ("events", "messages in and out, as JSON, CloudEvents, server-sent events or lines", events),
+    ("administration", "topics, subscriptions, messages, dead letters, connections, keys and roles", admin),
+    ("operations", "whether the broker is alive, ready and well", operations),
+)
 ALL: Final = Table(
-    [row for room in _ROOMS for row in room.ROWS],
-    {name: variable for room in _ROOMS for name, variable in room.VARIABLES.items()},
+    [replace(row, tag=name) for name, _, room in _ROOMS for row in room.ROWS],
+    {name: variable for _, _, room in _ROOMS for name, variable in room.VARIABLES.items()},
+    {name: about for name, about, _ in _ROOMS},
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -34,8 +34,16 @@ _LOG: Final = logging.getLogger(__name__)
 class Api:
     """An application for any ASGI server: the rows of a table, and what their rooms keep."""
 
-    def __init__(self, desk: Desk, table: Table, *parts: object) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        table: Table,
+        *parts: object,
+        told: Callable[[PenstockError], PenstockError] = lambda error: error,
+    ) -> None:
+        """`told`: an error as clients may see it."""
         self._desk = desk
+        self._told = told
         self._table = table
         self._parts = Parts(table, *parts)
         self._bodies = Bodies()
@@ -56,7 +64,7 @@ class Api:
             dialect = row.dialect
             return await self._handle(row, named, scope, receive, negotiated(scope, dialect))
         except PenstockError as error:
-            refused = error
+            refused = self._told(error)
         except Exception:
             _LOG.exception("a defect in the API", extra={"path": quoted(raw_path(scope))})
             refused = PenstockError("a defect: the broker's log has more")

@@ -46,6 +46,8 @@ def described(table: Table) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": __version__, "description": _ABOUT},
+        "servers": [{"url": "/", "description": "the broker that answers this"}],
+        "tags": [{"name": name, "description": about} for name, about in table.tags.items()],
         "paths": dict(paths),
         "components": {"schemas": writer.components, "securitySchemes": _SECURITY},
     }
@@ -61,7 +63,8 @@ class _Writer:
 
     def operation(self, row: Row) -> dict[str, Any]:
         made: dict[str, Any] = {
-            "operationId": re.sub(r"\W+", "_", f"{row.method.lower()}{row.path}").strip("_"),
+            "operationId": operation_id(row),
+            "tags": [row.tag] if row.tag else [],
             "summary": row.about,
             "parameters": [*self._in_path(row), *self._in_query(row), *_in_headers(row)],
             "responses": self._responses(row),
@@ -79,7 +82,7 @@ class _Writer:
         return found[0] if len(found) == 1 else {"anyOf": found}
 
     def _in_path(self, row: Row) -> Iterable[dict[str, Any]]:
-        for name in _VARIABLE.findall(row.path):
+        for name in variables_of(row):
             yield {"in": "path", "required": True, **_parameter(self._table.variables[name])}
 
     def _in_query(self, row: Row) -> Iterable[dict[str, Any]]:
@@ -105,7 +108,18 @@ class _Writer:
                 "206": {"description": "the range that was asked for", "content": bytes_},
             }
         answer = self._schema(row.answer) if row.answer is not None else {}
-        return {str(int(row.status)): {"description": "done", "content": _content(row.dialect, answer)}}
+        content = _content(row.dialect, answer) | {media: {"schema": {}} for media in row.media_too}
+        return {str(int(row.status)): {"description": "done", "content": content}}
+
+
+def operation_id(row: Row) -> str:
+    """By which programs and links know it."""
+    return re.sub(r"\W+", "_", f"{row.method.lower()}{row.path}").strip("_")
+
+
+def variables_of(row: Row) -> list[str]:
+    """What its path names."""
+    return _VARIABLE.findall(row.path)
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -150,6 +151,8 @@ class Row:
     errors: tuple[int, ...] = ()
     """Numbers of the errors that belong to it, besides those anything may meet."""
     dialect: Dialect = PLAIN
+    tag: str = field(default="", compare=False)
+    """The room it is of: the table says it, and who reads its description finds it by that."""
 
 
 def flag(name: str, about: str, *, default: bool = False, alias: str | None = None) -> Parameter:
@@ -286,9 +289,13 @@ class _Node:
 class Table:
     """Rows by method and path. A segment that stands in a row goes before one that may be anything."""
 
-    def __init__(self, rows: Iterable[Row], variables: Mapping[str, Parameter]) -> None:
+    def __init__(
+        self, rows: Iterable[Row], variables: Mapping[str, Parameter], tags: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`tags`: what each room is about."""
         self.rows = tuple(rows)
         self.variables = variables
+        self.tags = tags
         self._root = _Node()
         for row in self.rows:
             self._place(row)

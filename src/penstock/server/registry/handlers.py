@@ -62,10 +62,6 @@ def page(call: Call, found: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[
 # the server
 
 
-async def get_root(_call: Call) -> object:
-    return {}
-
-
 async def get_server_id(_call: Call) -> object:
     return ServerIdAnswer(id="", scope=ServerScope(path=[], clusters=Clusters(kafka=_SERVER, registry=_SERVER)))
 

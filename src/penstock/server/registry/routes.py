@@ -9,16 +9,13 @@ from penstock.core.limits import KIB, MIB
 from penstock.core.schemas import SCHEMA_BYTES_MAX, SUBJECT_CHARS_MAX
 from penstock.schema.errors import SchemaNotFound
 from penstock.schema.registered import version_number
-from penstock.server.api import openapi
-from penstock.server.api.calls import Call, Encoded
-from penstock.server.api.problems import FLAT, JSON, PLAIN
+from penstock.server.api.problems import FLAT, PLAIN
 from penstock.server.api.routing import (
     PUBLIC,
     Method,
     Need,
     Parameter,
     Row,
-    Table,
     flag,
     number,
     quoted,
@@ -106,13 +103,6 @@ _GLOBAL: Final = flag("defaultToGlobal", "true: what holds for all, where the su
 _FORCE: Final = flag("force", "true: also where there are schemas already")
 
 
-# the description itself
-
-
-async def get_description(call: Call) -> object:
-    return Encoded(openapi.encoded(call.part(Table)), JSON)
-
-
 # the rows
 
 
@@ -130,8 +120,6 @@ def _row(method: Method, path: str, handler: Any, about: str, needs: Need, **mor
 
 
 _SERVER: Final = (
-    _row(_GET, "/", dialect.get_root, "whether anybody is there", PUBLIC, answer=dict[str, str]),
-    _row(_GET, "/openapi.json", get_description, "this description", PUBLIC, answer=dict[str, Any]),
     _row(_GET, "/contexts", dialect.list_contexts, "the one context", PUBLIC, query=_PAGE, answer=list[str]),
     _row(_GET, "/v1/metadata/id", dialect.get_server_id, "who serves", PUBLIC, answer=bodies.ServerIdAnswer),
     _row(

@@ -1,0 +1,84 @@
+"""What is asked before anything is known: what this is, and what else can be asked."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from penstock import __version__
+from penstock.server.api import openapi
+from penstock.server.api.bodies import best_of
+from penstock.server.api.calls import Call, Encoded
+from penstock.server.api.problems import FLAT, JSON
+from penstock.server.api.routing import PUBLIC, Method, Parameter, Row, Table
+from penstock.server.api.scopes import header
+from penstock.server.front import pages
+
+VARIABLES: Final[dict[str, Parameter]] = {}
+
+LINKS: Final = (
+    ("/docs", "what can be asked, for people"),
+    ("/openapi.json", "the same, for programs"),
+    ("/livez", "whether the broker is alive"),
+    ("/readyz", "whether it takes messages"),
+    ("/metrics", "measurements, as Prometheus reads them"),
+)
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """What answers here."""
+
+    name: str
+    version: str
+    links: dict[str, str]
+
+
+_WELCOME: Final = Welcome("penstock", __version__, {path.strip("/").partition(".")[0]: path for path, _ in LINKS})
+_PAGE: Final = {"content-security-policy": pages.POLICY, "vary": "accept"}
+
+
+async def get_root(call: Call) -> object:
+    """A page for a browser, which says that it takes one; for clients of registries in what they speak."""
+    accept = (header(call.scope, b"accept") or "*/*").lower()
+    if "text/html" in accept:
+        return Encoded(pages.welcome(LINKS), pages.HTML, _PAGE)
+    media, _ = best_of(accept, FLAT) if "schemaregistry" in accept else (JSON, 1.0)
+    return Encoded(msgspec.json.encode(_WELCOME), media, {"vary": "accept"})
+
+
+async def get_operations(call: Call) -> object:
+    return Encoded(pages.operations(call.part(Table)), pages.HTML, _PAGE)
+
+
+async def get_description(call: Call) -> object:
+    return Encoded(openapi.encoded(call.part(Table)), JSON)
+
+
+ROWS: Final = (
+    Row(
+        method=Method.GET,
+        path="/",
+        handler=get_root,
+        about="what this is, and where to go on; a page for who takes one",
+        needs=PUBLIC,
+        answer=Welcome,
+        media_too=("text/html",),
+    ),
+    Row(
+        method=Method.GET,
+        path="/docs",
+        handler=get_operations,
+        about="what can be asked over HTTP, as a page",
+        needs=PUBLIC,
+        media="text/html",
+    ),
+    Row(
+        method=Method.GET,
+        path="/openapi.json",
+        handler=get_description,
+        about="the same, as OpenAPI",
+        needs=PUBLIC,
+        answer=dict[str, Any],
+    ),
+)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import (
+    Metadata,
+    MetadataProperties,
     Schema,
     SchemaReference,
     SchemaRegistryClient,
@@ -170,6 +172,27 @@ def test_it_follows_references_and_cannot_delete_what_is_referred_to(registry: A
     assert registry.get_referenced_by("colour", 1) == [2]
     assert fresh().get_latest_version("car").schema == car
     assert refused(registry.delete_subject, "colour") == (422, 42206)
+
+
+def test_it_finds_the_latest_version_with_its_metadata(registry: Any, fresh: Connect) -> None:
+    for text, stage in ((ONE, "old"), (TWO, "new")):
+        metadata = Metadata(None, MetadataProperties({"stage": stage, "team": "shop"}), None)
+        registry.register_schema("orders-value", Schema(text, "AVRO", [], metadata))
+    assert fresh().get_latest_with_metadata("orders-value", {"stage": "old"}).version == 1
+    assert fresh().get_latest_with_metadata("orders-value", {"team": "shop"}).version == 2
+    found = fresh().get_latest_with_metadata("orders-value", {"stage": "new", "team": "shop"})
+    assert (found.version, found.schema_id, found.schema.schema_str) == (2, 2, TWO)
+    assert fresh().get_latest_with_metadata("orders-value", {}).version == 2
+    assert refused(fresh().get_latest_with_metadata, "orders-value", {"stage": "new", "team": "x"}) == (404, 40403)
+    assert refused(fresh().get_latest_with_metadata, "nobody", {"stage": "new"}) == (404, 40401)
+
+
+def test_settings_that_are_not_kept_are_refused_and_not_dropped(registry: Any) -> None:
+    registry.set_compatibility("orders-value", "FULL")
+    level = registry.get_config("orders-value").compatibility_level
+    grouped = ServerConfig(compatibility=level, compatibility_group="major")
+    assert refused(registry.set_config, "orders-value", grouped) == (422, 42205)
+    assert registry.get_config("orders-value").compatibility_level == "FULL"
 
 
 # Avro

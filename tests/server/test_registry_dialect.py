@@ -56,6 +56,63 @@ def test_clients_that_take_more_are_told_the_version_at_once(server: RegistrySer
     assert told == {"id": 1, "version": 1, "subject": "a", "schema": ONE}
 
 
+@pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF", "COBOL"])
+def test_what_is_no_schema_is_called_invalid_first_of_all(server: RegistryServer, kind: str) -> None:
+    for path in ("/subjects/a/versions", "/compatibility/subjects/a/versions"):
+        refused = server.ask("POST", path, {"schema": "{", "schemaType": kind}).json
+        assert (refused["error_code"], refused["message"][:16]) == (42201, "Invalid schema: ")
+        assert refused["message"].count("Invalid schema") == 1
+    refused = server.ask("POST", "/subjects/a/versions", {"schema": "\x00", "schemaType": "JSON"}).json
+    assert refused["message"].count("Invalid schema") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"normalize": False}, "normalize cannot be switched off"),
+        ({"compatibilityGroup": "a"}, "compatibilityGroup is not kept here"),
+        ({"alias": "b"}, "alias is not kept here"),
+        ({"overrideRuleSet": {"domainRules": []}}, "overrideRuleSet is not kept here"),
+        ({"defaultMetadata": {"properties": {"a": "b"}}}, "defaultMetadata is not kept here"),
+    ],
+)
+def test_a_setting_that_would_be_lost_is_refused_with_its_reason(
+    server: RegistryServer, setting: dict[str, Any], words: str
+) -> None:
+    for path in ("/config", "/config/a"):
+        refused = server.ask("PUT", path, {"compatibility": "NONE", **setting}).json
+        assert (refused["error_code"], refused["message"].startswith(words)) == (42205, True)
+    assert server.get("/config") == {"compatibilityLevel": "BACKWARD"}
+
+
+def test_schemas_are_always_normalised_and_it_may_be_said(server: RegistryServer) -> None:
+    assert server.put("/config", {"compatibility": "FULL", "normalize": True}) == {
+        "compatibility": "FULL",
+        "normalize": True,
+    }
+    assert server.put("/config", {"normalize": True}) == {"compatibility": "FULL", "normalize": True}
+    assert server.put("/config", {"compatibility": "NONE", "alias": None}) == {"compatibility": "NONE"}
+    assert server.get("/config", Accept="application/json")["normalize"] is True
+
+
+def test_the_latest_version_with_some_properties_is_found(server: RegistryServer) -> None:
+    for number, stage in ((1, "a"), (2, "b"), (3, "a")):
+        body = {"schema": record(f'x{number}:string=""'), "metadata": {"properties": {"stage": stage, "n": "="}}}
+        server.post("/subjects/s/versions", body)
+    assert server.get("/subjects/s/metadata")["version"] == 3
+    assert server.get("/subjects/s/metadata?key=stage&value=b")["version"] == 2
+    found = server.get("/subjects/s/metadata?key=n&value=%3D&key=stage&value=a")
+    assert (found["version"], found["metadata"]) == (3, {"properties": {"stage": "a", "n": "="}})
+    server.delete("/subjects/s/versions/2")
+    for path, number in (
+        ("/subjects/s/metadata?key=stage&value=b", 40403),
+        ("/subjects/s/metadata?key=stage", 422),
+        ("/subjects/t/metadata", 40401),
+    ):
+        assert server.ask("GET", path).error == number
+    assert server.get("/subjects/s/metadata?key=stage&value=b&deleted=true")["version"] == 2
+
+
 def test_a_schema_of_each_plain_kind_needs_no_text(server: RegistryServer) -> None:
     for kind in ("STRING", "NUMBER", "BYTES"):
         server.post(f"/subjects/{kind}/versions", {"schemaType": kind})
@@ -267,7 +324,8 @@ def test_compatibility_is_set_for_all_and_for_one(server: RegistryServer) -> Non
 
 def test_lenience_is_for_those_who_know_of_it(server: RegistryServer) -> None:
     assert server.put("/config", {"lenient": True}, Accept=JSON) == {"compatibility": "BACKWARD", "lenient": True}
-    assert server.get("/config", Accept=JSON) == {"compatibilityLevel": "BACKWARD", "lenient": True}
+    known = {"compatibilityLevel": "BACKWARD", "lenient": True, "normalize": True}
+    assert server.get("/config", Accept=JSON) == known
     assert server.get("/config") == {"compatibilityLevel": "BACKWARD"}
 
 

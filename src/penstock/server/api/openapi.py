@@ -128,4 +128,6 @@ def _in_headers(row: Row) -> Iterable[dict[str, Any]]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
-    return {"name": parameter.name, "description": parameter.about, "schema": dict(parameter.schema)}
+    one = dict(parameter.schema)
+    schema = {"type": "array", "items": one} if parameter.repeated else one
+    return {"name": parameter.name, "description": parameter.about, "schema": schema}

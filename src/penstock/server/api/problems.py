@@ -13,7 +13,7 @@ from starlette.responses import Response
 from penstock.broker.replies import error_payload
 from penstock.core.clock import Clock, SystemClock, now_ms
 from penstock.core.errors import Code, InvalidRequest, PenstockError
-from penstock.schema.errors import RegistryError
+from penstock.schema.errors import InvalidSchema, RegistryError
 
 JSON: Final = "application/json"
 REGISTRY_MEDIA: Final = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", JSON)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
@@ -95,6 +95,8 @@ class Parameter:
     default: Any = None
     alias: str | None = None
     """Another name that some clients have for it."""
+    repeated: bool = False
+    """It may be there several times, and all count; or else the first."""
 
     def read(self, text: str) -> Any:
         try:
@@ -187,6 +189,11 @@ def text(name: str, about: str, default: str | None = "") -> Parameter:
     return Parameter(name=name, about=about, parse=str, schema={"type": "string"}, default=default)
 
 
+def texts(name: str, about: str) -> Parameter:
+    """One that may be repeated."""
+    return replace(text(name, about), repeated=True)
+
+
 def _flag(text: str) -> bool:
     """Python's own `True` too: some clients write it."""
     found = {"true": True, "false": False}.get(text.lower())
@@ -221,15 +228,15 @@ def decoded(raw: str) -> str:
 
 
 def read_query(raw: str, known: Iterable[Parameter], *, only: bool = False) -> dict[str, Any]:
-    """The parameters of a row by name. The first of several counts.
+    """The parameters of a row by name. The first of several counts, unless they are `repeated`.
 
     Others than these are nobody's business, or where there are `only` these, a mistake: one in the name of a filter
     would show everything.
     """
-    given: dict[str | None, str] = {}
+    given: dict[str | None, list[str]] = {}
     for pair in raw.split("&") if raw else ():
         name, _, value = pair.replace("+", " ").partition("=")
-        given.setdefault(decoded(name), decoded(value))
+        given.setdefault(decoded(name), []).append(decoded(value))
     if only:
         _check_known(given, tuple(known))
     return {each.name: _value(each, given) for each in known}
@@ -249,11 +256,12 @@ def _check_known(given: Iterable[str | None], known: tuple[Parameter, ...]) -> N
             )
 
 
-def _value(parameter: Parameter, given: Mapping[str | None, str]) -> Any:
+def _value(parameter: Parameter, given: Mapping[str | None, list[str]]) -> Any:
     for name in (parameter.name, parameter.alias):
         if name in given:
-            return parameter.read(given[name])
-    return parameter.default
+            found = given[name]
+            return [parameter.read(each) for each in found] if parameter.repeated else parameter.read(found[0])
+    return [] if parameter.repeated else parameter.default
 
 
 # the table

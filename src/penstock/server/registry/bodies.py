@@ -89,9 +89,13 @@ def _wanted(number: int | None) -> int | None:
     return number if number is not None and number > 0 else None
 
 
-def properties_of(metadata: Metadata) -> MetadataBody | None:
+def properties(metadata: Metadata) -> dict[str, str]:
     """The tags that are properties."""
-    found = dict(tag.split("=", 1) for tag in metadata.tags if "=" in tag)
+    return dict(tag.split("=", 1) for tag in metadata.tags if "=" in tag)
+
+
+def properties_of(metadata: Metadata) -> MetadataBody | None:
+    found = properties(metadata)
     return MetadataBody(properties=found) if found else None
 
 
@@ -101,6 +105,37 @@ class CompatibilityBody(Struct, frozen=True, rename="camel"):
     compatibility: Annotated[str, _one_of(Compatibility)] | UnsetType = UNSET
     lenient: bool | UnsetType = UNSET
     """Penstock's own: optional additions under open content are no problem."""
+    normalize: Annotated[bool | None, Meta(description="true, which it always is")] = None
+    compatibility_group: Any = None
+    alias: Any = None
+    default_metadata: Any = None
+    override_metadata: Any = None
+    default_rule_set: Any = None
+    override_rule_set: Any = None
+
+    def check(self) -> None:
+        """Raises `OperationNotPermitted` for what would be lost: whoever sends it counts on it."""
+        if self.normalize is False:
+            raise OperationNotPermitted(
+                "normalize cannot be switched off: schemas that mean the same are one schema here, however they are"
+                " written. Leave it out, or say true",
+                field="normalize",
+            )
+        for name, told in _NOT_KEPT.items():
+            if getattr(self, name):
+                raise OperationNotPermitted(f"{told} Leave it out", field=told.split()[0])
+
+
+_NOT_KEPT: Final = {
+    "compatibility_group": "compatibilityGroup is not kept here: a new version is held against those before it that its"
+    " compatibility names, whatever their metadata say. A subject of its own does what a group does.",
+    "alias": "alias is not kept here: a subject has one name.",
+    "default_metadata": "defaultMetadata is not kept here: metadata are given with each version.",
+    "override_metadata": "overrideMetadata is not kept here: metadata are given with each version.",
+    "default_rule_set": "defaultRuleSet is not kept here: there are no rules.",
+    "override_rule_set": "overrideRuleSet is not kept here: there are no rules.",
+}
+"""Settings that other registries have, and why this one does not."""
 
 
 class ModeBody(Struct, frozen=True):
@@ -192,11 +227,13 @@ class ConfigAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     compatibility_level: Compatibility
     lenient: bool | None = None
+    normalize: bool | None = None
 
 
 class ConfigSetAnswer(Struct, frozen=True, omit_defaults=True):
     compatibility: Compatibility
     lenient: bool | None = None
+    normalize: bool | None = None
 
 
 class ModeAnswer(Struct, frozen=True):

@@ -13,7 +13,7 @@ from penstock import __version__
 from penstock.broker.access import Kind as ResourceKind
 from penstock.broker.access import Operation, Resource
 from penstock.core.schemas import Definition, Schema, SchemaKind
-from penstock.schema.errors import SchemaNotFound
+from penstock.schema.errors import RegistryError, SchemaNotFound
 from penstock.schema.image import Place
 from penstock.schema.procedures import Examine, Form, Procedure
 from penstock.schema.registered import Registered, Which, hinted_subject
@@ -29,6 +29,7 @@ from penstock.server.registry.bodies import (
     ServerVersionAnswer,
     SubjectVersion,
     VersionAnswer,
+    properties,
     properties_of,
 )
 from penstock.server.registry.kept import Kept
@@ -120,6 +121,20 @@ async def get_version_text(call: Call) -> object:
 
 def _version(call: Call) -> Registered:
     return call.desk.registry.version(call.named["subject"], call.named["version"], which(call))
+
+
+async def get_with_metadata(call: Call) -> object:
+    """The latest version that has all these properties; the latest of all, if there are none."""
+    keys, values = call.query["key"], call.query["value"]
+    if len(keys) != len(values):
+        raise RegistryError(f"there are {len(keys)} keys and {len(values)} values: each key has one", field="key")
+    wanted = set(zip(keys, values, strict=True))
+    subject, registry = call.named["subject"], call.desk.registry
+    for version in reversed(registry.versions(subject, which(call))):
+        found = registry.version(subject, version, which(call))
+        if wanted <= properties(found.metadata).items():
+            return await _in_dialect(call, found)
+    raise SchemaNotFound("Schema not found", subject=subject)
 
 
 async def list_referrers(call: Call) -> object:

@@ -23,6 +23,7 @@ from penstock.server.api.routing import (
     number,
     quoted,
     text,
+    texts,
     whole,
 )
 from penstock.server.registry import bodies, own, rules
@@ -98,6 +99,8 @@ _NORMALIZE: Final = flag("normalize", "schemas that mean the same are the same h
 _FORMAT: Final = text(
     "format", "serialized: schemas of Protobuf as the base64 of a descriptor, and else as .proto text"
 )
+_KEY: Final = texts("key", "the name of a property; may be repeated")
+_VALUE: Final = texts("value", "the value of the property in the same place; may be repeated")
 _VERBOSE: Final = flag("verbose", "true: with the reasons")
 _GLOBAL: Final = flag("defaultToGlobal", "true: what holds for all, where the subject has nothing of its own")
 _FORCE: Final = flag("force", "true: also where there are schemas already")
@@ -154,6 +157,11 @@ _SUBJECTS: Final = (
     _row(
         _DELETE, "/subjects/{subject}", dialect.delete_subject, "delete all its versions", _REMOVE,
         query=(_PERMANENT,), answer=list[bodies.Version], errors=(40401, 40404, 40405, 42205, 42206),
+    ),
+    _row(
+        _GET, "/subjects/{subject}/metadata", dialect.get_with_metadata, "the latest version with these properties",
+        _READ,
+        query=(_KEY, _VALUE, _DELETED, _FORMAT), answer=bodies.VersionAnswer, errors=(40401, 40403),
     ),
     _row(
         _GET, "/subjects/{subject}/versions", dialect.list_versions, "numbers of versions", _READ,

@@ -55,12 +55,14 @@ async def get_config(call: Call) -> object:
 
 async def put_config(call: Call) -> object:
     body: CompatibilityBody = call.body
-    if body.compatibility is UNSET and body.lenient is UNSET:
+    body.check()
+    if body.compatibility is UNSET and body.lenient is UNSET and body.normalize is None:
         raise InvalidCompatibility(f"Invalid compatibility level. Valid values are {', '.join(Compatibility)}")
     level = None if body.compatibility is UNSET else body.compatibility
     lenient = None if body.lenient is UNSET else body.lenient
     rules = await call.desk.run(call.desk.registry.set_compatibility(_scope(call), level, lenient=lenient))
-    return ConfigSetAnswer(compatibility=rules.compatibility, lenient=(call.more and rules.lenient) or None)
+    lenient_told = (call.more and rules.lenient) or None
+    return ConfigSetAnswer(compatibility=rules.compatibility, lenient=lenient_told, normalize=body.normalize)
 
 
 async def delete_config(call: Call) -> object:
@@ -68,7 +70,11 @@ async def delete_config(call: Call) -> object:
 
 
 def _config(call: Call, rules: Rules) -> ConfigAnswer:
-    return ConfigAnswer(compatibility_level=rules.compatibility, lenient=(call.more and rules.lenient) or None)
+    return ConfigAnswer(
+        compatibility_level=rules.compatibility,
+        lenient=(call.more and rules.lenient) or None,
+        normalize=call.more or None,
+    )
 
 
 async def get_mode(call: Call) -> object:

@@ -188,8 +188,9 @@ def test_it_finds_the_latest_version_with_its_metadata(registry: Any, fresh: Con
 
 
 def test_settings_that_are_not_kept_are_refused_and_not_dropped(registry: Any) -> None:
-    registry.set_config("orders-value", ServerConfig(compatibility="FULL"))
-    grouped = ServerConfig(compatibility="NONE", compatibility_group="major")
+    registry.set_compatibility("orders-value", "FULL")
+    level = registry.get_config("orders-value").compatibility_level
+    grouped = ServerConfig(compatibility=level, compatibility_group="major")
     assert refused(registry.set_config, "orders-value", grouped) == (422, 42205)
     assert registry.get_config("orders-value").compatibility_level == "FULL"
 

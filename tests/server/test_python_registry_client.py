@@ -11,7 +11,7 @@ import pytest
 from schema_registry.client import SchemaRegistryClient
 from schema_registry.client.errors import ClientError
 from schema_registry.client.schema import AvroSchema, JsonSchema
-from schema_registry.serializers import AvroMessageSerializer, JsonMessageSerializer
+from schema_registry.serializers.message_serializer import AvroMessageSerializer, JsonMessageSerializer
 from tests.server.registry_kit import RegistryServer, record, serve_registry
 
 ONE = AvroSchema(record("id:long"))
@@ -34,6 +34,7 @@ def registry(server: RegistryServer) -> Any:
 def test_versions_are_registered_found_checked_and_deleted(registry: Any, server: RegistryServer) -> None:
     assert [registry.register("orders-value", each) for each in (ONE, TWO)] == [1, 2]
     found = SchemaRegistryClient(server.url).get_schema("orders-value")
+    assert found is not None
     assert (found.schema_id, found.version, found.schema) == (2, 2, TWO)
     assert SchemaRegistryClient(server.url).get_by_id(1) == ONE
     assert registry.check_version("orders-value", ONE).version == 1

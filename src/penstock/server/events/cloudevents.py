@@ -18,17 +18,12 @@ import msgspec
 from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, PenstockError
 from penstock.core.limits import ATTRIBUTES_MAX, KIB, QUOTED_CHARS_MAX
 from penstock.record.message import Message
+from penstock.server.events.outgoing_cloudevents import JSON_MEDIA, NAME, PREFIX, TRACE, VERSION
 from penstock.server.events.writing import CONTENT_TYPE, said_media
 
-PREFIX: Final = "ce-"
-STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
-_VERSION: Final = "1.0"
 _REQUIRED: Final = ("id", "source", "type")
-_NAME: Final = re.compile("[a-z0-9]{1,64}", re.ASCII)
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_JSON: Final = re.compile(r"(?:application|text)/json|[^/]+/[^/;]+\+json", re.ASCII)
-_TRACE: Final = ("traceparent", "tracestate")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _VALUE: Final = msgspec.json.Decoder(str | bool | int | None)
@@ -137,7 +132,7 @@ def _written(data: msgspec.Raw | None, media: str | None) -> tuple[bytes, str | 
     if data is None:
         return b"", media
     raw = bytes(data)
-    if media is None or _JSON.match(media.lower()):
+    if media is None or JSON_MEDIA.match(media.lower()):
         return raw, media or "application/json"
     return (text_bytes("data", raw) if raw.startswith(b'"') else raw), media
 
@@ -153,7 +148,7 @@ def text_bytes(name: str, raw: bytes) -> bytes:
 def _message(said: dict[str, str], payload: bytes, media: str | None) -> Message:
     _check(said)
     attributes = {PREFIX + name: value for name, value in said.items() if name != "type"}
-    for name in _TRACE:
+    for name in TRACE:
         if name in said:
             attributes[name] = attributes.pop(PREFIX + name)
     if media:
@@ -163,16 +158,16 @@ def _message(said: dict[str, str], payload: bytes, media: str | None) -> Message
 
 
 def _check(said: Mapping[str, Any]) -> None:
-    if said.get("specversion") != _VERSION:
+    if said.get("specversion") != VERSION:
         given = said.get("specversion")
         raise InvalidRequest(
-            f"an event says specversion {_VERSION!r}, and no other is known", field="specversion", given=given
+            f"an event says specversion {VERSION!r}, and no other is known", field="specversion", given=given
         )
     for name in _REQUIRED:
         if not said.get(name):
             raise InvalidRequest(f"an event has {', '.join(_REQUIRED)}, and this one has no {name}", field=name)
     for name in said:
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             shown = name[:QUOTED_CHARS_MAX]
             raise InvalidRequest(
                 f"{shown!r} is no name of an event's attribute: letters a to z and digits alone", field=shown

@@ -152,7 +152,7 @@ class EventStream(Response):
         """Where it begins, so that whoever is cut off before the first event comes back to the same place."""
         start = self._asked.start
         place = "" if start.resumed and not start.ahead else _id_line(start.after)
-        said = b"" if self._asked.form is Form.LINES else f"retry: {RETRY_MS}\n{place}\n".encode()
+        said = b"" if self._asked.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
         if not start.ahead:
             return said
         facts = {"reason": "the id is ahead of everything that is stored here", "certain": False}
@@ -242,11 +242,11 @@ class EventStream(Response):
         return min(due, default=None)
 
     def _sign_of_life(self) -> bytes:
-        return b"\n" if self._asked.form is Form.LINES else self._progress() or b": heartbeat\n\n"
+        return b"\n" if self._asked.form.is_lines else self._progress() or b": heartbeat\n\n"
 
     def _progress(self) -> bytes:
         """How far it has looked, where nothing of that was wanted: a reader that comes back begins there."""
-        if self._told == self._after or self._asked.form is Form.LINES or self._left == 0:
+        if self._told == self._after or self._asked.form.is_lines or self._left == 0:
             return b""
         self._told = self._after
         return f": heartbeat\n{_id_line(self._after)}\n".encode()

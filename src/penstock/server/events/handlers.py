@@ -21,6 +21,7 @@ from penstock.server.api.routing import quoted
 from penstock.server.events import reading
 from penstock.server.events.desk import Events
 from penstock.server.events.following import HEARTBEAT_SECONDS, EventStream, Following
+from penstock.server.events.outgoing_cloudevents import STRUCTURED
 from penstock.server.events.reading import Given, Posted, Words
 from penstock.server.events.writing import NDJSON, SSE, Form, spelled_id
 
@@ -38,6 +39,7 @@ _FORMS: Final = {
     "application/jsonl": Form.LINES,
     "application/json": Form.LINES,
     "application/*": Form.LINES,
+    STRUCTURED: Form.CLOUDEVENTS,
 }
 Id = Annotated[str, Meta(description="UUIDv6: the place of the message in everything that is stored here")]
 
@@ -167,7 +169,9 @@ def _form(call: Call) -> Form:
     accept = _accept(call)
     best = _best(accept)
     if best is None:
-        raise HttpError(HTTPStatus.NOT_ACCEPTABLE, f"Accept: {quoted(accept)} takes neither {SSE} nor {NDJSON}")
+        raise HttpError(
+            HTTPStatus.NOT_ACCEPTABLE, f"Accept: {quoted(accept)} takes none of {SSE}, {NDJSON}, {STRUCTURED}"
+        )
     return Form.ENVELOPES if best is Form.EVENTS and call.query["envelope"] else best
 
 
@@ -210,5 +214,5 @@ def _place(resume: str | None, start: str) -> Place:
 
 def _heartbeat(asked: int | None, form: Form) -> float | None:
     """An empty line is no JSON: only who asks for it gets one."""
-    default: Any = None if form is Form.LINES else HEARTBEAT_SECONDS
+    default: Any = None if form.is_lines else HEARTBEAT_SECONDS
     return default if asked is None else float(asked)

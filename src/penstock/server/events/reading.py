@@ -22,6 +22,7 @@ from penstock.record.block import Block, parse_block
 from penstock.record.message import Message, SchemaRef
 from penstock.server.events import cloudevents
 from penstock.server.events.multipart import Part, boundary_of, parameter, parts
+from penstock.server.events.outgoing_cloudevents import PREFIX, STRUCTURED
 from penstock.server.events.writing import CONTENT_TYPE, NDJSON, said_media
 from penstock.storage.producers import WINDOW
 
@@ -94,7 +95,7 @@ def words(headers: Iterable[tuple[bytes, bytes]]) -> Words:
         try:
             value = raw_value.decode()
         except UnicodeDecodeError:
-            if not name.startswith((ATTRIBUTE, cloudevents.PREFIX, "x-", "idempotency")):
+            if not name.startswith((ATTRIBUTE, PREFIX, "x-", "idempotency")):
                 continue  # nobody's business here
             raise InvalidRequest(f"the header {name[:QUOTED_CHARS_MAX]} is not UTF-8", field=name) from None
         found[name] = f"{found[name]}, {value}" if name in found else value
@@ -108,7 +109,7 @@ def is_several(said: Words) -> bool:
 
 def is_parsed(said: Words) -> bool:
     """Whether the body is taken apart, or else is the message as it is."""
-    return is_several(said) or _kind(said) == cloudevents.STRUCTURED
+    return is_several(said) or _kind(said) == STRUCTURED
 
 
 def _kind(said: Words) -> str:
@@ -119,7 +120,7 @@ def read(said: Words, body: bytes, given: Given) -> Posted:
     """All messages of a request. Raises what is wrong with any of them."""
     kind = _kind(said)
     several = _SEVERAL.get(kind)
-    if several is None and kind == cloudevents.STRUCTURED:
+    if several is None and kind == STRUCTURED:
         return Posted([_keyed(cloudevents.from_object(body), said, given)], single=True)
     if several is None:
         return Posted([message(said, body, given)], single=True)

@@ -9,6 +9,7 @@ from penstock.core.limits import MIB
 from penstock.server.api.routing import RAW, Method, Need, Parameter, Row, choice, flag, number, text
 from penstock.server.events import handlers
 from penstock.server.events.handlers import DEFAULT_TOPIC
+from penstock.server.events.outgoing_cloudevents import STRUCTURED
 from penstock.server.events.writing import NDJSON, SSE
 
 BODY_BYTES_MAX: Final = 16 * MIB
@@ -75,11 +76,11 @@ ROWS: Final[tuple[Row, ...]] = (
             number("heartbeat", "seconds between two signs of life", at_least=1),
         ),
         headers=(
-            _header("accept", "text/event-stream or application/x-ndjson"),
+            _header("accept", "text/event-stream, application/x-ndjson or application/cloudevents+json"),
             _header("last-event-id", "the last id that was read: the stream goes on behind it"),
         ),
         media=SSE,
-        media_too=(NDJSON,),
+        media_too=(NDJSON, STRUCTURED),
         errors=(404, 410),
     ),
 )

@@ -1,4 +1,4 @@
-"""Messages as they are streamed: server-sent events, or lines of JSON. Values in, bytes out; nothing is read here.
+"""Messages as they are streamed: server-sent events, lines of JSON, CloudEvents. Values in, bytes out.
 
 A server-sent event carries text. What is no text, or would not arrive as the same text, is a `data:` address with
 base64, and so is text that begins like one: whoever gets `data:` knows what it is.
@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from penstock.broker.merging import Gap, Slice, Source, Spots
 from penstock.record.rows import Row, attributes_of
+from penstock.server.events.outgoing_cloudevents import STRUCTURED, cloud_event, note_event
 
 SSE: Final = "text/event-stream"
 NDJSON: Final = "application/x-ndjson"
@@ -43,10 +44,17 @@ class Form(Enum):
     """Server-sent events whose data is a line of JSON with all there is to know."""
     LINES = "lines"
     """Lines of JSON."""
+    CLOUDEVENTS = "cloudevents"
+    """Lines of JSON, a CloudEvent each."""
 
     @property
     def media(self) -> str:
-        return NDJSON if self is Form.LINES else SSE
+        return {Form.LINES: NDJSON, Form.CLOUDEVENTS: STRUCTURED}.get(self, SSE)
+
+    @property
+    def is_lines(self) -> bool:
+        """Lines of JSON have no room for anything else."""
+        return self in (Form.LINES, Form.CLOUDEVENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +113,10 @@ class Writer:
             Form.EVENTS: sse_event,
             Form.ENVELOPES: self._envelope,
             Form.LINES: self._line,
+            Form.CLOUDEVENTS: self._cloud_event,
         }[form]
-        self._note = self._noted_line if form is Form.LINES else self._noted_event
+        noted = {Form.LINES: self._noted_line, Form.CLOUDEVENTS: self._noted_cloud_event}
+        self._note: Callable[[str, dict[str, Any]], bytes] = noted.get(form, self._noted_event)
 
     def chunk(self, found: Slice) -> Chunk:
         parts = [self.note(GAP, gap_facts(gap)) for gap in found.gaps]
@@ -129,6 +139,13 @@ class Writer:
 
     def _noted_line(self, kind: str, facts: dict[str, Any]) -> bytes:
         return self._encode({kind.rpartition(".")[2]: facts}) + b"\n"
+
+    def _noted_cloud_event(self, kind: str, facts: dict[str, Any]) -> bytes:
+        return self._encode(note_event(kind, facts)) + b"\n"
+
+    def _cloud_event(self, source: Source, row: Row) -> bytes:
+        media = attributes_of(row).get(CONTENT_TYPE)
+        return self._encode(cloud_event(source, row, spelled_id(row[0]), media)) + b"\n"
 
     def _line(self, source: Source, row: Row) -> bytes:
         return self._encode(event_line(source, row, self.address)) + b"\n"

@@ -1,0 +1,92 @@
+"""Messages as CloudEvents 1.0, in the JSON format: the way back of `cloudevents`.
+
+What came as an event goes out as the same event. Of other messages the id, the topic, the type and the time of
+publishing are what an event has to say of itself.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from penstock.broker.merging import Source
+from penstock.record.rows import Row, attributes_of
+
+STRUCTURED: Final = "application/cloudevents+json"
+VERSION: Final = "1.0"
+PREFIX: Final = "ce-"
+"""Of attributes that an event came with."""
+JSON_MEDIA: Final = re.compile(r"(?:application|text)/json|[^/]+/[^/;]+\+json", re.ASCII)
+NAME: Final = re.compile("[a-z0-9]{1,64}", re.ASCII)
+"""What an event's attribute may be called."""
+TRACE: Final = ("traceparent", "tracestate")
+ID: Final = "penstockid"
+"""The extension that bears the message's own id, by which a reader comes back."""
+_UNTYPED: Final = "message"
+_BROKER: Final = "/penstock"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def cloud_event(source: Source, row: Row, spelled: str, media: str | None) -> dict[str, Any]:
+    """One message, whose id and content type these are."""
+    said = {
+        name: value
+        for attribute, value in attributes_of(row).items()
+        if (name := attribute.removeprefix(PREFIX)) != attribute and name != "data" and NAME.fullmatch(name)
+    }
+    trace = {name: value for name, value in attributes_of(row).items() if name in TRACE}
+    at = (_EPOCH + timedelta(milliseconds=row[2])).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    known = {"specversion": VERSION, "id": spelled, "source": str(source.topic), "type": row[3] or _UNTYPED, "time": at}
+    return known | _partition_key(row[4], said) | trace | said | {ID: spelled} | _data(row[5], media)
+
+
+def note_event(kind: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """Something that the broker tells, as an event; the same facts have the same id."""
+    spelled = str(uuid5(NAMESPACE_URL, kind + msgspec.json.encode(facts, enc_hook=str).decode()))
+    return {"specversion": VERSION, "id": spelled, "source": _BROKER, "type": kind, "data": facts}
+
+
+def _partition_key(key: bytes | None, said: dict[str, str]) -> dict[str, str]:
+    """The key, if it is a text and not what the event said itself."""
+    if key is None or "subject" in said:
+        return {}
+    try:
+        return {"partitionkey": key.decode()}
+    except UnicodeDecodeError:
+        return {}
+
+
+def _data(payload: bytes, media: str | None) -> dict[str, Any]:
+    """JSON as it is, on one line; text as a text; other bytes in base64."""
+    if not payload:
+        return {"datacontenttype": media} if media else {}
+    is_json = media is None or JSON_MEDIA.match(media.lower()) is not None
+    found = _json(payload) if is_json else None
+    if found is not None:
+        return {"datacontenttype": media or "application/json", "data": msgspec.Raw(found)}
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None or (is_json and media is not None):  # as data, a text would be a value of JSON
+        return {"datacontenttype": media or "application/octet-stream", "data_base64": b64encode(payload).decode()}
+    return {"datacontenttype": media or "text/plain", "data": text}
+
+
+def _json(payload: bytes) -> bytes | None:
+    """Without line breaks; None if it is no JSON."""
+    try:
+        payload.decode()
+        return msgspec.json.format(payload, indent=-1) if b"\n" in payload or b"\r" in payload else _checked(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _checked(payload: bytes) -> bytes:
+    msgspec.json.decode(payload, type=msgspec.Raw)
+    return payload

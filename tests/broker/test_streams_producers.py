@@ -451,7 +451,7 @@ def test_a_registration_that_cannot_be_is_refused_by_name_and_creates_nothing(
 
 
 def test_a_number_that_cannot_be_given_is_an_error(kept: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> int:
+    def fail(*_: object, **__: object) -> int:
         raise FULL
 
     ann = kept.connect()

@@ -183,3 +183,10 @@ def test_a_moment_that_has_yet_to_come_is_of_another_machine() -> None:
     machine = Machine()
     machine.clock.resume(1, machine.passed + 1)
     assert machine.error == 0
+
+
+def test_the_system_clock_ends_where_pythons_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    machine.set_ahead += 300 * 365 * 86_400 * SECOND
+    set_time(monkeypatch, machine.wall)
+    assert iso_time(now_ms(SystemClock())) == "2262-04-11T23:47:16.854Z"

@@ -28,7 +28,10 @@ class SystemClock:
     """The machine's clock."""
 
     def now_ns(self) -> int:
-        return time.time_ns()
+        try:
+            return time.time_ns()
+        except OverflowError:  # Python's own, beyond the year 2262
+            return _BEYOND_NS
 
 
 def elapsed_ns() -> int:

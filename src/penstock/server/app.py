@@ -23,7 +23,8 @@ import uvloop
 from penstock import __version__
 from penstock.broker.access import Access
 from penstock.broker.broker import Broker
-from penstock.core.clock import SteadyClock
+from penstock.core.clock import SteadyClock, SystemClock
+from penstock.core.clock import now_ms as clock_ms
 from penstock.core.errors import InvalidRequest
 from penstock.protocol.blocks import rehearse
 from penstock.record import kernel_cache
@@ -179,8 +180,8 @@ def _broker(settings: Settings, store: Store, access: Access) -> Broker:
 
 
 def unix_ms() -> int:
-    """The time of day."""
-    return _CLOCK.now_ns() // 1_000_000
+    """The time of day as the machine has it, for what expires: if its clock has jumped ahead, a key ends too early."""
+    return clock_ms(SystemClock())
 
 
 def now_ms() -> int:

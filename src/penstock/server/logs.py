@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 import structlog
+
+from penstock.core.clock import SystemClock
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 FORMATS: Final = ("text", "json")
@@ -17,6 +20,17 @@ _NAMES: Final = {number: name for name, number in LEVELS.items()} | {logging.CRI
 _TRACEBACK: Final = "exception"
 
 Tap = Callable[[str, str, dict[str, Any]], None]
+
+
+class _Times:
+    """The module `time` as `logging` sees it. Python's own raises for a clock beyond the year 2262, and a line that
+    cannot be written for it would end the connection, or the process, that it is about."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def time(self) -> float:
+        return SystemClock().now_ns() / 1e9
 
 
 class _TapHandler(logging.Handler):
@@ -41,6 +55,7 @@ def facts(record: logging.LogRecord) -> dict[str, Any]:
 def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
     """All logs of the process go to standard error, one line each."""
     stream = stream or sys.stderr
+    setattr(logging, "time", _Times())  # noqa: B010 - not for the type checker: it is no door of the module
     before: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),

@@ -90,6 +90,8 @@ def _unseen(_what: str, _size: int) -> Progress:
 def _reading(root: Path) -> Iterator[None]:
     if not root.is_dir():
         raise InvalidRequest(f"{root} is not a directory with a backup")
+    if (root / IDENTITY).exists():  # its owner has it locked
+        raise InvalidRequest(f"there is no whole backup in {root}: it is a data directory")
     try:
         with held(root, alone=False):
             yield

@@ -74,7 +74,7 @@ def forge(path: Path, text: bytes) -> int:
     start, stop = (ends[ordinal - 1] if ordinal else 0), ends[ordinal] - CHECKSUM_BYTES
     data[stop : stop + CHECKSUM_BYTES] = hash64(bytes(data[start:stop])).to_bytes(CHECKSUM_BYTES, "big")
     path.write_bytes(data)
-    return int(path.stem) + ordinal
+    return int(path.stem) + int(ordinal)
 
 
 @pytest.mark.parametrize("verify", [True, False])

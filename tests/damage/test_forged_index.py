@@ -177,7 +177,7 @@ def test_a_forged_header_changes_nothing(state: str, name: str, monkeypatch: pyt
     check(state, NAMED[name], monkeypatch)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     state=st.sampled_from(STATES),
     says=st.sampled_from(State),
@@ -197,7 +197,7 @@ def test_any_forged_header_changes_nothing(
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("ordinal", range(COUNT))
-@pytest.mark.parametrize("shift", [-40, 13, 100_000])
+@pytest.mark.parametrize("shift", [-40, 100_000])
 def test_a_forged_entry_is_no_damage_of_any_record_wherever_reading_begins(
     state: str, ordinal: int, shift: int
 ) -> None:

@@ -317,7 +317,7 @@ def test_an_interrupted_verification_stops_all_its_threads(
     shutil.copy(segment, home / "copy.bin")
     busy, stopped = threading.Event(), threading.Event()
 
-    def endless(_disk: object, path: Path, *, raw: bool, progress: Callable[[int], None]) -> Any:
+    def endless(_disk: object, path: Path, *, raw: bool, key: bytes | None, progress: Callable[[int], None]) -> Any:
         if path.name == "copy.bin":
             busy.wait(10)
             raise KeyboardInterrupt

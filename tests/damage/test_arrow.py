@@ -74,7 +74,7 @@ def forge(path: Path, text: bytes) -> int:
     start, stop = (ends[ordinal - 1] if ordinal else 0), ends[ordinal] - CHECKSUM_BYTES
     data[stop : stop + CHECKSUM_BYTES] = hash64(bytes(data[start:stop])).to_bytes(CHECKSUM_BYTES, "big")
     path.write_bytes(data)
-    return int(path.stem) + ordinal
+    return int(path.stem) + int(ordinal)
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -93,7 +93,7 @@ def test_text_that_is_no_utf8_is_damage_of_that_record_alone(copy: Path, text: b
     check_blocks(copy, verify=verify)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_batches_of_mutated_files_are_valid(copy: Path, seed: int) -> None:
     chance = random.Random(seed)
     total = len(unchanged(copy)[ORDERS])

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from penstock.spark.files.location import Location
 from penstock.spark.scan.reading import Loss, blocks
 from penstock.spark.scan.slices import plan
 from penstock.storage.directory import TOPICS
-from penstock.storage.index import HEADER_BYTES, NO_ID, Header, State
+from penstock.storage.index import HEADER_BYTES, NO_ID, Header, State, encode_entries
 from penstock.storage.log import Log
 from penstock.storage.readers import LogReader, segment_facts
 from penstock.storage.segment import index_path, segment_name
@@ -176,7 +177,7 @@ def test_a_forged_header_changes_nothing(state: str, name: str, monkeypatch: pyt
     check(state, NAMED[name], monkeypatch)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     state=st.sampled_from(STATES),
     says=st.sampled_from(State),
@@ -192,3 +193,22 @@ def test_any_forged_header_changes_nothing(
         return replace(header, state=says, count=count, size=size, first_id=first)
 
     check(state, forge, monkeypatch)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("ordinal", range(COUNT))
+@pytest.mark.parametrize("shift", [-40, 100_000])
+def test_a_forged_entry_is_no_damage_of_any_record_wherever_reading_begins(
+    state: str, ordinal: int, shift: int
+) -> None:
+    disk = SAMPLES[state].copy()
+    index = disk.content(index_path(FIRST))
+    place = HEADER_BYTES + ordinal * 8
+    end = int.from_bytes(index[place : place + 4], "big") + shift
+    index[place : place + 8] = encode_entries(np.array([end], dtype=np.int64), ordinal)
+    assert followed(disk) == payloads(state)
+    reader = LogReader(disk, FOLDER)
+    for offset in range(COUNT):
+        chunk = reader.read(offset)
+        assert (int(chunk.block.offsets.start), chunk.damages) == (offset, ())
+    assert owned(disk) == payloads(state)

@@ -187,8 +187,8 @@ def test_a_segment_that_went_missing_from_the_backup_is_copied_again(store: Stor
 class Interfering(OsDisk):
     """Does something the first time that a name is looked at; `missed`: right after it was found not to be there."""
 
-    def __init__(self, what: Callable[[], None], *, names: str = "", opened: str = "", missed: str = "") -> None:
-        self._what: Callable[[], None] | None = what
+    def __init__(self, what: Callable[[], object], *, names: str = "", opened: str = "", missed: str = "") -> None:
+        self._what: Callable[[], object] | None = what
         self._names = names
         self._opened = opened
         self._missed = missed

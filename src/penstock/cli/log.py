@@ -1,4 +1,4 @@
-"""`penstock log`: create, append to, read and look at the logs of a data directory, without a broker."""
+"""`penstock log`: create, append to, import into, read and look at the logs of a data directory, without a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from penstock.storage.readers import LogReader, TopicReader
     from penstock.storage.store import Store
 
-app = typer.Typer(help="Logs on this machine, without a broker: create, append, read, info.", no_args_is_help=True)
+app = typer.Typer(
+    help="Logs on this machine, without a broker: create, append, import, read, info.", no_args_is_help=True
+)
 
 _FOLLOW_SECONDS = 0.1
 
@@ -117,6 +119,64 @@ def append(
         print_json(stored.as_dict(log.next_offset))
     else:
         typer.echo(stored.text(log.next_offset))
+
+
+@app.command("import")
+def import_(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    files: Annotated[list[Path], typer.Argument(help="Segments of elsewhere, in the order of their ids.")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="They are in the bare record format: messages are any bytes.")
+    ] = False,
+    data: opt.Data = opt.DEFAULT_DATA,
+    partition: Annotated[int, typer.Option(min=0)] = 0,
+    hash_key: opt.HashKey = None,
+    restamp: Annotated[
+        bool, typer.Option("--restamp", help="Give new ids; the old ones become the attribute x-original-id.")
+    ] = False,
+    json: opt.Json = False,
+) -> None:
+    """Bring raw segments into a topic: id, type and message of each record, in their order.
+
+    Ids are kept, and so must go on behind those of the log. Records that do not verify are named and left out; the
+    exit code is then 1.
+
+    Example: `penstock log import orders.created old.seg --raw --hash-key 70d7...b2a3`
+    """
+    name = TopicName.parse(topic)
+    if not raw:
+        raise InvalidRequest("only raw segments are imported here, with --raw; for all else there is `penstock import`")
+    from penstock.record.hashing import parse_hash_key
+    from penstock.storage.disk import OsDisk, opened
+    from penstock.storage.raw_import import RawImport
+    from penstock.storage.store import Store
+
+    key = None if hash_key is None else parse_hash_key(hash_key)
+    _check_files(files)
+    bad = False
+    with Store.open(data) as store:
+        log = store.log(name, partition)
+        stored = Stored(str(name), partition, log.next_offset)
+        work = RawImport(store.writer, log, key=key, restamp=restamp)
+        with _told(store, log, stored):
+            for path in files:
+                with opened(OsDisk(), path) as file:
+                    for finding in work.take(file):
+                        bad = True
+                        sys.stderr.write(f"penstock: {path}: {finding}\n")
+    if json:
+        print_json(stored.as_dict(log.next_offset))
+    else:
+        typer.echo(stored.text(log.next_offset))
+    if bad:
+        raise typer.Exit(opt.EXIT_FINDINGS)
+
+
+def _check_files(files: list[Path]) -> None:
+    """All of them, before anything of one is stored."""
+    for file in files:
+        with _source(file) as source:
+            source.read(1)
 
 
 @contextmanager

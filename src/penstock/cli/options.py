@@ -81,6 +81,12 @@ PayloadAlone = Annotated[bool, typer.Option("--payload", help="Only the payloads
 Raw = Annotated[bool, typer.Option("--raw", help="On a terminal too, bytes as they are, whatever they do to it.")]
 Attr = Annotated[list[str] | None, typer.Option(help="name=value, may be repeated.")]
 Topic = Annotated[str, typer.Argument(help="orders.created, or /namespace/orders.created")]
+HashKey = Annotated[
+    str | None,
+    typer.Option(
+        "--hash-key", metavar="HEX", help="Of the checksums of raw files: 64 hexadecimal digits. Default: ours."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 DEFAULT_DATA = Path("penstock-data")

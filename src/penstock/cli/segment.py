@@ -35,6 +35,17 @@ Targets = Annotated[
 Raw = Annotated[bool, typer.Option("--raw", help="Messages are any bytes, not Penstock envelopes.")]
 
 
+def _hash_key(raw: bool, text: str | None) -> bytes | None:
+    """Raises `InvalidRequest` for a key that is none, or without --raw: our own segments have ours."""
+    if text is None:
+        return None
+    if not raw:
+        raise InvalidRequest("--hash-key is for files of elsewhere, with --raw: Penstock's own segments have one key")
+    from penstock.record.hashing import parse_hash_key
+
+    return parse_hash_key(text)
+
+
 def _paths(targets: list[str], data: Path) -> list[Path]:
     """Files as they are, directories searched, topics looked up; each once, however often it is named."""
     found = [path for target in targets for path in _target_paths(target, data)]
@@ -97,6 +108,7 @@ def dump(
     type_: opt.TypeGlob = None,
     limit: opt.Limit = None,
     raw: Raw = False,
+    hash_key: opt.HashKey = None,
     json: opt.Json = False,
 ) -> None:
     """Show the records of segments: id, time, offset, type, key, schema, attributes, payload.
@@ -106,12 +118,13 @@ def dump(
     Example: `penstock segment dump 00000000000000000000.seg --only-type 'order.*' --limit 10`
     """
     start, stop = parse_places(from_, to)
+    key = _hash_key(raw, hash_key)
     from penstock.storage.disk import OsDisk
     from penstock.storage.readers import file_records
 
     shown, bad = 0, False
     for path in _paths(targets, data):
-        for item in _between(file_records(OsDisk(), path, raw=raw), start, stop):
+        for item in _between(file_records(OsDisk(), path, raw=raw, key=key), start, stop):
             if isinstance(item, str):
                 bad = True
                 sys.stderr.write(f"penstock: {path}: {item}\n")
@@ -155,6 +168,7 @@ def verify(
     targets: Targets,
     data: opt.Data = opt.DEFAULT_DATA,
     raw: Raw = False,
+    hash_key: opt.HashKey = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Default: one a core.")] = None,
     json: opt.Json = False,
 ) -> None:
@@ -171,7 +185,8 @@ def verify(
     from penstock.storage.verify import verify_sequence
 
     noted, unread = _noted(targets)
-    reports = _verified(_paths(targets, data), raw=raw, jobs=jobs or os.cpu_count() or 1)
+    key, jobs = _hash_key(raw, hash_key), jobs or os.cpu_count() or 1
+    reports = _verified(_paths(targets, data), raw=raw, key=key, jobs=jobs)
     problems = [problem for report in reports for problem in report.problems]
     problems += verify_sequence(OsDisk(), reports)
     problems += [*shortfall(OsDisk(), noted, reports), *unread]
@@ -199,7 +214,7 @@ def _noted(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
     return logs, problems
 
 
-def _verified(paths: list[Path], *, raw: bool, jobs: int) -> list[Report]:
+def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[Report]:
     """The kernels release the GIL, so threads are enough."""
     from penstock.storage.disk import OsDisk
     from penstock.storage.verify import verify_if_there
@@ -213,7 +228,7 @@ def _verified(paths: list[Path], *, raw: bool, jobs: int) -> list[Report]:
                 raise InterruptedError
             bar.advance(task, count)
 
-        started = [pool.submit(verify_if_there, OsDisk(), path, raw=raw, progress=advance) for path in paths]
+        started = [pool.submit(verify_if_there, OsDisk(), path, raw=raw, key=key, progress=advance) for path in paths]
         try:
             return [report for each in started if (report := each.result()) is not None]
         except BaseException:

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core import limits
 from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge
-from penstock.core.ids import IdRun
+from penstock.core.ids import IdRun, ticks_of_id
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.schemas import SCHEMA_VERSION_MAX
@@ -401,6 +401,24 @@ def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
     if stamped != count:
         raise MalformedMessage(f"a block of {count} records expected, found {max(stamped, 0)}")
     return ends
+
+
+def stamp_each(data: bytearray, ids: Sequence[bytes], first_offset: int) -> Longs:
+    """As `stamp`, where each record has an id of its own, which need not be a tick after the one before it. Raises
+    `InvalidRequest` for an id that is no UUIDv6."""
+    columns = _scan(as_array(data), 0, None, at.ENVELOPES, START_OF_LOG, None)[0].columns
+    if len(columns) != len(ids):
+        raise InvalidRequest(f"{len(columns)} records take {len(columns)} ids, not {len(ids)}")
+    array = as_array(data)
+    for place, each in enumerate(ids):
+        low = int.from_bytes(each[8:], "big")
+        run = IdRun(ticks_of_id(each), 1, low)
+        if run[0] != each or low >> 62 != 2:
+            raise InvalidRequest(f"{each.hex()} is not a UUIDv6")
+        start, end = int(columns[place, at.START]), int(columns[place, at.END])
+        one = np.empty(1, dtype=np.int64)
+        kernels.stamp(array[start:end], run.first_ticks, as_signed(low), first_offset + place, one)
+    return columns[:, at.END].copy()
 
 
 def _malformed(record: int, position: int, what: str) -> MalformedMessage:

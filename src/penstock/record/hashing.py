@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import numpy as np
 
+from penstock.core.errors import InvalidRequest
 from penstock.record import kernels
-from penstock.record.simd import PACKET_BYTES, initial_state
+from penstock.record.simd import KEY, PACKET_BYTES, initial_state
+
+KEY_BYTES: Final = len(KEY)
+_KEY: Final = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", re.ASCII)
 
 
 def as_array(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -24,11 +29,27 @@ def hash64(data: Any) -> int:
     return int(kernels.hash_bytes(as_array(data)))
 
 
+def parse_hash_key(text: str) -> bytes:
+    """A key of somebody else's, in hexadecimal digits. Raises `InvalidRequest`."""
+    if not _KEY.fullmatch(text):
+        raise InvalidRequest(
+            f"a hash key is {KEY_BYTES} bytes in {2 * KEY_BYTES} hexadecimal digits, not {text[:80]!r}"
+        )
+    return bytes.fromhex(text)
+
+
+def keyed_hash64(data: Any, key: bytes) -> int:
+    """The same hash under a key of somebody else's."""
+    hashing = StreamHash(key)
+    hashing.update(data)
+    return hashing.digest()
+
+
 class StreamHash:
     """The same hash, for data too large to hold: `update` with pieces of any size, then `digest` once."""
 
-    def __init__(self) -> None:
-        self._state = np.array(initial_state(), dtype=np.uint64)
+    def __init__(self, key: bytes = KEY) -> None:
+        self._state = np.array(initial_state(key), dtype=np.uint64)
         self._rest = b""
 
     def update(self, data: Any) -> None:

@@ -241,7 +241,7 @@ def _claims(data: int, position: int, end: int, offset_low: int, offset_high: in
     if key + 4 > stop:
         return False
     attributes = key + 2 + simd.load16(data, key)
-    return attributes + 2 <= stop and simd.load16(data, attributes) <= _ATTRIBUTES_MAX
+    return bool(attributes + 2 <= stop and simd.load16(data, attributes) <= _ATTRIBUTES_MAX)
 
 
 @inlined

@@ -30,7 +30,8 @@ STATE_WORDS = 16
 
 _MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
 _MUL1 = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
-_KEY = tuple(int.from_bytes(bytes(range(at, at + 8)), "little") for at in (0, 8, 16, 24))
+KEY = bytes(range(PACKET_BYTES))
+"""Penstock's own: that of the published test vectors."""
 _ZIPPER = (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)
 _ZIPPER_BOTH_HALVES = _ZIPPER + tuple(16 + byte for byte in _ZIPPER)
 _HASH_ROUNDS = 4  # the 64-bit variant of the hash permutes four times at the end
@@ -40,10 +41,11 @@ def _swapped(word: int) -> int:
     return (word >> 32) | (word << 32) & 0xFFFFFFFFFFFFFFFF
 
 
-def initial_state() -> tuple[int, ...]:
-    """The state before the first byte, under Penstock's fixed key `00 01 .. 1f`."""
-    v0 = tuple(mul ^ key for mul, key in zip(_MUL0, _KEY, strict=True))
-    v1 = tuple(mul ^ _swapped(key) for mul, key in zip(_MUL1, _KEY, strict=True))
+def initial_state(key: bytes = KEY) -> tuple[int, ...]:
+    """The state before the first byte, under a key of 32 bytes."""
+    words = [int.from_bytes(key[at : at + 8], "little") for at in (0, 8, 16, 24)]
+    v0 = tuple(mul ^ word for mul, word in zip(_MUL0, words, strict=True))
+    v1 = tuple(mul ^ _swapped(word) for mul, word in zip(_MUL1, words, strict=True))
     return v0 + v1 + _MUL0 + _MUL1
 
 

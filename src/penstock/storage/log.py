@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from penstock.core.clock import Clock, now_ms
-from penstock.core.errors import DiskFull, OffsetOutOfRange, PenstockError, StorageFailed
-from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, ticks_of_id, unix_ms_of_ticks
+from penstock.core.errors import DiskFull, InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed
+from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, format_id, ticks_of_id, unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.places import Place
-from penstock.record.block import Draft, stamp
+from penstock.record.block import Draft, stamp, stamp_each
 from penstock.record.message import Record
 from penstock.storage import reading
 from penstock.storage.active import ActiveSegment
@@ -35,6 +35,9 @@ from penstock.storage.segment import READ_BYTES, SPARE_NAME, Damage, base_of, in
 from penstock.storage.topics import LogEnd, Retention
 
 _LOG = logging.getLogger(__name__)
+_NEW_IDS = "let the log give new ones (--restamp)"
+_AHEAD_MS_MAX = 60_000
+"""How far ids from elsewhere may be ahead of the clock here: as far as clocks that are kept differ."""
 
 
 class Durability(StrEnum):
@@ -273,15 +276,46 @@ class Log:
         ids = self._ids.take(records)
         first = self._view.next_offset
         ends = stamp(data, records, ids, first)
-        self._commit(active, data, ends, ids)
+        self._commit(active, data, ends, ids[ids.count - 1])
         return _shares(drafts[:count], first, ids, memoryview(data))
 
-    def _commit(self, active: ActiveSegment, data: bytearray, ends: Any, ids: IdRun) -> None:
+    def append_identified(self, draft: Draft, ids: Sequence[bytes]) -> OffsetRange:
+        """Append one block whose messages have ids already, given elsewhere; where it lies, durably.
+
+        For the thread that appends. Raises `InvalidRequest` unless they are UUIDv6, rise above all that the log has,
+        and are not of the future: what is published next would have to be later still.
+        """
+        self._check_open()
+        self._check_ids(ids)
+        draft.check_sizes(self._limits)
+        active = self._room_for(len(draft.data))
+        try:
+            active.reserve(draft.count)
+        except OSError as error:
+            raise self._refusal(error) from error
+        data, first = bytearray(draft.data), self._view.next_offset
+        ends = stamp_each(data, ids, first)
+        self._commit(active, data, ends, ids[-1])
+        self._ids.advance(ticks_of_id(ids[-1]))
+        return OffsetRange.of(first, first + draft.count)
+
+    def _check_ids(self, ids: Sequence[bytes]) -> None:
+        last = self._last_id
+        for each in ids:
+            if not last < each:
+                raise InvalidRequest(
+                    f"id {format_id(each)} is not greater than {format_id(last)}, which comes before it: {_NEW_IDS}"
+                )
+            last = each
+        if unix_ms_of_ticks(ticks_of_id(last)) > now_ms(self._clock) + _AHEAD_MS_MAX:
+            raise InvalidRequest(f"id {format_id(last)} is of the future: check the clocks, or {_NEW_IDS}")
+
+    def _commit(self, active: ActiveSegment, data: bytearray, ends: Any, last_id: bytes) -> None:
         try:
             active.write(data, ends, sync=self._durability is Durability.SYNC)
         except OSError as error:
             raise self._fail(error) from error
-        self._last_id = ids[ids.count - 1]
+        self._last_id = last_id
         self._show(active.segment)
 
     def _show(self, segment: Segment) -> None:

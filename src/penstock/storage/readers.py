@@ -18,16 +18,17 @@ from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After, Block
+from penstock.record.block import EMPTY, After
 from penstock.record.message import Message, Record
 from penstock.storage import reading
 from penstock.storage.directory import TOPICS, check_readable
 from penstock.storage.disk import Disk, File, OsDisk, opened
 from penstock.storage.index import IndexFile, State
+from penstock.storage.raw import GOOD_STOPS, RawRecord, raw_blocks, raw_records
 from penstock.storage.reading import Chunk, View, is_believed, view_of
 from penstock.storage.recovery import Finding, survey
 from penstock.storage.segment import READ_BYTES, Damage, base_of, index_path, read_block
-from penstock.storage.verify import NOT_ENVELOPES, claim_for, leftover, raw_blocks
+from penstock.storage.verify import NOT_ENVELOPES, claim_for, leftover
 
 _PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
 
@@ -249,26 +250,31 @@ def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
     }
 
 
-def file_records(disk: Disk, path: Path, *, raw: bool) -> Iterator[Record | str]:
-    """The good records of any file in the record format, and in between a sentence for what is not one."""
+def file_records(disk: Disk, path: Path, *, raw: bool, key: bytes | None = None) -> Iterator[Record | str]:
+    """The good records of any file in the record format, and in between a sentence for what is not one. `key`: of the
+    checksums of a raw file, if it is not ours."""
     with opened(disk, path) as file:
-        if not raw and base_of(path.name) is not None:
+        if raw:
+            for item in raw_records(file, file.size(), key=key):
+                yield item if isinstance(item, str) else _shown(item)
+        elif base_of(path.name) is not None:
             claim = claim_for(disk, path, file)
             finding = survey(file, file.size(), claim)
             yield from _surveyed_records(file, finding)
             if left := leftover(file, claim, finding):
                 yield f"position {finding.torn_start}: {left}"
+        else:
+            yield from _enveloped_records(file)
+
+
+def _enveloped_records(file: File) -> Iterator[Record | str]:
+    for block, stop in raw_blocks(file, file.size(), envelopes=True):
+        yield from block
+        if stop.reason == at.BAD_ENVELOPE and not stop.position:
+            yield NOT_ENVELOPES
             return
-        number = 0
-        for block, stop in raw_blocks(file, file.size(), envelopes=not raw):
-            yield from (_raw_record(block, row, number + row) for row in range(len(block))) if raw else block
-            number += len(block)
-            if stop.reason == at.BAD_ENVELOPE and not stop.position:
-                yield NOT_ENVELOPES
-                return
-            if stop.reason not in (at.AT_END, at.UNUSED, at.MORE):
-                yield f"position {stop.position}: {stop}"
-                number += 1
+        if stop.reason not in GOOD_STOPS:
+            yield f"position {stop.position}: {stop}"
 
 
 def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:
@@ -287,8 +293,8 @@ def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:
         position, after = stop.position, After(0, 0, block.offsets.stop)
 
 
-def _raw_record(block: Block, row: int, number: int) -> Record:
+def _shown(record: RawRecord) -> Record:
     """A record whose message is any bytes: its time is the time of its id, its offset its number in the file."""
-    message = Message(payload=bytes(block.payload(row)), type=block.type(row))
-    time_ms = unix_ms_of_ticks(ticks_of_id(block.id(row)))
-    return Record(id=block.id(row), offset=Offset(number), publish_time_ms=time_ms, message=message)
+    message = Message(payload=record.message, type=record.type.decode(errors="replace"))
+    time_ms = unix_ms_of_ticks(ticks_of_id(record.id))
+    return Record(id=record.id, offset=Offset(record.number), publish_time_ms=time_ms, message=message)

@@ -18,9 +18,9 @@ from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After, Block
+from penstock.record.block import EMPTY, After, Block, Stop
 from penstock.record.message import Record
-from penstock.storage.disk import Disk, opened
+from penstock.storage.disk import Disk, File, opened
 from penstock.storage.index import Header, IndexFile, State
 from penstock.storage.marker import read_start
 from penstock.storage.repair import look
@@ -144,6 +144,10 @@ def _read_segment(
     with opened(disk, segment.path) as file:
         after = After(0, 0, offset)
         block, stop = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
+        if not len(block) and (
+            _ends_elsewhere(file, segment, index, ordinal - 1, start) or _is_cut_last(segment, offset, stop)
+        ):
+            return _read_by_survey(disk, segment, offset, bytes_max, verify)
     if len(block):
         rows = min(len(block), segment.stop - offset)
         listed = int(index.ends(ordinal + rows - 1, ordinal + rows)[0])
@@ -154,6 +158,22 @@ def _read_segment(
     if end < start:
         return _read_by_survey(disk, segment, offset, bytes_max, verify)
     return EMPTY, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
+
+
+def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int, end: int) -> bool:
+    """Whether the record before is whole and does not end where the index has it end: then it is the index that is
+    wrong, and not the record that should follow."""
+    start = index.start(ordinal) if ordinal >= 0 else -1
+    if not 0 <= start < segment.size:
+        return False
+    after = After(0, 0, segment.base + ordinal)
+    block, _ = read_block(file, start, segment.size, after=after, bytes_max=at.MESSAGE_RECORD_BYTES_MIN, rows_max=1)
+    return len(block) == 1 and start + int(block.columns[0, at.END]) != end
+
+
+def _is_cut_last(segment: Segment, offset: int, stop: Stop) -> bool:
+    """Whether it is the last record of a segment that is being written and reaches past where the index has it end."""
+    return not segment.sealed and offset + 1 == segment.stop and stop.reason == at.CUT
 
 
 def _read_by_survey(

@@ -13,15 +13,15 @@ import numpy as np
 
 from penstock.core.ids import format_id
 from penstock.record import layout as at
-from penstock.record.block import START_OF_LOG, Block, Stop
 from penstock.storage.directory import IDENTITY, TRASH, is_data_directory
-from penstock.storage.disk import Disk, File, opened, read_all
+from penstock.storage.disk import Disk, File, opened
 from penstock.storage.effort import CountedFile
 from penstock.storage.index import Header, IndexFile, State
 from penstock.storage.marker import read_start
+from penstock.storage.raw import GOOD_STOPS, raw_blocks
 from penstock.storage.recovery import Claim, Finding, survey
 from penstock.storage.repair import claim_of
-from penstock.storage.segment import Damage, base_of, hash_file, index_path, read_block, record_bytes, segment_name
+from penstock.storage.segment import Damage, base_of, hash_file, index_path, read_block, segment_name
 
 NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw (--raw)"
 _LOOKS_MAX: Final = 3
@@ -57,11 +57,17 @@ class Report:
 
 
 def verify_segment(
-    disk: Disk, path: Path, *, raw: bool = False, progress: Callable[[int], None] = lambda _: None
+    disk: Disk,
+    path: Path,
+    *,
+    raw: bool = False,
+    key: bytes | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Report:
-    """Check every record of a file, and its index where it has one. `raw`: messages are any bytes."""
+    """Check every record of a file, and its index where it has one. `raw`: messages are any bytes; `key`: that of the
+    checksums of raw files, if it is not ours."""
     if raw:
-        return _verify_raw(disk, path, progress)
+        return _verify_raw(disk, path, progress, key)
     for _ in range(_LOOKS_MAX):
         report, header = _verify(disk, path, progress)
         if not report.problems or header == _header(disk, path):
@@ -70,11 +76,16 @@ def verify_segment(
 
 
 def verify_if_there(
-    disk: Disk, path: Path, *, raw: bool = False, progress: Callable[[int], None] = lambda _: None
+    disk: Disk,
+    path: Path,
+    *,
+    raw: bool = False,
+    key: bytes | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Report | None:
     """As `verify_segment`; None if the file has gone meanwhile: retention works on while a large directory is read."""
     try:
-        return verify_segment(disk, path, raw=raw, progress=progress)
+        return verify_segment(disk, path, raw=raw, key=key, progress=progress)
     except FileNotFoundError:
         if disk.exists(path):
             raise
@@ -212,42 +223,19 @@ def _missing(report: Report, start: int) -> Problem:
     return Problem(path=report.path, offset=start, position=None, what=what)
 
 
-def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None]) -> Report:
+def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None], key: bytes | None) -> Report:
     report = Report(path=path, base=None, next_offset=0, records=0, size=0, first_id=b"", last_id=b"", state="raw")
     problems: list[Problem] = []
     with opened(disk, path) as file:
-        for block, stop in raw_blocks(CountedFile(file, progress), file.size()):
+        for block, stop in raw_blocks(CountedFile(file, progress), file.size(), key=key):
             if len(block):
                 first = report.first_id or block.id(0)
                 last = block.id(len(block) - 1)
                 report = replace(report, records=report.records + len(block), first_id=first, last_id=last)
             report = replace(report, size=stop.position)
-            if stop.reason not in (at.AT_END, at.UNUSED, at.MORE):
+            if stop.reason not in GOOD_STOPS:
                 problems.append(Problem(path=path, offset=None, position=stop.position, what=str(stop)))
     return replace(report, problems=tuple(problems))
-
-
-def raw_blocks(file: File, size: int, *, envelopes: bool = False) -> Iterator[tuple[Block, Stop]]:
-    """Blocks of any file in the record format, and what stopped each. A bad record is stepped over if its length
-    leads to a good one or to the end; otherwise reading ends there."""
-    position, after = 0, START_OF_LOG
-    while position < size:
-        block, stop = read_block(file, position, size, after=after, envelopes=envelopes)
-        after = replace(block.last, next_offset=-1) if len(block) else after
-        yield block, stop
-        position = stop.position
-        if stop.reason in (at.MORE, at.AT_END):
-            continue
-        position = _past(file, position, size) if stop.reason != at.UNUSED else size
-
-
-def _past(file: File, position: int, size: int) -> int:
-    """Where the record behind a bad one begins, if its length can be believed; else the end of the file."""
-    end = position + record_bytes(read_all(file, position, at.HEAD_BYTES + 255))
-    if end >= size:
-        return size
-    block, stop = read_block(file, end, size, envelopes=False, rows_max=1)
-    return end if len(block) or stop.reason == at.UNUSED else size
 
 
 def segment_paths(root: Path) -> Sequence[Path]:

@@ -12,7 +12,7 @@ from tests.server.kit import BINARY, CONTINUATION, ID, PING, framed, message, up
 
 from penstock.broker.broker import Broker
 from penstock.core.clock import SystemClock
-from penstock.core.limits import WireLimits
+from penstock.core.limits import MIB, WireLimits
 from penstock.server import hub as module
 from penstock.server.hub import Hub
 from penstock.server.session import Session
@@ -22,9 +22,9 @@ from penstock.testing import ScriptedStream
 BEAT = message(f"request:system.heartbeat:1.0.0:{ID}", b"{}")
 
 
-def with_hub(story: Callable[[Hub], Coroutine[Any, Any, None]]) -> None:
+def with_hub(story: Callable[[Hub], Coroutine[Any, Any, None]], limits: WireLimits = WireLimits()) -> None:  # noqa: B008
     async def play() -> None:
-        hub = Hub(Broker(WireLimits(), SystemClock(), random.Random(1), now_ms=0), WireLimits(), lambda: 0)
+        hub = Hub(Broker(limits, SystemClock(), random.Random(1), now_ms=0), limits, lambda: 0)
         await story(hub)
         await hub.drain(0)
 
@@ -186,3 +186,20 @@ def test_idle_frames_are_counted_from_the_last_message_and_within_a_window() -> 
     idle.message()
     assert not any(idle.too_many(IDLE_FRAMES_MS + 2) for _ in range(IDLE_FRAMES_MAX))
     assert idle.too_many(IDLE_FRAMES_MS + 3)
+
+
+def test_a_message_that_there_is_no_room_for_is_not_read_on_until_there_is() -> None:
+    async def story(hub: Hub) -> None:
+        (first, its_wire), (second, other_wire) = opened(hub), opened(hub)
+        large = ws_frame(BINARY, bytes(3 * MIB))
+        first.data_received(large[:1000])
+        second.data_received(large[:1000])
+        assert (its_wire.reading, other_wire.reading) == (True, False)
+        assert hub.held_bytes >= 3 * MIB
+        first.data_received(large[1000:])
+        assert (its_wire.reading, other_wire.reading) == (True, True)
+        second.data_received(large[1000:])
+        assert b"MALFORMED_MESSAGE" in other_wire.taken()
+        assert hub.holdings.incoming.used_bytes == 0
+
+    with_hub(story, WireLimits(held_bytes_max=8 * MIB))

@@ -139,8 +139,6 @@ class Holdings:
     def measure(self, session: Session, wanted: int, held: int) -> None:
         """So many bytes of a message are there, of so many that it takes: it is charged, waits, or is over."""
         holding = session.holding
-        if wanted == holding.half_bytes and not holding.waits:
-            return
         freed = wanted < holding.half_bytes
         if self._charge(holding, wanted):
             self._waiting.pop(session, None)

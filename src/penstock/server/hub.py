@@ -68,7 +68,7 @@ class Hub:
             limits.held_bytes_max,
             sessions=self.sessions,
             end=self._end_for_others,
-            go_on=self._read_or_not,
+            go_on=self.read_or_not,
         )
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
@@ -165,7 +165,7 @@ class Hub:
             return
         if slow:
             self._wait_for_slow(session, slow)
-        self._read_or_not(session)
+        self.read_or_not(session)
 
     def _work_later(self, session: Session) -> None:
         self._crowd += 1
@@ -206,9 +206,9 @@ class Hub:
         if session.stopped and not session.has_enough:
             session.stopped = False
             self._work_later(session)
-        self._read_or_not(session)
+        self.read_or_not(session)
 
-    def _read_or_not(self, session: Session) -> None:
+    def read_or_not(self, session: Session) -> None:
         """Nothing more is read from whoever has sent enough for now, sends to those who are behind, or has to wait for
         room for the rest of a message."""
         session.measure()
@@ -407,7 +407,7 @@ class Hub:
         for session in publisher.waits_for:
             session.waiters = session.waiters - {publisher}
         publisher.waits_for = NOBODY
-        self._read_or_not(publisher)
+        self.read_or_not(publisher)
 
     # time
 

@@ -119,7 +119,8 @@ class Session:
 
     def measure(self) -> None:
         """Have what it holds of such a message counted."""
-        if not self.ending:
+        wanted, holding = self.reader.wanted_bytes + self.stream.wanted_bytes(), self.holding
+        if (wanted != holding.half_bytes or holding.waits) and not self.ending:
             self.hub.holdings.measure(self, *self.half())
 
     def output(self) -> tuple[int, int]:

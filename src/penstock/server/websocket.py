@@ -227,8 +227,8 @@ class WebSocketStream(asyncio.Protocol):
             return
         if self._said_all and self._transport is not None:
             self._transport.close()
-        elif self._session is not None:
-            self._session.measure()
+        elif self._session is not None and (self._reader.wanted_bytes or self._session.holding.half_bytes):
+            self._hub.read_or_not(self._session)
 
     def _wait_for_turn(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

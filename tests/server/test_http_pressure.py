@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tests.server.http_kit import DEADLINE_SECONDS, Client, Serving, raw
 
 from penstock.core.errors import PenstockError
-from penstock.server import http_unread
+from penstock.server import http, http_unread
 from penstock.server.api.bodies import Bodies, refusal
 from penstock.server.api.scopes import body_bytes
 from penstock.server.http_parser import EVENTS_PER_TURN, Parser
@@ -181,6 +181,26 @@ def test_requests_sent_one_behind_the_other_are_answered_in_order(serving: Servi
     assert [found.find(b'"/%d"' % each) > 0 for each in range(9)] == [True] * 9
     assert found.count(b'"bytes": 20000') == 9
     assert found.index(b'"/8"') < found.index(b'"/last"')
+
+
+def test_nothing_more_is_read_of_one_that_floods_than_there_are_turns_for(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast it comes: there is no more of it here than one or two reads of a socket bring."""
+    taken: list[int] = []
+    take_turn = http._Connection._take_turn
+
+    def counted(connection: http._Connection) -> None:
+        taken.append(len(connection._arrived))
+        take_turn(connection)
+
+    monkeypatch.setattr(http._Connection, "_take_turn", counted)
+    first = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60000\r\n\r\n" + b"x" * 60_000
+    second = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 300_000
+    found = raw(serving.port, first + second)
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert b"HTTP/1.1 400 " in found
+    assert max(taken) < 1_000_000
 
 
 # bodies

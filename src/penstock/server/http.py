@@ -60,7 +60,6 @@ TURN_BYTES: Final = 16 * KIB
 
 _READS: Final = (b"GET", b"HEAD")
 _LIMITS: Final = WireLimits()
-_NO_PLACE: Final = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections: try again later")
 
 SILENCE_SECONDS: Final = 15.0
 """Within twice that a request's head has come, and some of an answer is read: a connection is not held for nothing."""
@@ -216,8 +215,9 @@ class _Flow(FlowControl):
             super().resume_reading()
 
     def hold(self) -> None:
-        self._held = True
-        super().pause_reading()
+        """Whatever was paused before: uvicorn goes on reading in places without asking here."""
+        self._held = self.read_paused = True
+        self._transport.pause_reading()
 
     def release(self) -> None:
         self._held = False
@@ -251,7 +251,7 @@ class _Connection(H11Protocol):
         if self._stop.is_set():
             self.transport.abort()
         elif self._enter() is Place.NONE:
-            self._say(_NO_PLACE)
+            self._say(_no_place())
             self.transport.close()
         else:
             _keep_alive(transport)
@@ -288,13 +288,16 @@ class _Connection(H11Protocol):
         self._arrived += data
         if self._turn is None:
             self._take_turn()
+        else:
+            self._reading.hold()
 
     def _take_turn(self) -> None:
         """Some of what came is read; the rest in a turn of its own, and nothing more comes before that."""
         self._turn = None
-        self._parser.begin_turn()
         if self._parser.is_deaf:
             self._arrived.clear()
+            return
+        self._parser.begin_turn()
         if self._arrived and not self._is_busy():
             self._parser.receive_data(bytes(self._arrived[:TURN_BYTES]))
             del self._arrived[:TURN_BYTES]
@@ -316,7 +319,7 @@ class _Connection(H11Protocol):
 
     def _is_busy(self) -> bool:
         """A whole request is being answered: what comes behind it waits for that."""
-        return self._parser.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
+        return self._parser.their_state not in (h11.IDLE, h11.SEND_BODY)
 
     def _asked(self, request: h11.Request) -> h11.Request:
         """A head has come. Raises `Refused` for what a spare place is not for."""
@@ -324,7 +327,7 @@ class _Connection(H11Protocol):
         if self._place is not Place.SPARE:
             return request
         if request.method not in _READS or request.target.partition(b"?")[0] not in HEALTH:
-            raise _NO_PLACE
+            raise _no_place()
         headers = [*request.headers, CLOSE_HEADER]
         return h11.Request(
             method=request.method, target=request.target, headers=headers, http_version=request.http_version
@@ -377,9 +380,10 @@ class _Connection(H11Protocol):
         self._reading.release()
         self._reading.resume_reading()
         self._places.answered(self, self.loop.time())
-        if self.cycle is not None and not self.cycle.response_complete:  # nobody hears its answer any more
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_complete:  # nobody hears its answer any more
+            cycle.disconnected = True
+            cycle.message_event.set()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
@@ -392,6 +396,10 @@ class _Connection(H11Protocol):
         head = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
         head += [name + b": " + value for name, value in (*answer.raw_headers, (b"connection", b"close"))]
         self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
+
+
+def _no_place() -> Refused:
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections: try again later")
 
 
 def _keep_alive(transport: asyncio.Transport) -> None:

@@ -138,7 +138,7 @@ def test_a_schema_that_came_over_http_bears_the_name_of_the_credentials(guarded:
 def test_every_row_of_http_says_what_it_needs_and_little_is_public() -> None:
     assert all(isinstance(row.needs.operation, Operation) for row in ALL.rows)
     public = {row.path for row in ALL.rows if row.needs.operation is Operation.PUBLIC}
-    static = {"/", "/openapi.json", "/contexts", "/v1/metadata/id", "/v1/metadata/version"}
+    static = {"/", "/docs", "/openapi.json", "/contexts", "/v1/metadata/id", "/v1/metadata/version"}
     static |= {"/schemas/types", "/v1/schemas/types"}
     assert public == static | {"/livez", "/readyz"}
     unchecked = {(row.method.value, row.path) for row in ALL.rows if not row.needs.checked}

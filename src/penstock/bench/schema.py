@@ -40,7 +40,7 @@ ORDER: Final = {
 }
 _TOPICS: Final[dict[str, dict[str, Any]]] = {
     "no policy": {},
-    "enforced": {"schema_policy": "enforce"},
+    "enforced": {"schema_policy": "enforce", "schema_payloads": False},
     "enforced with payloads": {"schema_policy": "enforce", "schema_payloads": True},
 }
 _PAYLOAD_BYTES: Final = 200

@@ -140,17 +140,14 @@ def _table(
     from rich.markup import escape
     from rich.table import Table
 
-    box = HEAVY_HEAD if framed else None
     table = Table(
         title=None if title is None else escape(title),
         title_justify="left",
         header_style="bold",
-        box=box,
+        box=HEAVY_HEAD if framed else None,
         pad_edge=framed,
-        padding=(0, 1),
+        padding=(0, 1) if framed else (0, 2, 0, 0),
     )
-    if not framed:
-        table.padding = (0, 2, 0, 0)
     for each, width in zip(columns, widths, strict=True):
         justify: Any = "right" if each.numeric else "left"
         table.add_column(escape(each.heading), justify=justify, width=width, overflow="ellipsis" if cut else "fold")

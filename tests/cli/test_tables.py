@@ -90,6 +90,15 @@ def test_what_is_watched_has_a_line_a_row_and_leaves_columns_out_before_digits()
     assert len(elided("subscriptions", columns, 60).columns) < len(SUBSCRIPTIONS)
 
 
+@pytest.mark.parametrize("width", [20, 40, 120])
+def test_what_looks_like_markup_is_shown_as_it_is(width: int) -> None:
+    columns = columns_of(("[bold]", "n"), [("[/]a", 1), ("[red]", 2), ("日本語のトピック", 3)], cell)
+    for way in (drawn, elided):
+        said = "\n".join(shown(way("[/] of [x]", columns, width), width))
+        for words in ("[/] of [x]", "[bold]", "[/]a", "[red]", "日本語のトピック"):
+            assert words in said
+
+
 words = st.text("abcdefgh /.-", min_size=1, max_size=60).map(str.strip).filter(bool)
 numbers = st.integers(0, 10**15)
 

@@ -140,13 +140,17 @@ def _table(
     from rich.markup import escape
     from rich.table import Table
 
-    box = HEAVY_HEAD if framed else None
-    table = Table(title=title, title_justify="left", header_style="bold", box=box, pad_edge=framed, padding=(0, 1))
-    if not framed:
-        table.padding = (0, 2, 0, 0)
+    table = Table(
+        title=None if title is None else escape(title),
+        title_justify="left",
+        header_style="bold",
+        box=HEAVY_HEAD if framed else None,
+        pad_edge=framed,
+        padding=(0, 1) if framed else (0, 2, 0, 0),
+    )
     for each, width in zip(columns, widths, strict=True):
         justify: Any = "right" if each.numeric else "left"
-        table.add_column(each.heading, justify=justify, width=width, overflow="ellipsis" if cut else "fold")
+        table.add_column(escape(each.heading), justify=justify, width=width, overflow="ellipsis" if cut else "fold")
         table.columns[-1].no_wrap = cut and not each.firm
     for row in zip(*(each.cells for each in columns), strict=True):
         table.add_row(*map(escape, row))

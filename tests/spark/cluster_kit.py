@@ -16,12 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ports import free_ports
 from tests.spark.processes import session
 
-_MASTER, _WORKER, _WORK = "10.0.0.2", "10.0.0.3", "/var/lib/spark-work"
+_MASTER, _PORT, _WORKER, _WORK = "10.0.0.2", "7077", "10.0.0.3", "/var/lib/spark-work"
 """As the documentation calls them."""
-_MASTER_PORT = 7077
-_WEB_PORT = 8080
 _START_SECONDS = 300.0
 _LOOPBACK = "127.0.0.1"
 
@@ -109,7 +108,9 @@ def _sweep() -> None:
 def _documented() -> list[str]:
     """How a cluster is made: what every machine sets, how a master is started, and how a worker."""
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    return re.findall(r"```sh\n(.*?)```", page.partition("## Clusters\n")[2], re.DOTALL)[0].splitlines()
+    found = re.search(r"```sh\n(.*?)```", page.partition("## Clusters\n")[2], re.DOTALL)
+    assert found is not None
+    return found[1].splitlines()
 
 
 @dataclass
@@ -136,10 +137,12 @@ class Cluster:
     folder: Path
     """Every log of it is below."""
     daemons: list[Daemon] = field(default_factory=list)
+    ports: list[int] = field(default_factory=lambda: free_ports(4))
+    """Of the master, and of the pages of all three: on loopback they are not alone."""
 
     @property
     def url(self) -> str:
-        return f"spark://{self.network.address(1)}:{_MASTER_PORT}"
+        return f"spark://{self.network.address(1)}:{self.ports[0]}"
 
     @property
     def workers(self) -> list[Daemon]:
@@ -151,21 +154,21 @@ class Cluster:
         self._run(1, [*exports, master])
         for machine in (2, 3):
             self._run(machine, [*exports, worker])
-        self._wait(f"http://{self.network.address(1)}:{_WEB_PORT}/json/")
+        self._wait(f"http://{self.network.address(1)}:{self.ports[1]}/json/")
 
     def _run(self, machine: int, script: list[str]) -> None:
         """What docs/spark.md says, with addresses of this network, and nothing else of this process's environment."""
         work = self.folder / f"machine-{machine}"
         work.mkdir()
         at = self.network.address
-        said = {_MASTER: at(1), _WORKER: at(machine), _WORK: str(work)}
+        said = {_MASTER: at(1), _PORT: str(self.ports[0]), _WORKER: at(machine), _WORK: str(work)}
         typed = re.sub("|".join(map(re.escape, said)), lambda found: said[found[0]], "\n".join(script))
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "XDG_CACHE_HOME") if name in os.environ}
         environment = kept | {
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
             "SPARK_DAEMON_MEMORY": "512m",
-            "SPARK_MASTER_WEBUI_PORT": str(_WEB_PORT),
-            "SPARK_WORKER_WEBUI_PORT": str(_WEB_PORT + machine),
+            "SPARK_MASTER_WEBUI_PORT": str(self.ports[1]),
+            "SPARK_WORKER_WEBUI_PORT": str(self.ports[machine]),
             "SPARK_WORKER_CORES": "1",
             "SPARK_WORKER_MEMORY": "1g",
         }

@@ -42,12 +42,12 @@ class Authority:
         _openssl("req", "-x509", *_NEW_KEY, "-keyout", files.key, "-out", files.cert, "-subj", f"/CN={name}")
         return made
 
-    def issue(self, name: str) -> Pair:
+    def issue(self, name: str, address: str = "127.0.0.1") -> Pair:
         """A certificate for localhost, good for a server and for a client."""
         files = Pair(self.folder / f"{self.name}-{name}.pem", self.folder / f"{self.name}-{name}.key")
         _openssl(
             "req", "-x509", *_NEW_KEY, "-CA", self.pair.cert, "-CAkey", self.pair.key, "-subj", f"/CN={name}",
-            "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE",
+            "-addext", f"subjectAltName=DNS:localhost,IP:{address}", "-addext", "basicConstraints=critical,CA:FALSE",
             "-keyout", files.key, "-out", files.cert,
         )  # fmt: skip
         return files

@@ -115,7 +115,7 @@ def test_options_of_the_source_are_texts_as_spark_has_them() -> None:
 
 
 def test_a_source_goes_its_own_way_before_the_pipelines() -> None:
-    head = '[pipeline]\npath = "s3://other/data"\nregistry = "schemas.json"\nstorage = { key = "k" }\n'
+    head = '[pipeline]\npath = "s3://other/data"\nregistry = "schemas.json"\nstorage = { region = "r" }\n'
     of = source(
         'pattern = "orders[.].*"\npath = "s3://bucket/data"\noptions = { startingTimestamp = "5" }', head=head
     ).of
@@ -123,7 +123,7 @@ def test_a_source_goes_its_own_way_before_the_pipelines() -> None:
     assert dict(of.options) == {
         "path": "s3://bucket/data",
         "registry": "/pipelines/schemas.json",
-        "storage.key": "k",
+        "storage.region": "r",
         "subscribePattern": "orders[.].*",
         "startingTimestamp": "5",
     }
@@ -212,6 +212,15 @@ def test_the_console_shows_any_result() -> None:
     assert (made.to, made.output, made.trigger_ms) == (ToConsole(5), Output.COMPLETE, 500)
 
 
+@pytest.mark.parametrize(("warehouse", "kept"), [("lake", {}), ("s3://bucket/lake", {"region": "r"}), ("/lake", {})])
+def test_options_of_a_store_are_for_tables_where_the_lake_is_in_one(warehouse: str, kept: dict[str, str]) -> None:
+    storage = 'storage = { region = "r", tls_ca = "ca.pem" }\n'
+    head = f'[pipeline]\npath = "s3://bucket/data"\nwarehouse = "{warehouse}"\n{storage}'
+    to = sink('table = "t"', head=head).to
+    assert isinstance(to, ToTable)
+    assert dict(to.table.storage) == kept
+
+
 def test_the_pipeline_says_how_often_unless_the_sink_does() -> None:
     assert sink("console = true").trigger_ms == 1000
     assert sink("console = true", head=f'{HEAD}trigger = "10s"\n').trigger_ms == 10_000
@@ -222,12 +231,12 @@ def test_the_pipeline_says_how_often_unless_the_sink_does() -> None:
 
 def test_variables_of_the_environment_are_filled_in_and_hidden() -> None:
     text = (
-        '[sources.orders]\ntopic = "${TOPIC}"\npath = "s3://b/${SECRET}"\noptions = { "storage.secret" = "${SECRET}" }'
+        '[sources.orders]\ntopic = "${TOPIC}"\npath = "s3://b/${SECRET}"\noptions = { "storage.region" = "${SECRET}" }'
     )
-    head = '[pipeline]\nstorage = { tokens = ["${SECRET}", 5] }\n'
+    head = '[pipeline]\ncatalog = { tokens = ["${SECRET}", 5] }\n'
     made = read(head, text, SHOW, variables={"TOPIC": "orders", "SECRET": "open sesame", "OTHER": "x"})
     options = dict(made.sources[0].of.options)  # type: ignore[union-attr]
-    assert (options["storage.secret"], options["path"]) == ("open sesame", "s3://b/open sesame")
+    assert (options["storage.region"], options["path"]) == ("open sesame", "s3://b/open sesame")
     assert made.secrets.hide("a broker said open sesame") == "a broker said ${SECRET}"
     assert "sesame" not in repr(made.secrets.hide(str(options)))
 

@@ -70,6 +70,7 @@ def test_a_session_of_spark_connect_reads_topics_and_jobs_ask_for_a_classic_one(
     [
         ("SPARK_REMOTE", "sc://127.0.0.1:1", {}),
         ("SPARK_API_MODE", "connect", {}),
+        ("SPARK_CONNECT_MODE_ENABLED", "1", {}),
         ("SPARK_API_MODE", "classic", {"spark.remote": "local[2]"}),
         ("SPARK_API_MODE", "classic", {"spark.api.mode": "Connect"}),
     ],

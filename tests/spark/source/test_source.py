@@ -174,6 +174,21 @@ def test_counts_are_those_of_the_rows(spark: SparkSession, logs: Path) -> None:
     assert chosen["count"] == len(unchanged(logs)["/default/orders", 0])
 
 
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://bucket/x", {"aws_access_key_id": "me", "aws_secret_access_key": "aHVzaA=="}),
+        ("az://container/x", {"azure_storage_account_name": "me", "azure_storage_account_key": "aHVzaA=="}),
+        ("az://container/x", {"account_name": "me", "sas_key": "aHVzaA%3D%3D=aHVzaA=="}),
+    ],
+)
+def test_plans_do_not_show_the_keys_of_a_store(spark: SparkSession, url: str, options: dict[str, str]) -> None:
+    given = {"path": url, "subscribe": "orders", **{f"storage.{name}": value for name, value in options.items()}}
+    for reader in (spark.read, spark.readStream):
+        frame: Any = reader.format("penstock").options(**given).load()
+        assert "aHVzaA" not in frame._jdf.queryExecution().toString()
+
+
 def test_a_view_in_sql(spark: SparkSession, logs: Path) -> None:
     spark.sql(f"create or replace temporary view orders using penstock options (path '{logs}', subscribe 'orders')")
     (row,) = spark.sql("select count(*) as n, max(offset) as last from orders").collect()

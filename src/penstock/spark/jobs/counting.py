@@ -31,9 +31,10 @@ def counts(
 ) -> list[dict[str, Any]]:
     """How many messages there are, by what `penstock stats` groups by: a row for each group, with `messages` in it.
 
-    By topic, partition, hour and day that takes milliseconds, whatever the log holds: a damaged message counts, a
-    segment that is missing does not and is logged. By anything else all messages are looked at, in this process, and
-    damaged ones are left out. Raises `InvalidRequest` or `TopicNotSupported` for what is not there.
+    By topic and partition that takes milliseconds, by hour and day some reads for each hour, whatever the log holds: a
+    damaged message counts, a segment that is missing does not and is logged. By anything else all messages are looked
+    at, in this process, and damaged ones are left out. Raises `InvalidRequest` or `TopicNotSupported` for what is not
+    there.
     """
     chosen = parse_by(by)
     location = Location.parse(path=path, url=url, storage_options=storage_options)

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.core.errors import PenstockError, TopicNotSupported
 from penstock.core.names import TopicName
+from penstock.spark.files.location import TLS_OPTIONS
 from penstock.spark.pipeline.locating import located
 from penstock.spark.pipeline.model import (
     Format,
@@ -186,9 +187,15 @@ def parse_table(section: Section, defaults: Defaults) -> TableAt:
         kind=section.word("kind", TableKind, defaults.kind),
         warehouse=warehouse or "",
         name=section.needed("table"),
-        storage=defaults.storage,
+        storage=_of_store(warehouse or "", defaults.storage),
         catalog=defaults.catalog + tuple(section.options("catalog").items()),
     )
+
+
+def _of_store(warehouse: str, storage: Options) -> Options:
+    """What of the pipeline's options is for the lake: nothing where that is a directory, and never the files with which
+    a broker is reached."""
+    return tuple(pair for pair in storage if "://" in warehouse and pair[0] not in TLS_OPTIONS)
 
 
 def _file(section: Section, defaults: Defaults) -> FromFormat:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REMOTE: Final = "SPARK_REMOTE"
+_ENABLED: Final = "SPARK_CONNECT_MODE_ENABLED"
+"""PySpark sets it in a process that has made a session of Spark Connect: all further ones are such."""
 _CONNECT: Final = "pyspark.sql.connect."
 _INSTEAD: Final = (
     "Archives, audits, other jobs and pipelines need a classic session, whose driver is here: unset SPARK_REMOTE,"
@@ -28,6 +30,7 @@ def check(config: Mapping[str, str]) -> None:
     said = {
         REMOTE: os.environ.get(REMOTE),
         "spark.remote": config.get("spark.remote"),
+        _ENABLED: os.environ.get(_ENABLED),
         "SPARK_API_MODE": _if_connect(os.environ.get("SPARK_API_MODE")),
         "spark.api.mode": _if_connect(config.get("spark.api.mode")),
     }

@@ -25,6 +25,11 @@ _MEMORY: Final = re.compile(r"[1-9][0-9]*[kKmMgGtT]?")
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.buffer.size": "1048576",
+    # Plans and event logs show options, of object stores too: Spark's own pattern, and what it does not take for one.
+    "spark.redaction.regex": (
+        "(?i)secret|password|passphrase|token|access[._]?key|account_key|sas_key|encryption_key|customer_key|credential"
+        "|service_account_key"
+    ),
     "spark.speculation": "false",  # two attempts at a task would take the same producer from each other
     "spark.python.unix.domain.socket.enabled": "true",  # 10 to 20 % quicker between the JVM and Python than TCP
     "spark.sql.execution.arrow.pyspark.enabled": "true",

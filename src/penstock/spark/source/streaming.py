@@ -105,7 +105,7 @@ class WholeReader(StreamReader):
             self._initial = super().initialOffset()
         return self._initial
 
-    def latestOffset(self) -> Json:  # noqa: N802
+    def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802 - as Spark asked before 4.2
         self._place = self._after(self.initialOffset() if self._place is None else self._place)
         return self._place
 

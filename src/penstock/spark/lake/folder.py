@@ -79,6 +79,11 @@ class Folder:
         if self.is_local:
             _make(self.local)
 
+    def check(self) -> None:
+        """Raises `InvalidRequest` for options that the object store's client does not take. Nothing is asked of it."""
+        if not self.is_local:
+            _store(self)
+
     # files
 
     def create(self, path: str) -> AbstractContextManager[Any]:
@@ -236,6 +241,18 @@ def _make(directory: Path) -> None:
         _sync(each.parent)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """A small local file in place of what is there: whole or not at all, and on disk, with its directory."""
+    _make(path.parent)
+    temporary = path.parent / f".{path.name}.new"
+    with temporary.open("w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+    _sync(path.parent)
+
+
 def _put_new_local(path: Path, data: bytes) -> bool:
     _make(path.parent)
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
@@ -277,4 +294,9 @@ def _store(folder: Folder) -> Any:
     if folder.uri.startswith("file+store://"):
         return LocalStore(folder.uri.removeprefix("file+store://"), mkdir=True)
     options: Any = dict(folder.options) or None
-    return from_url(folder.uri, config=options)
+    try:
+        return from_url(folder.uri, config=options)
+    except BaseException as error:  # it panics, which is no Exception, over a name without its prefix
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise InvalidRequest(f"the object store of {folder.uri} cannot be used like this: {error}") from None

@@ -11,6 +11,8 @@ from penstock.spark.lake.names import parse
 from penstock.spark.lake.table import LakeTable
 
 KINDS: Final = ("delta", "iceberg", "parquet")
+_MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_manifests"}
+"""The folder by which a table of each format is told."""
 
 
 def open_table(
@@ -48,6 +50,30 @@ def check_kind(kind: str) -> None:
         raise InvalidRequest(f"format {kind!r}: expected one of {', '.join(KINDS)}", given=kind)
 
 
+def check_reachable(kind: str, root: Folder, catalog: Mapping[str, str] | None = None) -> None:
+    """Raises `InvalidRequest` for options that the object store does not take, and for a catalog that is missing."""
+    root.check()
+    if kind == "iceberg":
+        from penstock.spark.lake.iceberg import check_catalog
+
+        check_catalog(root, catalog)
+
+
+def check_format(table: LakeTable) -> None:
+    """Raises `InvalidRequest` if a table of another format is where this one would be made: what one of them does not
+    know of, its upkeep deletes."""
+    if table.exists():
+        return
+    for kind, mark in _MARKS.items():
+        if kind != table.kind and next(table.folder.list(mark), None) is not None:
+            raise InvalidRequest(
+                f"{table.folder.uri} is a table of the format {kind}, and this is to be {table.kind}: give --format"
+                f" {kind}, or another --warehouse",
+                table=table.name,
+                format=kind,
+            )
+
+
 def table_names(
     kind: str,
     warehouse: str,
@@ -63,8 +89,16 @@ def table_names(
 
         found = catalog_of(root, catalog)
         return sorted(".".join(name) for space in found.list_namespaces() for name in found.list_tables(space))
-    mark = "_delta_log/" if kind == "delta" else "_manifests/"
-    return sorted(_marked(root, mark))
+    return sorted(_marked(root, f"{_MARKS[kind]}/"))
+
+
+def other_tables(
+    kind: str, warehouse: str, *, storage_options: Mapping[str, str] | None = None
+) -> dict[str, list[str]]:
+    """The tables of a warehouse that are of other formats, as their folders tell."""
+    root = Folder.parse(warehouse, storage_options)
+    found = {other: sorted(_marked(root, f"{mark}/")) for other, mark in _MARKS.items() if other != kind}
+    return {other: names for other, names in found.items() if names}
 
 
 def _marked(root: Folder, mark: str) -> set[str]:

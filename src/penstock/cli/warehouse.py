@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.output import many
 from penstock.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Warehouse(Reach):
         known = table_names(
             self.format, self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options
         )
+        if not known:
+            self._check_others()
         found = [self.open(each) for each in names or known]
         for table in found:
             if not table.exists():
@@ -86,6 +89,18 @@ class Warehouse(Reach):
                     table=table.name,
                 )
         return found
+
+    def _check_others(self) -> None:
+        """Raises `InvalidRequest` where there are tables, but none of this format."""
+        from penstock.spark.lake.opening import other_tables
+
+        others = other_tables(self.format, self.warehouse, storage_options=self.storage_options)
+        for kind, names in others.items():
+            raise InvalidRequest(
+                f"there are no {self.format} tables in {self.warehouse}, but {many(len(names), 'table')} of the format"
+                f" {kind} ({', '.join(names[:3])}): give --format {kind}",
+                format=kind,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

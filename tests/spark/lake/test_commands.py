@@ -86,6 +86,15 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     assert "expected NAME or NAMESPACE.NAME" in lake("show", "a/b", code=2)
 
 
+def test_tables_of_another_format_are_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, other in (("iceberg", "delta"), ("delta", "parquet"), ("parquet", "iceberg")):
+        made(tmp_path, kind)
+        assert run(["lake", "show", "--warehouse", str(tmp_path / kind), "--format", other]) == 2
+        told = capsys.readouterr().err
+        assert f"there are no {other} tables in {tmp_path / kind}, but 1 table of the format {kind}" in told
+        assert f"give --format {kind}" in told
+
+
 def test_a_warehouse_without_tables_says_how_to_get_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lake", "show", "--warehouse", str(tmp_path)]) == 0
     assert "penstock archive makes them" in capsys.readouterr().out

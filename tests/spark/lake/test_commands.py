@@ -15,6 +15,7 @@ from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
 
 from penstock.cli.app import run
 from penstock.spark.lake import LakeTable
+from penstock.spark.lake.checkpoint import Checkpoint
 
 
 @pytest.fixture(params=KINDS)
@@ -93,6 +94,9 @@ def test_tables_of_another_format_are_not_passed_over(tmp_path: Path, capsys: py
         told = capsys.readouterr().err
         assert f"there are no {other} tables in {tmp_path / kind}, but 1 table of the format {kind}" in told
         assert f"give --format {kind}" in told
+    with Checkpoint(tmp_path / "empty" / "mine") as held:  # it has a file that is called as a folder of Iceberg is
+        held.query_id()
+    assert run(["lake", "show", "--warehouse", str(tmp_path / "empty")]) == 0
 
 
 def test_a_warehouse_without_tables_says_how_to_get_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,6 +104,7 @@ def other_tables(
 def _marked(root: Folder, mark: str) -> set[str]:
     """Folders two levels down that hold a table of this format."""
     if root.is_local:
-        return {".".join(path.parts[-3:-1]) for path in root.local.glob(f"*/*/{mark.rstrip('/')}")}
+        found = root.local.glob(f"*/*/{mark.rstrip('/')}")
+        return {".".join(path.parts[-3:-1]) for path in found if path.is_dir()}
     paths = (each.path.split("/") for each in root.list())
     return {".".join(parts[:2]) for parts in paths if len(parts) > 3 and f"{parts[2]}/" == mark}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benches.report import report
 
-from penstock.bench import Figure, growth, spark
+from penstock.bench import Figure, archiving, growth, spark
 
 TARGETS = {
     "read, every column, verified": 0.7,
@@ -37,6 +37,13 @@ GROWTH = {
 """With `--growth`. Time within a tenth; memory is the operating system's to count, and it counts in steps."""
 
 
+ARCHIVE = {
+    "archive 3 messages, engine local": 1.0,
+    "archive 3 messages, engine spark": 0.67,
+}
+"""With `--archive`. A few new messages by Spark may take half as long again as its session; without it, less."""
+
+
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     messages, rounds, seconds = (50_000, 1, 1.0) if quick else (4_000_000, 3, 20.0)
     yield from spark.measure(folder, messages=messages, rounds=rounds, seconds=seconds)
@@ -46,11 +53,19 @@ def measure_growth(folder: Path, *, quick: bool) -> Iterator[Figure]:
     yield from growth.measure(folder, messages=10_000 if quick else 1_000_000)
 
 
+def measure_archive(folder: Path, *, quick: bool) -> Iterator[Figure]:
+    yield from archiving.measure(folder, rounds=1 if quick else 3)
+
+
 def main(arguments: list[str]) -> int:
     quick = "--quick" in arguments
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         if "--growth" in arguments:
             return report("benches/spark.py --growth", measure_growth(Path(scratch), quick=quick), GROWTH, quick=quick)
+        if "--archive" in arguments:
+            return report(
+                "benches/spark.py --archive", measure_archive(Path(scratch), quick=quick), ARCHIVE, quick=quick
+            )
         return report("benches/spark.py", measure(Path(scratch), quick=quick), TARGETS, quick=quick)
 
 

@@ -129,7 +129,9 @@ def _attributes(block: Block, _views: bool) -> pa.Array:
     for column in (0, 2):
         starts, sizes = np.ascontiguousarray(ranges[:, column]), np.ascontiguousarray(ranges[:, column + 1])
         texts.append(pa.Array.from_buffers(pa.string(), len(ranges), [None, *_gathered(block, starts, sizes)]))
-    return pa.MapArray.from_arrays(pa.array(ends), *texts)
+    # As a buffer: for what may be a column of pandas, pyarrow imports pandas, where there is one, which takes a second.
+    counted = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
+    return pa.MapArray.from_arrays(counted, *texts)
 
 
 _READERS: Final[dict[str, Callable[[Block, bool], pa.Array]]] = {

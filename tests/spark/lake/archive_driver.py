@@ -1,6 +1,8 @@
 """A driver of its own that archives all that is there, in small batches: to be killed.
 
 python -m tests.spark.lake.archive_driver DATA LAKE KIND MASTER
+
+MASTER is Spark's, or `none`: then this process does it all.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import penstock.spark
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive import archive
 
+LOCAL = "none"
 
-def archive_all(spark: SparkSession, data: str, lake: str, kind: str) -> None:
+
+def archive_all(spark: SparkSession | None, data: str, lake: str, kind: str) -> None:
     archive(
         spark,
         Location(data),
@@ -28,4 +32,5 @@ def archive_all(spark: SparkSession, data: str, lake: str, kind: str) -> None:
 
 if __name__ == "__main__":
     *arguments, master = sys.argv[1:]
-    archive_all(penstock.spark.session("archive", master=master, memory="1g", quick=True), *arguments)
+    here = master == LOCAL
+    archive_all(None if here else penstock.spark.session("archive", master=master, memory="1g", quick=True), *arguments)

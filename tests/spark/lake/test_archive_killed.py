@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.cli.kit import child_environment
-from tests.spark.lake.archive_driver import archive_all
+from tests.spark.lake.archive_driver import LOCAL, archive_all
 from tests.spark.lake.test_killed import in_lake, in_log, orphans
 from tests.spark.log_kit import ORDERS, SOLD, append, make_data
 from tests.spark.processes import gone, session
@@ -36,12 +36,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 Killer = Callable[["Driver"], None]
 LIFE_SECONDS: Final = 500
+SPARK: Final = "local[2]"
 
 
 class Driver:
     """One life of an archive, with all the processes below it."""
 
-    def __init__(self, data: Path, lake: Path, kind: str, *, failpoint: str = "", master: str = "local[2]") -> None:
+    def __init__(self, data: Path, lake: Path, kind: str, *, failpoint: str = "", master: str = SPARK) -> None:
         command = [sys.executable, "-m", "tests.spark.lake.archive_driver", str(data), str(lake), kind, master]
         self._log = (lake.parent / "driver.log").open("a+b")
         self._began = self._log.tell()
@@ -131,17 +132,18 @@ def grow(data: Path, chance: random.Random, *, messages: int = 200) -> None:
 @pytest.mark.parametrize(
     ("kind", "steps"),
     [
-        ("delta", ["files-written:2", "progress-reported"]),
-        ("iceberg", ["committed-before-return:2"]),
+        ("delta", [(SPARK, "files-written:2"), (LOCAL, "plan-written:2"), (SPARK, "progress-reported")]),
+        ("iceberg", [(LOCAL, "before-commit"), (SPARK, "committed-before-return:2"), (LOCAL, "between-tables")]),
     ],
 )
 def test_a_driver_killed_in_the_middle_of_its_commits(
-    spark: SparkSession, tmp_path: Path, kind: str, steps: list[str]
+    spark: SparkSession, tmp_path: Path, kind: str, steps: list[tuple[str, str]]
 ) -> None:
-    """Some of the steps: `test_killed` has each of them, without Spark. The last life is in this process."""
+    """Some of the steps: `test_killed` has each of them, without Spark. Each life is gone on with by another engine;
+    the last one is in this process."""
     data, lake, chance = make_data(tmp_path / "data", messages=900), tmp_path / "lake", random.Random(7)
-    for step in steps:
-        assert live(Driver(data, lake, kind, failpoint=step)) == -signal.SIGKILL
+    for master, step in steps:
+        assert live(Driver(data, lake, kind, failpoint=step, master=master)) == -signal.SIGKILL
         grow(data, chance)
     archive_all(spark, str(data), str(lake), kind)
     assert in_lake(lake, kind) == in_log(data)
@@ -204,7 +206,7 @@ def test_killed_again_and_again_at_random(tmp_path: Path, kind: str) -> None:
         choice = lives % 6
         if choice < 3:
             step = f"{chance.choice(PLACES)}:{chance.randrange(1, 4)}"
-            code = live(Driver(data, lake, kind, failpoint=step))
+            code = live(Driver(data, lake, kind, failpoint=step, master=chance.choice([LOCAL, SPARK])))
         else:
             killer: Killer = [everything, jvm, worker][choice - 3]
             code = live(Driver(data, lake, kind), after=chance.uniform(3, 12), killer=killer)
@@ -216,6 +218,6 @@ def test_killed_again_and_again_at_random(tmp_path: Path, kind: str) -> None:
         assert (code, life.struck) == (0, 1), (tmp_path / "driver.log").read_text()[-3000:]
         grow(data, chance, messages=800)
     print(f"{kind}: {deaths} of {lives} lives were ended")
-    assert live(Driver(data, lake, kind)) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+    assert live(Driver(data, lake, kind, master=LOCAL)) == 0, (tmp_path / "driver.log").read_text()[-3000:]
     assert in_lake(lake, kind) == in_log(data)
     assert orphans(lake, kind) == []

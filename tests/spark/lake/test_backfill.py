@@ -17,6 +17,7 @@ from penstock.spark.lake.archive import ArchiveReport
 from penstock.spark.lake.backfill import Backfill, Piece, pieces
 from penstock.spark.lake.batching import Archiver, Goal
 from penstock.spark.lake.checkpoint import Checkpoint
+from penstock.spark.lake.engines import LOCAL_ENGINE
 from penstock.spark.lake.table import Span
 
 SOURCE = (str(ORDERS), 0)
@@ -30,7 +31,8 @@ def fill(
     data: Path, goal: Goal, root: Path, start: Place, stop: Place | None = None, *topics: str, batch_bytes: int = 4000
 ) -> ArchiveReport:
     with Checkpoint(root) as held:
-        return Backfill(Location(str(data)), topics, goal, held, here).run(start, stop, batch_bytes=batch_bytes)
+        made = Backfill(Location(str(data)), topics, goal, held, start, stop)
+        return made.run(LOCAL_ENGINE, batch_bytes=batch_bytes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

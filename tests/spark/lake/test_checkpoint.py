@@ -69,7 +69,7 @@ def test_plans_are_kept_until_the_next(tmp_path: Path) -> None:
 
 
 def _state(held: Checkpoint) -> tuple[bool, bool]:
-    return held.in_flight, held.is_new
+    return held.log.in_flight, held.log.last_begun < 0
 
 
 def test_a_batch_is_in_flight_until_it_is_noted_as_done(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
 from penstock.cli.app import run
 from penstock.core.names import TopicName
 from penstock.spark.lake import LakeTable
+from penstock.spark.lake.checkpoint import Checkpoint
 from penstock.storage.store import Store
 
 
@@ -111,6 +112,18 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     assert "is not a size" in lake("compact", "--target", "much", code=2)
     assert "expected name=value" in lake("show", "--storage-option", "x", code=2)
     assert "expected NAME or NAMESPACE.NAME" in lake("show", "a/b", code=2)
+
+
+def test_tables_of_another_format_are_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, other in (("iceberg", "delta"), ("delta", "parquet"), ("parquet", "iceberg")):
+        made(tmp_path, kind)
+        assert run(["lake", "show", "--warehouse", str(tmp_path / kind), "--format", other]) == 2
+        told = capsys.readouterr().err
+        assert f"there are no {other} tables in {tmp_path / kind}, but 1 table of the format {kind}" in told
+        assert f"give --format {kind}" in told
+    with Checkpoint(tmp_path / "empty" / "mine") as held:  # it has a file that is called as a folder of Iceberg is
+        held.query_id()
+    assert run(["lake", "show", "--warehouse", str(tmp_path / "empty")]) == 0
 
 
 def test_a_warehouse_without_tables_says_how_to_get_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,6 @@ from penstock.spark.runtime.failpoints import PLACES
 from penstock.storage.store import Store
 
 SCRIPT: Final = Path(__file__).parent / "killed_archiver.py"
-STEPS: Final = [place for place in PLACES if place != "progress-reported"]
-"""All that is reached without Spark."""
 
 
 class Lives:
@@ -111,14 +109,14 @@ def test_killed_once_at_every_step_of_a_commit(lives: Lives, tmp_path: Path, kin
     """Each step at its first and its second visit: the second is in the middle of a batch with two tables."""
     data, lake = make_data(tmp_path / "data", messages=30), tmp_path / "lake"
     killed = 0
-    for step in STEPS:
+    for step in PLACES:
         for visit in (1, 2):
             with Store.open(data) as store:
                 append(store, ORDERS, range(100, 107))
                 append(store, SOLD, range(3), 1)
             killed += lives.run(data, lake, kind, f"{step}:{visit}") != 0
     assert lives.run(data, lake, kind) == 0
-    assert killed >= len(STEPS)
+    assert killed >= len(PLACES)
     assert in_lake(lake, kind) == in_log(data)
     assert orphans(lake, kind) == []
 
@@ -128,7 +126,7 @@ def test_killed_once_at_every_step_of_a_commit(lives: Lives, tmp_path: Path, kin
 def test_killed_at_random_steps_while_the_log_grows(lives: Lives, tmp_path: Path, kind: str) -> None:
     data, lake, chance = make_data(tmp_path / "data", messages=200), tmp_path / "lake", random.Random(kind)
     for _ in range(8):
-        lives.run(data, lake, kind, f"{chance.choice(STEPS)}:{chance.randrange(1, 9)}")
+        lives.run(data, lake, kind, f"{chance.choice(PLACES)}:{chance.randrange(1, 9)}")
         with Store.open(data) as store:
             append(store, ORDERS, range(chance.randrange(60)))
     assert lives.run(data, lake, kind) == 0
@@ -143,7 +141,7 @@ def test_killed_at_random_moments_for_a_long_time(lives: Lives, tmp_path: Path, 
     data, lake, chance = make_data(tmp_path / "data", messages=500), tmp_path / "lake", random.Random(kind)
     for _ in range(60):
         if chance.random() < 0.5:
-            lives.run(data, lake, kind, f"{chance.choice(STEPS)}:{chance.randrange(1, 30)}")
+            lives.run(data, lake, kind, f"{chance.choice(PLACES)}:{chance.randrange(1, 30)}")
         else:
             lives.run(data, lake, kind, seconds=chance.uniform(0.8, 4.0))
         with Store.open(data) as store:

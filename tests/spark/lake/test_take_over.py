@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,12 +20,11 @@ from penstock.spark.lake import batching
 from penstock.spark.lake.archive import Archive, Wanted
 from penstock.spark.lake.batching import Archiver, unsettled
 from penstock.spark.lake.checkpoint import Checkpoint
+from penstock.spark.lake.engines import LOCAL_ENGINE
 from penstock.spark.lake.landing import Settled
 from penstock.spark.lake.table import LakeTable, Range
 
 BAD = "default.orders__bad"
-CORES: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-"""All that is asked of Spark before the query begins."""
 
 
 class StoppedHere(Exception):
@@ -52,26 +50,27 @@ def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
 
 
 def begun(shop: Shop, held: Checkpoint, **more: Any) -> Archive:
-    """A take-over, up to where Spark comes in."""
+    """A take-over, up to where an engine comes in."""
     goal = replace(shop.goal, **more)
     wanted = Wanted(
-        location=Location(str(shop.data)), topics=(str(TOPIC),), goal=goal, checkpoint=held.root, take_over=True
+        location=Location(str(shop.data)),
+        topics=(str(TOPIC),),
+        goal=goal,
+        checkpoint=held.root,
+        take_over=True,
+        once=True,
     )
-    archive = Archive(CORES, wanted, held)
-    archive._begin()
+    archive = Archive(wanted, held)
+    archive.prepare()
     return archive
-
-
-def end_of(shop: Shop) -> int:
-    return int(Location(str(shop.data)).open().topic(TOPIC).partition(0).view.next_offset)
 
 
 def take_over(shop: Shop, root: Path, **more: Any) -> int:
     """Archive the rest with another checkpoint; where that begins."""
     with Checkpoint(root) as held:
-        start = int(json.loads(begun(shop, held, **more)._starting())[str(TOPIC)]["0"])
-        goal = replace(shop.goal, **more)
-        Archiver(goal, held, held.query_id(), here).batch(0, slices(shop.data, {SOURCE: (start, end_of(shop))}))
+        archive = begun(shop, held, **more)
+        start = archive._done.marks[SOURCE].offset
+        archive.run(LOCAL_ENGINE, threading.Event())
     return start
 
 

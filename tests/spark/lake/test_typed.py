@@ -108,6 +108,8 @@ def test_poison_goes_to_the_companion_with_its_reason(tmp_path: Path, checkpoint
     shop.publish(b"{ no schema, no poison", schema=None)
     report = shop.archive()
     assert (report.rows, report.tables["default.orders"].bad) == (3, 2)
+    why = report.tables["default.orders"].why
+    assert (why.places, sum(count for _, count in why.top())) == ({"/default/orders[0]": [1, 3]}, 2)
     assert [row["id"] for row in shop.rows("id")] == [1, 3, None]
     assert [row["_offset"] for row in shop.rows("_offset")] == [0, 2, 4]
     bad = shop.rows("_offset", "_value", "_reason", name="default.orders__bad")

@@ -23,21 +23,16 @@ from penstock.core.errors import InvalidRequest
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import audit
 from penstock.spark.jobs.stats import stats
-from penstock.spark.lake.archive import archive
 from penstock.spark.runtime.session import register
 
-data, lake = sys.argv[1:]
+(data,) = sys.argv[1:]
 spark = SparkSession.builder.remote("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 register(spark)
 rows = spark.read.format("penstock").options(path=data, subscribe="orders", columns="offset").load().count()
 location, refused = Location.parse(path=data), []
-for job in (
-    lambda: archive(spark, location, warehouse=lake, once=True),
-    lambda: audit(spark, location),
-    lambda: stats(spark, location),
-):
+for job in (audit, stats):
     try:
-        job()
+        job(spark, location)
     except InvalidRequest as error:
         refused.append(error.message)
 print(json.dumps({"rows": rows, "refused": refused}))
@@ -52,17 +47,16 @@ def test_a_session_of_spark_connect_reads_topics_and_jobs_ask_for_a_classic_one(
     place = home.prepare(java.find())
     spark = {"JAVA_HOME": str(place.java), "SPARK_HOME": str(place.spark), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment = os.environ | spark | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    data, lake = make_data(tmp_path / "data", messages=120), tmp_path / "lake"
-    command = [sys.executable, "-c", _PROGRAM, str(data), str(lake)]
+    data = make_data(tmp_path / "data", messages=120)
+    command = [sys.executable, "-c", _PROGRAM, str(data)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["rows"] == 120
-    assert len(found["refused"]) == 3
+    assert len(found["refused"]) == 2
     for said in found["refused"]:
-        assert said.startswith("this is a session of Spark Connect. Archives, audits, other jobs and pipelines need")
+        assert said.startswith("this is a session of Spark Connect. Audits, other jobs, pipelines and commands need")
         assert "penstock.spark.session(master=...)" in said
-    assert not lake.exists()
 
 
 @pytest.mark.parametrize(

@@ -424,6 +424,38 @@ def test_a_topic_that_was_deleted_is_noticed(store: Store, caplog: pytest.LogCap
     assert caplog.text.count("was the topic deleted?") == 1
 
 
+def test_a_topic_that_is_not_named_any_more_stays_where_it_is(store: Store) -> None:
+    """A narrower subscription is no loss; a wider one goes on where the first was."""
+    fill(store, ORDERS, 5)
+    fill(store, CARTS, 5, partition=1)
+    first = follower(store).latest(Offsets(), rows_max=6)
+    assert 0 < places(first)["/default/carts", 1] < 5
+    fill(store, ORDERS, 5)
+    narrow = follower(store, subscribe="orders")
+    then = narrow.latest(first)
+    assert places(then) == places(first) | {KEY: 10}
+    assert set(narrow.ranges(first, then)) == {KEY}
+    again = follower(store)
+    last = again.latest(then)
+    assert again.ranges(then, last) == {("/default/carts", 1): (places(first)["/default/carts", 1], 5)}
+    store.delete_topic(CARTS)
+    assert follower(store, subscribe="orders").latest(last) == last
+    with pytest.raises(DataLoss, match="was the topic deleted"):
+        follower(store, subscribePattern=".*").latest(last)
+
+
+def test_a_batch_with_a_topic_that_is_not_named_any_more_is_read_again_as_it_was(store: Store) -> None:
+    fill(store, ORDERS, 5)
+    fill(store, CARTS, 5, partition=1)
+    end = follower(store).latest(Offsets())
+    whole = follower(store).ranges(Offsets(), end)
+    assert follower(store, subscribe="orders").ranges(Offsets(), end) == whole
+    assert ("/default/carts", 1) in whole
+    anew(store, CARTS, 5)
+    with pytest.raises(DataLoss, match="made anew"):
+        follower(store, subscribe="orders").ranges(Offsets(), end)
+
+
 def test_a_batch_that_is_read_again_from_another_log_is_noticed(store: Store) -> None:
     fill(store, ORDERS, 10)
     start = follower(store).initial()

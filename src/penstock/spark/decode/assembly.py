@@ -23,7 +23,8 @@ BAD: Final = pa.schema(
     ]
 )
 """A row that did not decode."""
-_NONE_BAD: Final = pa.RecordBatch.from_pylist([], schema=BAD)
+_NONE_BAD: Final = pa.RecordBatch.from_struct_array(pa.nulls(0, pa.struct(list(BAD))))
+"""Made of no Python list: for that, pyarrow imports pandas, where there is one."""
 
 Places = Any
 """An array of numbers of rows."""

@@ -1,7 +1,7 @@
 """Lake: tables of a lakehouse (Delta, Iceberg, plain Parquet) behind one seam, and topics archived into them.
 
-Files are written with pyarrow wherever the rows are; one process commits them. Spark comes in only where a DataFrame or
-a query does (`archive`, `frames`): tables, files and their upkeep need no JVM.
+Files are written with pyarrow wherever the rows are; one process commits them. Spark comes in only where a DataFrame
+does, or much is to be done (`frames`, `engines`): tables, files, their upkeep and an archive need no JVM.
 """
 
 from __future__ import annotations

@@ -1,51 +1,52 @@
-"""`penstock archive`: topics into tables by a Spark query, continuously or as far as there is something now.
+"""`penstock archive`: topics into tables, continuously or as far as there is something now.
 
-The query's rows are slices of the log, not messages: the driver collects them, the workers read and write, the driver
-commits. Spark's checkpoint says which offsets a batch has; the tables say which batches they have.
+The driver plans: it decides where a batch ends, logs that, has the batch's jobs run by an engine, commits, and notes
+that the batch is done. All of it is the same for every engine, so any of them goes on with what another has begun. The
+checkpoint says which offsets a batch has; the tables say which batches they have.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from penstock.core.errors import InvalidRequest, PenstockError, StorageFailed
+from penstock.core.errors import InvalidRequest, StorageFailed
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
 from penstock.spark.lake.batching import Archiver, BatchReport, Goal, TableReport
 from penstock.spark.lake.checkpoint import Checkpoint
+from penstock.spark.lake.engines import LOCAL_ENGINE, Engine, News, SparkEngine
 from penstock.spark.lake.folder import Folder
-from penstock.spark.lake.landing import Job, Landed, land_as_json, landed_of
 from penstock.spark.lake.names import bad_of
-from penstock.spark.lake.opening import check_kind
+from penstock.spark.lake.opening import check_format, check_kind, check_reachable
 from penstock.spark.lake.table import LakeTable, Source, fenced
-from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.failpoints import reach
-from penstock.spark.runtime.failures import raised
-from penstock.spark.runtime.versions import LIMITS
-from penstock.spark.scan.slices import Slice
+from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.source.following import Follower
+from penstock.spark.source.offsets import Offsets
+from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.subscribed import Log, Subscribed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.source.progress import Progress
 
 BATCH_BYTES: Final = 1 << 30
 """Of log in one batch: what is lost of the work when a process is killed, and how many files wait for a commit."""
 SLICE_BYTES: Final = 64 << 20
 EVERY_SECONDS: Final = 10.0
 """Between batches, unless told otherwise: files get larger with it, and the tables staler."""
-_LOOK_SECONDS: Final = 0.2
 _LOG: Final = logging.getLogger("penstock.lake")
 
 ALL_TOPICS: Final = "/.*"
@@ -66,12 +67,17 @@ class Wanted:
     subscription: str | None = None
     broker: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.subscription is not None and self.broker is None:
+            raise InvalidRequest(f"subscription {self.subscription!r} is reported to a broker: name it (HOST:PORT)")
+
 
 @dataclass(slots=True)
 class ArchiveReport:
     """What an archive did while it ran."""
 
     query_id: str
+    engine: str = ""
     batches: int = 0
     repeated: int = 0
     lost: int = 0
@@ -92,11 +98,18 @@ class ArchiveReport:
 
     def as_dict(self) -> dict[str, Any]:
         described = asdict(self) | {"rows": self.rows, "seconds": round(self.seconds, 3)}
+        described["tables"] = {name: _described(name, each) for name, each in self.tables.items()}
         return described | {"rows_per_second": round(self.rows / self.seconds) if self.seconds else None}
 
 
+def _described(name: str, table: TableReport) -> dict[str, Any]:
+    """Where there are bad rows, in which table they are and why as well."""
+    described = {key: value for key, value in asdict(table).items() if key != "why"}
+    return described | ({"bad_table": bad_of(name), "bad_rows": table.why.as_dict()} if table.bad else {})
+
+
 def archive(
-    spark: SparkSession,
+    spark: SparkSession | None,
     location: Location,
     topics: Sequence[str] = (),
     *,
@@ -122,14 +135,12 @@ def archive(
 ) -> ArchiveReport:
     """Archive topics, all of them if none is named, into tables of a warehouse, each message exactly once.
 
-    With `once` it ends when all that is there now is archived; otherwise it goes on until `stop` is set or it is
-    interrupted, which it survives in order: a batch that is under way is finished first. `told` hears of every batch.
+    Workers of `spark` read and write; None: this process does. Each goes on with what the other has done. With `once`
+    it ends when all that is there now is archived; otherwise it goes on until `stop` is set: a batch that is under way
+    is finished first. `told` hears of every batch.
     Raises `NotOwner` if another archive extends one of the tables, `StorageFailed` for messages that are lost or a
     topic that was made anew, `InvalidRequest` for what cannot be.
     """
-    context(spark)
-    if subscription is not None and broker is None:
-        raise InvalidRequest(f"subscription {subscription!r} is reported to a broker: name it (HOST:PORT)")
     wanted = Wanted(
         location=location,
         topics=tuple(topics),
@@ -153,8 +164,18 @@ def archive(
         subscription=subscription,
         broker=broker,
     )
+    with prepared(wanted, told) as ready:
+        return ready.run(LOCAL_ENGINE if spark is None else SparkEngine(spark), stop or threading.Event())
+
+
+@contextmanager
+def prepared(wanted: Wanted, told: Callable[[BatchReport], None] | None = None) -> Iterator[Archive]:
+    """An archive that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
+    check_formats(wanted.goal, find_logs(wanted.location, wanted.topics))
     with Checkpoint(wanted.checkpoint) as held:
-        return Archive(spark, wanted, held, told).run(stop or threading.Event())
+        ready = Archive(wanted, held, told)
+        ready.prepare()
+        yield ready
 
 
 def goal_of(
@@ -172,6 +193,7 @@ def goal_of(
 ) -> Goal:
     check_kind(kind)
     root = Folder.parse(warehouse, storage_options)
+    check_reachable(kind, root, catalog)
     return Goal(
         warehouse=root.uri,
         kind=kind,
@@ -215,37 +237,21 @@ class Archive:
     """One run of an archive. The checkpoint is held by whoever made this."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        wanted: Wanted,
-        checkpoint: Checkpoint,
-        told: Callable[[BatchReport], None] | None = None,
+        self, wanted: Wanted, checkpoint: Checkpoint, told: Callable[[BatchReport], None] | None = None
     ) -> None:
-        self._spark = spark
         self._wanted = wanted
         self._checkpoint = checkpoint
         self._told = told
-        self._busy = threading.Lock()
-        self._stopping = False
-        self._failure: Exception | None = None
-        self._progress: Any = None
+        self._progress: Progress | None = None
 
-    def run(self, stop: threading.Event) -> ArchiveReport:
-        begun = time.monotonic()
-        self._begin()
-        query = self._start()
-        try:
-            while query.isActive and not stop.wait(_LOOK_SECONDS):
-                pass
-        finally:
-            self._end(query)
-            self.report.seconds = time.monotonic() - begun
-        self._check(query)
-        return self.report
+    # before the first batch
 
-    # before the query
+    def prepare(self) -> None:
+        """Whose the tables are, what a killed process has left, where to go on: all without an engine.
 
-    def _begin(self) -> None:
+        Raises `NotOwner` where another archive extends one of the tables, `TopicNotSupported` for a topic that is not
+        there, `StorageFailed` for one that is another by now, `InvalidRequest` for another archive's checkpoint.
+        """
         wanted, goal = self._wanted, self._wanted.goal
         self._checkpoint.settle(
             {
@@ -255,24 +261,18 @@ class Archive:
                 "one_table": goal.one_table,
             }
         )
-        self._logs = self._find_logs()
+        self._logs = find_logs(wanted.location, wanted.topics)
         names = sorted({goal.table_of(topic) for topic, _ in self._logs})
         if wanted.take_over and not self._is_own(names):
             self._checkpoint.put_aside()
         self._query_id = self._checkpoint.query_id()
         self.report = ArchiveReport(self._query_id)
-        cores = context(self._spark).defaultParallelism
-        self._archiver = Archiver(goal, self._checkpoint, self._query_id, self._run_jobs, cores=cores)
+        self._archiver = Archiver(goal, self._checkpoint, self._query_id)
         for table in self._existing(names):
             self._settle_owner(table)
-        if self._checkpoint.in_flight:
-            self.report.swept = self._archiver.sweep([*names, *map(bad_of, names)])
-
-    def _find_logs(self) -> dict[Source, Log]:
-        data = self._wanted.location.open()
-        named = tuple(TopicName.parse(each) for each in self._wanted.topics)
-        subscribed = Subscribed(named) if named else Subscribed(pattern=_everything())
-        return {key: Log(data, key, path) for key, path in subscribed.find(data).items()}
+        if self._checkpoint.log.in_flight:
+            self.report.swept = self._archiver.sweep(self._begun(names))
+        self._follow()
 
     def _existing(self, names: Sequence[str]) -> Iterator[LakeTable]:
         """Each companion before its table: whoever is fenced off both does not get further than the companion."""
@@ -287,12 +287,12 @@ class Archive:
         So a command that always says --take-over does not begin anew each time. With a batch that was not ended it
         does: that may be what could not be gone on with.
         """
-        query_id, last = self._checkpoint.known_query(), self._checkpoint.last_begun
-        if query_id is None or self._checkpoint.in_flight:
+        query_id, log = self._checkpoint.known_query(), self._checkpoint.log
+        if query_id is None or log.in_flight:
             return False
         held = [table.held(query_id, []) for table in self._existing(names)]
         return bool(held) and all(
-            each.owner == query_id and (-1 if each.batch is None else each.batch) <= last for each in held
+            each.owner == query_id and (-1 if each.batch is None else each.batch) <= log.last_begun for each in held
         )
 
     def _settle_owner(self, table: LakeTable) -> None:
@@ -304,27 +304,32 @@ class Archive:
         table.claim(self._query_id, seen=owner)
         _LOG.warning("took over table %s from the query %s", table.name, owner)
 
-    # the query
+    def _begun(self, names: Sequence[str]) -> list[str]:
+        """Tables that a batch which was begun may have files of, those of topics that are not named any more as well,
+        and their companions."""
+        log = self._checkpoint.log
+        begun = {self._wanted.goal.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
+        return [name for each in sorted(begun.union(names)) for name in (each, bad_of(each))]
 
-    def _start(self) -> StreamingQuery:
-        source = self._spark.readStream.format("penstock").options(**self._source_options())
-        writer = source.load().writeStream.foreachBatch(self._batch)
-        writer = writer.option("checkpointLocation", str(self._checkpoint.query)).queryName(f"archive {self._query_id}")
+    def _follow(self) -> None:
+        """Where to go on: behind the last batch that has ended, or where a new query begins."""
+        log = self._checkpoint.log
+        self._follower = Follower(ReadOptions.of(self._source_options(), streaming=True))
         if self._wanted.once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{max(1, int(self._wanted.every_seconds * 1000))} milliseconds").start()
+            self._follower.freeze()
+        if log.last_begun < 0:
+            self._done = self._follower.initial()
+        else:
+            self._done = log.end_of(log.last_begun - log.in_flight)
 
     def _source_options(self) -> dict[str, str]:
         wanted = self._wanted
         where = "url" if wanted.location.is_broker else "path"
         chosen = {
             where: wanted.location.uri,
-            "rows": "slices",
-            "sliceBytes": str(wanted.batch_bytes),  # a slice is a task to Spark, only to be given back: few will do
             "failOnDataLoss": str(wanted.goal.fail_on_data_loss).lower(),
             "startingOffsets": self._starting(),
         }
-        chosen |= {"maxBytesPerTrigger": str(wanted.batch_bytes)} if LIMITS.there else {}
         chosen |= {"subscribe": ",".join(wanted.topics)} if wanted.topics else {"subscribePattern": ALL_TOPICS}
         return chosen | {f"storage.{name}": value for name, value in wanted.location.storage_options}
 
@@ -334,7 +339,7 @@ class Archive:
 
         Companions say nothing of that: they were told last of the last batch that had something bad.
         """
-        if not self._checkpoint.is_new:
+        if self._checkpoint.log.last_begun >= 0:
             return "earliest"
         starting: dict[str, dict[str, int]] = defaultdict(dict)
         names = sorted({self._wanted.goal.table_of(topic) for topic, _ in self._logs})
@@ -347,24 +352,67 @@ class Archive:
                 starting[topic][str(partition)] = position
         return json.dumps(starting) if starting else "earliest"
 
-    def _batch(self, frame: DataFrame, batch_id: int) -> None:
-        with self._busy:
-            if self._stopping:
-                raise _Stopped
-            try:
-                self._archive_batch(frame, batch_id)
-            except Exception as error:
-                self._failure = error
-                raise
+    def news(self) -> News | None:
+        """How much there is to archive now, a batch that was broken off included; None if it goes on without an end."""
+        if not self._wanted.once:
+            return None
+        log = self._checkpoint.log
+        end = self._follower.latest(log.end_of(log.last_begun) if log.in_flight else self._done)
+        slices = self._slices(end)
+        return News(sum(each.stop - each.start for each in slices), sum(each.bytes for each in slices))
 
-    def _archive_batch(self, frame: DataFrame, batch_id: int) -> None:
-        slices = [Slice(self._wanted.location, *row) for row in frame.collect()]
-        report = self._archiver.batch(batch_id, slices)
+    # batches
+
+    def run(self, engine: Engine, stop: threading.Event) -> ArchiveReport:
+        """Batch after batch. Between two of them it ends if `stop` is set."""
+        begun = time.monotonic()
+        self.report.engine = engine.name
+        self._archiver.hand_to(engine)
+        try:
+            self._repeat()
+            while not stop.is_set() and self._go_on(stop):
+                pass
+        finally:
+            if self._progress is not None:
+                self._progress.close()
+            self.report.seconds = time.monotonic() - begun
+        return self.report
+
+    def _repeat(self) -> None:
+        """The batch that was begun and has not ended, as it was."""
+        log = self._checkpoint.log
+        if log.in_flight:
+            self._batch(log.last_begun, log.end_of(log.last_begun))
+
+    def _go_on(self, stop: threading.Event) -> bool:
+        """The next batch, if there is something; False if there is not and that is the end."""
+        begun = time.monotonic()
+        end = self._follower.latest(self._done, bytes_max=self._wanted.batch_bytes)
+        is_new = end != self._done
+        if is_new:
+            number = self._checkpoint.log.last_begun + 1
+            self._checkpoint.log.begin(number, end)
+            self._batch(number, end)
+        if not self._wanted.once:
+            stop.wait(max(0.0, self._wanted.every_seconds - (time.monotonic() - begun)))
+        return is_new or not self._wanted.once
+
+    def _batch(self, number: int, end: Offsets) -> None:
+        slices = self._slices(end)
+        report = self._archiver.batch(number, slices)
         self._report_progress(slices)
         reach("progress-reported")
+        self._checkpoint.log.finish(number)
+        reach("batch-noted")
+        self._done = end
         self.report.add(report)
         if self._told is not None:
             self._told(report)
+
+    def _slices(self, end: Offsets) -> list[Slice]:
+        """What lies between the last batch and this end."""
+        ranges = self._follower.ranges(self._done, end)
+        return plan(self._wanted.location, ranges, slice_bytes=self._wanted.batch_bytes)
 
     def _report_progress(self, slices: Sequence[Slice]) -> None:
         """To the broker, as a subscription: how far it is archived, for those who watch and for retention."""
@@ -381,64 +429,19 @@ class Archive:
             ends[source] = max(each.stop, ends.get(source, 0))
         self._progress.report(ends)
 
-    def _run_jobs(self, jobs: Sequence[Job]) -> list[Landed]:
-        return run_jobs(self._spark, jobs)
 
-    # after it
-
-    def _end(self, query: StreamingQuery) -> None:
-        self._stopping = True
-        with self._busy:  # a batch that is under way is finished
-            pass
-        query.stop()  # also one that has ended: its name is free only when its thread is gone
-        if self._progress is not None:
-            self._progress.close()
-
-    def _check(self, query: StreamingQuery) -> None:
-        if isinstance(self._failure, PenstockError):
-            raise self._failure
-        failed = query.exception()
-        if failed is None or _Stopped.__name__ in str(failed):
-            return
-        if self._failure is not None:
-            raise raised(self._failure) from self._failure
-        raise raised(failed) from failed
+def find_logs(location: Location, topics: Sequence[str]) -> dict[Source, Log]:
+    """The partitions of these topics, or of all. Raises `TopicNotSupported` for one that is named and not there."""
+    data = location.open()
+    named = tuple(TopicName.parse(each) for each in topics)
+    subscribed = Subscribed(named) if named else Subscribed(pattern=re.compile(ALL_TOPICS))
+    return {key: Log(data, key, path) for key, path in subscribed.find(data).items()}
 
 
-class _Stopped(Exception):
-    """No further batch is wanted."""
-
-
-def run_jobs(spark: SparkSession, jobs: Sequence[Job]) -> list[Landed]:
-    """One task each, in Python workers; only what they have written comes back.
-
-    Raises what a job did, as itself; `StorageFailed` where Spark could not run it.
-    """
-    from pyspark.errors import PySparkException
-
-    given = list(jobs)
-    if not given:
-        return []
-
-    def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from penstock.spark.scan.work import settle
-
-        settle()
-        for batch in numbers:
-            texts = [json.dumps(land_as_json(given[number])) for number in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_pydict({"landed": texts})
-
-    try:
-        rows = spark.range(0, len(given), 1, len(given)).mapInArrow(write, "landed string").collect()
-    except PySparkException as error:
-        raise raised(error) from error
-    return landed_of([json.loads(row[0]) for row in rows])
-
-
-def _everything() -> Any:
-    import re
-
-    return re.compile(ALL_TOPICS)
+def check_formats(goal: Goal, sources: Iterable[Source]) -> None:
+    """Raises `InvalidRequest` where the table of a topic is one of another format."""
+    for name in sorted({goal.table_of(topic) for topic, _ in sources}):
+        check_format(goal.open(name))
 
 
 def _check_same(table: LakeTable, log: Log, position: int) -> None:

@@ -7,8 +7,10 @@ there already are left out, so it may be repeated, and goes on where it was brok
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,12 +18,19 @@ from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange
 from penstock.core.names import TopicName
 from penstock.core.places import Place
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive import BATCH_BYTES, SLICE_BYTES, ArchiveReport, checkpoint_of, run_jobs
-from penstock.spark.lake.batching import Archiver, BatchReport, Goal, Runner, packed
+from penstock.spark.lake.archive import (
+    BATCH_BYTES,
+    SLICE_BYTES,
+    ArchiveReport,
+    check_formats,
+    checkpoint_of,
+    find_logs,
+)
+from penstock.spark.lake.batching import Archiver, BatchReport, Goal, packed
 from penstock.spark.lake.checkpoint import Checkpoint
+from penstock.spark.lake.engines import LOCAL_ENGINE, Engine, News, SparkEngine
 from penstock.spark.lake.names import bad_of
 from penstock.spark.lake.table import LakeTable, Source, Span
-from penstock.spark.runtime.classic import context
 from penstock.spark.scan.slices import Slice, plan
 from penstock.storage.readers import DataReader, TopicReader
 
@@ -77,7 +86,7 @@ def backfill_checkpoint(warehouse: str, name: str, given: str | None) -> Path:
 
 
 def backfill(
-    spark: SparkSession,
+    spark: SparkSession | None,
     location: Location,
     topics: Sequence[str],
     goal: Goal,
@@ -90,15 +99,24 @@ def backfill(
 ) -> ArchiveReport:
     """Archive the messages of topics from one place to another, as far as the tables have them not.
 
-    `checkpoint` is held, and is the backfill's own. Raises what `pieces` does.
+    `checkpoint` is held, and is the backfill's own. Without `spark` this process does it. Raises what `pieces` does.
     """
-    cores = context(spark).defaultParallelism
-    filling = Backfill(location, topics, goal, checkpoint, lambda jobs: run_jobs(spark, jobs), cores=cores)
-    return filling.run(start, stop, batch_bytes=batch_bytes, told=told)
+    engine = LOCAL_ENGINE if spark is None else SparkEngine(spark)
+    return Backfill(location, topics, goal, checkpoint, start, stop).run(engine, batch_bytes=batch_bytes, told=told)
+
+
+@contextmanager
+def prepared(
+    location: Location, topics: Sequence[str], goal: Goal, checkpoint: Path, start: Place, stop: Place | None = None
+) -> Iterator[Backfill]:
+    """A backfill that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
+    check_formats(goal, find_logs(location, topics))
+    with Checkpoint(checkpoint) as held:
+        yield Backfill(location, topics, goal, held, start, stop)
 
 
 class Backfill:
-    """One run of a backfill; Spark is only what runs the jobs."""
+    """One run of a backfill; an engine only runs the jobs."""
 
     def __init__(
         self,
@@ -106,41 +124,58 @@ class Backfill:
         topics: Sequence[str],
         goal: Goal,
         checkpoint: Checkpoint,
-        run: Runner,
-        *,
-        cores: int = 1,
+        start: Place,
+        stop: Place | None = None,
     ) -> None:
         self._location = location
         self._topics = [TopicName.parse(each) for each in topics]
         self._goal = goal
         self._checkpoint = checkpoint
+        self._start, self._stop = start, stop
         checkpoint.settle({"location": location.uri, "warehouse": goal.warehouse, "kind": goal.kind, "backfill": True})
         self._query_id = checkpoint.query_id()
-        self._archiver = Archiver(goal, checkpoint, self._query_id, run, cores=cores, backfills=True)
+        self._archiver = Archiver(goal, checkpoint, self._query_id, backfills=True)
+
+    def news(self) -> News:
+        """How much there is to add. Raises what `pieces` does."""
+        data = self._location.open()
+        found = [
+            each
+            for piece in self._pieces(data)
+            for each in plan(self._location, {piece.source: (piece.start, piece.stop)}, data=data)
+        ]
+        return News(sum(each.stop - each.start for each in found), sum(each.bytes for each in found))
 
     def run(
         self,
-        start: Place,
-        stop: Place | None = None,
+        engine: Engine,
+        stop: threading.Event | None = None,
         *,
         batch_bytes: int = BATCH_BYTES,
         told: Callable[[BatchReport], None] | None = None,
     ) -> ArchiveReport:
+        """Batch after batch. Between two of them it ends if `stop` is set."""
         begun = time.monotonic()
-        report = ArchiveReport(self._query_id)
-        number = max(self._checkpoint.plans(), default=-1)
-        self._archiver.finish(number)  # a batch that was broken off
+        report = ArchiveReport(self._query_id, engine.name)
+        self._archiver.hand_to(engine)
+        last = max(self._checkpoint.plans(), default=-1)
+        self._archiver.finish(last)  # a batch that was broken off
         data = self._location.open()
         report.swept = self._archiver.sweep(self._names(data))
-        for piece in list(self._pieces(data, start, stop)):
-            for part in self._parts(data, piece, batch_bytes):
-                number += 1
-                done = self._archiver.batch(number, part, before=piece.before)
-                report.add(done)
-                if told is not None:
-                    told(done)
+        for number, (part, before) in enumerate(self._batches(data, batch_bytes), last + 1):
+            if stop is not None and stop.is_set():
+                break
+            done = self._archiver.batch(number, part, before=before)
+            report.add(done)
+            if told is not None:
+                told(done)
         report.seconds = time.monotonic() - begun
         return report
+
+    def _batches(self, data: DataReader, batch_bytes: int) -> Iterator[tuple[list[Slice], bool]]:
+        """The slices of each, and at which end of its table they are added."""
+        for piece in list(self._pieces(data)):
+            yield from ((part, piece.before) for part in self._parts(data, piece, batch_bytes))
 
     def _found(self, data: DataReader) -> list[TopicReader]:
         return [data.topic(name) for name in self._topics] if self._topics else data.topics()
@@ -149,13 +184,13 @@ class Backfill:
         own = {self._goal.table_of(str(topic.name)) for topic in self._found(data)}
         return [name for each in sorted(own) for name in (each, bad_of(each))]
 
-    def _pieces(self, data: DataReader, start: Place, stop: Place | None) -> Iterator[Piece]:
+    def _pieces(self, data: DataReader) -> Iterator[Piece]:
         for topic in self._found(data):
             table = self._archiver.table(self._goal.table_of(str(topic.name)))
             spans, owner = _said(table)
             for partition in topic.logs:
                 source = (str(topic.name), partition)
-                low, high = _bounds(data, topic.name, partition, start, stop)
+                low, high = _bounds(data, topic.name, partition, self._start, self._stop)
                 yield from pieces(source, low, high, spans.get(source), owner)
 
     def _parts(self, data: DataReader, piece: Piece, batch_bytes: int) -> Iterator[list[Slice]]:

@@ -1,4 +1,4 @@
-"""One batch of an archive, from slices to commits: what the driver does. Without Spark, which only runs the jobs.
+"""One batch of an archive, from slices to commits: what the driver does. An engine only runs the jobs.
 
 A batch is decided once: when its files are written, their list is saved with the checkpoint before the first table is
 told. However often it is repeated, the same files are committed, each table by itself; one that has it says so.
@@ -18,8 +18,10 @@ from penstock.core.errors import StorageFailed
 from penstock.core.names import TopicName
 from penstock.spark.decode.target import has_schemas, target_for
 from penstock.spark.files.registry import RegistryAt
+from penstock.spark.lake.bad_rows import BadRows
 from penstock.spark.lake.checkpoint import Checkpoint
 from penstock.spark.lake.columns import BAD, PARTITION, SYSTEM, placed
+from penstock.spark.lake.engines import LOCAL_ENGINE, Engine
 from penstock.spark.lake.landing import Job, Landed, Output, Settled, Typed
 from penstock.spark.lake.names import ONE_TABLE, bad_of, table_of
 from penstock.spark.lake.opening import open_table
@@ -74,11 +76,14 @@ class Part:
     ranges: tuple[Range, ...]
     gaps: bool = False
     before: bool = False
+    why: BadRows | None = None
+    """Of a companion: where its rows are from, and why they are there."""
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> Part:
         files = tuple(DataFile(**each) for each in said["files"])
-        return cls(said["table"], files, tuple(Range(*each) for each in said["ranges"]), said["gaps"], said["before"])
+        ranges, why = tuple(Range(*each) for each in said["ranges"]), BadRows.of_json(said.get("why"))
+        return cls(said["table"], files, ranges, said["gaps"], said["before"], why)
 
 
 @dataclass(slots=True)
@@ -89,10 +94,13 @@ class TableReport:
     bad: int = 0
     files: int = 0
     bytes: int = 0
+    why: BadRows = field(default_factory=BadRows)
+    """Of the bad ones."""
 
     def add(self, other: TableReport) -> None:
         self.rows += other.rows
         self.bad += other.bad
+        self.why.add(other.why)
         self.files += other.files
         self.bytes += other.bytes
 
@@ -121,7 +129,7 @@ class Archiver:
         goal: Goal,
         checkpoint: Checkpoint,
         query_id: str,
-        run: Runner,
+        run: Runner = LOCAL_ENGINE.run,
         *,
         cores: int = 1,
         backfills: bool = False,
@@ -134,6 +142,10 @@ class Archiver:
         self._cores = cores
         self._backfills = backfills
         self._tables: dict[str, LakeTable] = {}
+
+    def hand_to(self, engine: Engine) -> None:
+        """From now on the jobs are for this engine to run."""
+        self._run, self._cores = engine.run, engine.cores
 
     def table(self, name: str) -> LakeTable:
         if name not in self._tables:
@@ -214,6 +226,7 @@ class Archiver:
             is_bad = part.table.endswith(bad_of(""))
             owner = part.table.removesuffix(bad_of("")) if is_bad else part.table
             added = TableReport(0 if is_bad else rows, rows if is_bad else 0, len(part.files), size)
+            added.why = part.why or added.why
             report.tables.setdefault(owner, TableReport()).add(added)
 
     # tables and jobs
@@ -415,8 +428,10 @@ def _parts(
         ranges = tuple(joined_ranges(span for each in own for span in each.ranges))
         bad = tuple(file for each in own for file in each.bad)
         if bad:
-            told = tuple(unsettled(ranges, settled.get(table, ())))
-            parts.append(Part(bad_of(table), bad, told, gaps=True, before=before))
+            told, why = tuple(unsettled(ranges, settled.get(table, ()))), BadRows()
+            for each in own:
+                why.add(each.why)
+            parts.append(Part(bad_of(table), bad, told, gaps=True, before=before, why=why))
         files = tuple(file for each in own for file in each.files)
         parts.append(Part(table, files, ranges, gaps=gaps, before=before))
     return parts

@@ -1,8 +1,8 @@
-"""What an archive keeps beside its tables: Spark's checkpoint, who may use it, and what a batch has decided.
+"""What an archive keeps beside its tables: which batches there were, who may use it, and what a batch has decided.
 
 DIR/archive.json   what is archived to where: another archive does not go on with it by mistake
 DIR/lock           held by the process that archives
-DIR/query/         Spark's own checkpoint; its `metadata` names the query, for ever
+DIR/query/         as Spark keeps a streaming query: `metadata` names it, for ever; its batches are in a `QueryLog`
 DIR/plans/7.json   the files of batch 7, written when they are: a batch that is repeated commits the same ones
 """
 
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed
+from penstock.spark.lake.folder import write_whole
+from penstock.spark.lake.query_log import QueryLog
 
 FORMAT: Final = 1
 
@@ -60,27 +62,21 @@ class Checkpoint:
 
     @property
     def query(self) -> Path:
-        """Where Spark keeps its own."""
+        """Where the query is named, and its batches are logged."""
         return self.root / "query"
 
     @property
-    def is_new(self) -> bool:
-        """No batch was ever begun with it."""
-        return not any(self._names(self.query / "offsets"))
-
-    @property
-    def in_flight(self) -> bool:
-        """A batch was begun, and not ended: its process was killed, or it failed."""
-        begun, ended = (set(filter(str.isdigit, self._names(self.query / name))) for name in ("offsets", "commits"))
-        return bool(begun - ended)
+    def log(self) -> QueryLog:
+        """The batches that were begun, and those that have ended."""
+        return QueryLog(self.query)
 
     def query_id(self) -> str:
-        """The query that this checkpoint belongs to: Spark takes the name that it finds."""
+        """The query that this checkpoint belongs to."""
         path = self.query / "metadata"
         with contextlib.suppress(FileNotFoundError):
             return _id_of(path)
         self.query.mkdir(parents=True, exist_ok=True)
-        _write(path, json.dumps({"id": str(uuid.uuid4())}))
+        write_whole(path, json.dumps({"id": str(uuid.uuid4())}))
         return _id_of(path)
 
     def known_query(self) -> str | None:
@@ -89,11 +85,6 @@ class Checkpoint:
             return _id_of(self.query / "metadata")
         except (FileNotFoundError, StorageFailed):
             return None
-
-    @property
-    def last_begun(self) -> int:
-        """The last batch that Spark has begun; -1 if none."""
-        return max((int(each) for each in self._names(self.query / "offsets") if each.isdigit()), default=-1)
 
     def put_aside(self) -> None:
         """Begin anew; what was there is kept under another name, the last few times."""
@@ -109,7 +100,7 @@ class Checkpoint:
         path = self.root / "archive.json"
         wanted = {"format": FORMAT, **settings}
         if not path.exists():
-            _write(path, json.dumps(wanted))
+            write_whole(path, json.dumps(wanted))
             return
         there = json.loads(path.read_text())
         for name, value in wanted.items():
@@ -132,7 +123,7 @@ class Checkpoint:
     def save(self, batch_id: int, plan: Mapping[str, Any]) -> None:
         """Durable on return. Those of the batches before are not needed any more."""
         (self.root / "plans").mkdir(exist_ok=True)
-        _write(self._plan_path(batch_id), json.dumps(plan))
+        write_whole(self._plan_path(batch_id), json.dumps(plan))
         for number in self.plans():
             if number < batch_id:
                 self._plan_path(number).unlink(missing_ok=True)
@@ -157,18 +148,3 @@ def _id_of(path: Path) -> str:
             f"{path} does not say which query it belongs to ({error}): restore it from a backup, or go on with"
             " --take-over, which begins where the tables end"
         ) from None
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and on disk."""
-    temporary = path.parent / f".{path.name}.new"
-    with temporary.open("w") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

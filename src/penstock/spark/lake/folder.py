@@ -82,6 +82,11 @@ class Folder:
         if self.is_local:
             _make(self.local)
 
+    def check(self) -> None:
+        """Raises `InvalidRequest` for options that the object store's client does not take. Nothing is asked of it."""
+        if not self.is_local:
+            _store(self)
+
     # files
 
     def create(self, path: str) -> AbstractContextManager[Any]:
@@ -237,6 +242,18 @@ def _make(directory: Path) -> None:
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
         _sync(each.parent)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A small local file in place of what is there: whole or not at all, and on disk, with its directory."""
+    _make(path.parent)
+    temporary = path.parent / f".{path.name}.new"
+    with temporary.open("w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+    _sync(path.parent)
 
 
 def _put_new_local(path: Path, data: bytes) -> bool:

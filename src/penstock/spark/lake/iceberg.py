@@ -69,15 +69,21 @@ def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> C
     """The catalog that the options name; without any, a SQLite file in the warehouse itself."""
     chosen = dict(options or {})
     name = chosen.pop("name", CATALOG)
+    check_catalog(warehouse, options)
     if not chosen and name == CATALOG:
-        if not warehouse.is_local:
-            raise InvalidRequest(
-                f"an Iceberg warehouse in {warehouse.uri} needs a catalog beside it: --catalog NAME of PyIceberg's own"
-                " configuration, or --catalog-option uri=https://… for a REST catalog"
-            )
         warehouse.local.mkdir(parents=True, exist_ok=True)
         chosen = {"type": "sql", "uri": _database(warehouse.local / CATALOG_FILE)}
     return _opened(name, {"warehouse": warehouse.url} | chosen)
+
+
+def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -> None:
+    """Raises `InvalidRequest` if there must be a catalog and none is named. Nothing is opened."""
+    is_named = dict(options or {}) not in ({}, {"name": CATALOG})
+    if not warehouse.is_local and not is_named:
+        raise InvalidRequest(
+            f"an Iceberg warehouse in {warehouse.uri} needs a catalog beside it: --catalog NAME of PyIceberg's own"
+            " configuration, or --catalog-option uri=https://… for a REST catalog"
+        )
 
 
 def _database(file: Path) -> str:

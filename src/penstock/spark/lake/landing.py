@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.errors import PenstockError, from_dict
-from penstock.spark.decode.choices import Mode
-from penstock.spark.decode.decoder import Decoder
-from penstock.spark.decode.target import Target
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.lake.bad_rows import BadRows
 from penstock.spark.lake.columns import BAD, PARTITION, READ_AS, Place, widened
 from penstock.spark.lake.fitting import fitted
 from penstock.spark.lake.folder import Folder
@@ -27,6 +24,10 @@ from penstock.spark.lake.table import DataFile, Range
 from penstock.spark.lake.writing import FileWriter, Shape
 from penstock.spark.scan.reading import Loss, batches
 from penstock.spark.scan.slices import Slice
+
+if TYPE_CHECKING:
+    from penstock.spark.decode.target import Target
+    from penstock.spark.files.registry import RegistryAt
 
 _READ: Final = ("topic", "partition", *READ_AS.values())
 
@@ -87,6 +88,8 @@ class Landed:
     files: list[DataFile] = field(default_factory=list)
     bad: list[DataFile] = field(default_factory=list)
     lost: int = 0
+    why: BadRows = field(default_factory=BadRows)
+    """Of the bad ones."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,7 +98,7 @@ class Landed:
     def of_json(cls, said: dict[str, Any]) -> Landed:
         ranges = [Range(*each) for each in said["ranges"]]
         files, bad = ([DataFile(**each) for each in said[name]] for name in ("files", "bad"))
-        return cls(said["table"], ranges, files, bad, said["lost"])
+        return cls(said["table"], ranges, files, bad, said["lost"], BadRows.of_json(said["why"]))
 
 
 def land(job: Job) -> Landed:
@@ -117,6 +120,7 @@ def land(job: Job) -> Landed:
                 good.write(made.good)
                 if bad is not None and made.bad is not None:
                     bad.write(made.bad)
+                    landed.why.see(made.bad)
         landed.files = good.finish()
         landed.bad = [] if bad is None else bad.finish()
     return landed
@@ -152,6 +156,9 @@ class Rows:
         self._settled = settled
         self._is_typed = typed is not None
         if typed is not None:
+            from penstock.spark.decode.choices import Mode
+            from penstock.spark.decode.decoder import Decoder  # with all languages of schemas: a second of imports
+
             self._decoder = Decoder(typed.target, typed.registry, Mode.QUARANTINE)
             self._places = typed.places
             self._keep_values = typed.keep_values

@@ -14,6 +14,8 @@ from penstock.spark.lake.names import CATALOG_FILE, parse
 from penstock.spark.lake.table import LakeTable
 
 KINDS: Final = ("delta", "iceberg", "parquet")
+_MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_manifests"}
+"""The folder by which a table of each format is told."""
 
 
 def open_table(
@@ -51,6 +53,30 @@ def check_kind(kind: str) -> None:
         raise InvalidRequest(f"format {kind!r}: expected one of {', '.join(KINDS)}", given=kind)
 
 
+def check_reachable(kind: str, root: Folder, catalog: Mapping[str, str] | None = None) -> None:
+    """Raises `InvalidRequest` for options that the object store does not take, and for a catalog that is missing."""
+    root.check()
+    if kind == "iceberg":
+        from penstock.spark.lake.iceberg import check_catalog
+
+        check_catalog(root, catalog)
+
+
+def check_format(table: LakeTable) -> None:
+    """Raises `InvalidRequest` if a table of another format is where this one would be made: what one of them does not
+    know of, its upkeep deletes."""
+    if table.exists():
+        return
+    for kind, mark in _MARKS.items():
+        if kind != table.kind and next(table.folder.list(mark), None) is not None:
+            raise InvalidRequest(
+                f"{table.folder.uri} is a table of the format {kind}, and this is to be {table.kind}: give --format"
+                f" {kind}, or another --warehouse",
+                table=table.name,
+                format=kind,
+            )
+
+
 def table_names(
     kind: str,
     warehouse: str,
@@ -66,8 +92,7 @@ def table_names(
 
         found = catalog_of(root, catalog)
         return sorted(".".join(name) for space in found.list_namespaces() for name in found.list_tables(space))
-    mark = "_delta_log/" if kind == "delta" else "_manifests/"
-    return sorted(_marked(root, mark))
+    return sorted(_marked(root, f"{_MARKS[kind]}/"))
 
 
 def kinds_there(
@@ -95,6 +120,7 @@ def _is_icebergs(file: Path) -> bool:
 def _marked(root: Folder, mark: str) -> set[str]:
     """Folders two levels down that hold a table of this format."""
     if root.is_local:
-        return {".".join(path.parts[-3:-1]) for path in root.local.glob(f"*/*/{mark.rstrip('/')}")}
+        found = root.local.glob(f"*/*/{mark.rstrip('/')}")
+        return {".".join(path.parts[-3:-1]) for path in found if path.is_dir()}
     paths = (each.path.split("/") for each in root.list())
     return {".".join(parts[:2]) for parts in paths if len(parts) > 3 and f"{parts[2]}/" == mark}

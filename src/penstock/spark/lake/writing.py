@@ -39,6 +39,8 @@ _WORDS: Final = frozenset({"_topic", "_type", "_producer", "_schema_id", "_schem
 _RISING: Final = frozenset({"_offset", "_timestamp", "_request_id"})
 """Differences to the row before are small."""
 
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset(" \"#%'*/:=?\\{}[]^<>|\x7f")
 _NAME_BYTES_MAX: Final = 255
@@ -245,9 +247,23 @@ def _add_column(found: dict[str, Any], name: str, groups: list[Any]) -> None:
     found["nullCount"][name] = sum(each.null_count for each in groups)
     bounded = [each for each in groups if each.has_min_max]
     if bounded and all(each.has_min_max or each.num_values == 0 for each in groups):
-        low, high = min(each.min for each in bounded), max(each.max for each in bounded)
+        low, high = _bounds(bounded, is_micros=_is_micros(bounded[0]))
         if isinstance(low, int | dt.date) and not isinstance(low, bool):
             found["minValues"][name], found["maxValues"][name] = _stat(low), _stat(high, up=True)
+
+
+def _bounds(groups: list[Any], *, is_micros: bool) -> tuple[Any, Any]:
+    """The least and the greatest value. Times are taken as the numbers they are: for a time of its own pyarrow imports
+    pandas, where there is one, which takes a second in every new worker."""
+    if not is_micros:
+        return min(each.min for each in groups), max(each.max for each in groups)
+    low, high = min(each.min_raw for each in groups), max(each.max_raw for each in groups)
+    return _EPOCH + dt.timedelta(microseconds=low), _EPOCH + dt.timedelta(microseconds=high)
+
+
+def _is_micros(group: Any) -> bool:
+    kind: dict[str, Any] = json.loads(group.logical_type.to_json())
+    return (kind.get("Type"), kind.get("timeUnit")) == ("Timestamp", "microseconds")
 
 
 def _stat(value: Any, *, up: bool = False) -> Any:

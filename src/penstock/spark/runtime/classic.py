@@ -18,7 +18,7 @@ _ENABLED: Final = "SPARK_CONNECT_MODE_ENABLED"
 """PySpark sets it in a process that has made a session of Spark Connect: all further ones are such."""
 _CONNECT: Final = "pyspark.sql.connect."
 _INSTEAD: Final = (
-    "Archives, audits, other jobs and pipelines need a classic session, whose driver is here: unset SPARK_REMOTE,"
+    "Audits, other jobs, pipelines and commands need a classic session, whose driver is here: unset SPARK_REMOTE,"
     " spark.remote and spark.api.mode, and name the cluster with --master, SPARK_MASTER or"
     " penstock.spark.session(master=...). Topics can be read and written over Spark Connect with a session of its own"
     ' builder, as format("penstock")'

@@ -22,6 +22,7 @@ PLACES: Final = (
     "between-tables",
     "after-commit",
     "progress-reported",
+    "batch-noted",
 )
 """Every step of an archive's batch, in order."""
 

@@ -72,7 +72,7 @@ class Maker:
     def __init__(self, names: Sequence[str], topic: str, partition: int, *, rows_max: int) -> None:
         self.schema = schema_of(names)
         self._rows_max = rows_max
-        self._values = {"topic": topic, "partition": partition}
+        self._values: dict[str, str | int] = {"topic": topic, "partition": partition}
         self._constants: dict[str, pa.Array] = {}
         self._wants = sum({bits for name, (bits, _) in _FILLED.items() if name in names})
 
@@ -89,9 +89,19 @@ class Maker:
     def _constant(self, name: str, rows: int) -> pa.Array:
         made = self._constants.get(name)
         if made is None or len(made) < rows:
-            made = pa.repeat(pa.scalar(self._values[name], COLUMNS.field(name).type), max(rows, self._rows_max))
+            made = pa.repeat(_scalar(self._values[name]), max(rows, self._rows_max))
             self._constants[name] = made
         return made.slice(0, rows)
+
+
+def _scalar(value: str | int) -> pa.Scalar:
+    """A topic's name or a partition's number. Of a Python value pyarrow would make the same, but first import pandas,
+    where there is one: a second in every new worker."""
+    if isinstance(value, int):
+        return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([value], np.int32))])[0]
+    text = value.encode()
+    ends = pa.py_buffer(np.array([0, len(text)], np.int32))
+    return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(text)])[0]
 
 
 class _Columns:

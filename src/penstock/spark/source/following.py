@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
 from penstock.spark.scan.reading import READ_ON, DataLoss, Loss, fail
 from penstock.spark.scan.slices import Ruler, opened_data, view_within
 from penstock.spark.source.offsets import Key, Mark, Offsets
@@ -78,13 +79,12 @@ class Follower:
         Where `start` comes from the checkpoint, that is what lies between the two. Spark keeps no start of the first
         batch and asks for `initial` again, which may answer otherwise by then: the end says where it was.
         """
-        logs = self._look()
         found = {}
         for key, mark in end.marks.items():
             begin = _begin(start.marks.get(key), mark)
             if begin >= mark.offset:
                 continue
-            if end != self._given and not self._is_same(logs.get(key), mark):
+            if end != self._given and not self._is_same(self._log(key), mark):
                 self._lose_log(key, mark, "the topic was deleted, or made anew, before this batch was read again")
                 continue
             if self._options.where.wants(*key):
@@ -102,6 +102,19 @@ class Follower:
             self._logs = {key: known.get(key) or Log(data, key, path) for key, path in found.items()}
             self._looked_at = now
         return self._logs
+
+    def _wants(self, key: Key) -> bool:
+        """Whether it is asked for. A topic that is not named any more stays where it is: it is none that is missing."""
+        return self._subscribed.wants(TopicName.parse(key[0]))
+
+    def _log(self, key: Key) -> Log | None:
+        """Also of a topic that is not named any more: a batch that has some of it is repeated as it was."""
+        found = self._look().get(key)
+        if found is not None or self._wants(key):
+            return found
+        data = opened_data(self._options.location)
+        path = Subscribed((TopicName.parse(key[0]),)).find(data, missing_ok=True).get(key)
+        return None if path is None else Log(data, key, path)
 
     def _edges(self) -> dict[Key, Range]:
         """The first and the next offset of every log; after `freeze`, nothing beyond what was there then."""
@@ -127,7 +140,7 @@ class Follower:
     def _checked(self, key: Key, mark: Mark, edges: Range | None) -> Mark:
         """Where to go on in a log that has been read up to a mark."""
         if edges is None:
-            if key not in self._told:
+            if key not in self._told and self._wants(key):
                 self._lose_log(key, mark, "its directory is not there any more: was the topic deleted?")
             return mark
         self._told.discard(key)

@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from schema_registry.client import SchemaRegistryClient as OtherRegistryClient
 from schema_registry.client.schema import AvroSchema
 from tests.server.http_kit import Answer
-from tests.server.kit import WsClient
+from tests.server.kit import WsClient, eventually
 from tests.server.security.conftest import Guarded
 from tests.server.security.token_kit import hs256
 
@@ -49,8 +49,7 @@ def key(guarded: Guarded) -> Key:
 def known(guarded: Guarded, key: Key) -> None:
     """The broker has seen the new key: another process has made it."""
     with guarded.http() as client:
-        while client.ask("GET", "/subjects", X_API_Key=key.text).status != 200:
-            pass
+        eventually(lambda: client.ask("GET", "/subjects", X_API_Key=key.text).status == 200, "the key is known")
 
 
 def ask(guarded: Guarded, authorization: str) -> Answer:

@@ -162,6 +162,7 @@ NAMED: dict[str, Forge] = {
     "one record too many": lambda header: replace(header, count=COUNT + 1),
     "one record too few": lambda header: replace(header, count=COUNT - 1),
     "one record too few, and its size": lambda header: replace(header, count=1, size=82),
+    "one more, in unused space": lambda header: replace(header, state=State.CLOSED, count=COUNT + 1, size=8000),
     "size 0": lambda header: replace(header, size=0),
     "size 2^62": lambda header: replace(header, size=2**62),
     "size too small": lambda header: replace(header, size=COUNT * 81),

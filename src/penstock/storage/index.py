@@ -24,7 +24,7 @@ from penstock.record import layout as at
 from penstock.record.block import Bytes, Longs
 from penstock.record.hashing import hash64
 from penstock.storage.disk import Disk, File, opened, replace_file, write_all
-from penstock.storage.segment import read_tolerant
+from penstock.storage.segment import last_used, read_tolerant
 
 FORMAT: Final = 1
 MAGIC: Final = b"PNSTKIDX"
@@ -155,19 +155,20 @@ class IndexFile:
         """Whether the last record that the header counts is listed, and ends where the header says that all do."""
         return self.start(header.count) == header.size
 
-    def allows(self, header: Header, segment_bytes: int) -> bool:
-        """Whether the entries and the size of the segment's file leave it possible that a header is right.
+    def allows(self, header: Header, file: File) -> bool:
+        """Whether the entries and the segment, `file`, leave it possible that a header is right.
 
         An entry that is sound and says otherwise does not. Where entries are lost, what they do not list must fit into
-        the bytes behind the last one that is there.
+        the bytes behind the last one that is there, and something must be there.
         """
         last = self.start(header.count)
         if last >= 0:
             return last == header.size
         listed = self.all_ends()
         unlisted, start = header.count - listed.size, int(listed[-1]) if listed.size else 0
-        room = min(header.size, segment_bytes) - start
-        return header.size <= segment_bytes and 0 < unlisted * at.MESSAGE_RECORD_BYTES_MIN <= room
+        if header.size > file.size() or not 0 < unlisted * at.MESSAGE_RECORD_BYTES_MIN <= header.size - start:
+            return False
+        return last_used(file, start, header.size) > start
 
     def all_ends(self) -> Longs:
         """Every entry up to the last one that is sound."""

@@ -313,4 +313,4 @@ def is_believed(disk: Disk, path: Path, header: Header, following: int | None = 
         if header.state is State.SEALED and header.size == file.size() and following == header.base + header.count:
             return True
         index = IndexFile(disk, index_path(path), header.base)
-        return index.allows(header, file.size()) and not read_tolerant(file, header.size, ID_BYTES).any()
+        return index.allows(header, file) and not read_tolerant(file, header.size, ID_BYTES).any()

@@ -27,14 +27,13 @@ import numpy as np
 
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
-from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import After, Block, Bytes, Longs, scan
 from penstock.storage.disk import File
 from penstock.storage.effort import CountedFile, Effort
 from penstock.storage.index import Header, State
 from penstock.storage.runs import Run, Search, believed
-from penstock.storage.segment import READ_BYTES, Damage, read_block, read_tolerant, record_bytes
+from penstock.storage.segment import READ_BYTES, Damage, last_used, read_block, read_tolerant, record_bytes
 
 NONE_LISTED: Final[Longs] = np.empty(0, dtype=np.int64)
 _NOT_AS_LISTED: Final = "the record is not the one that was acknowledged here"
@@ -224,7 +223,7 @@ class _Walk:
     def _last_used(self) -> int:
         """One past the last byte from here on that is not zero; where it stands, if all are."""
         if self._used is None:
-            self._used = _last_used(self.file, self.position, self.size)
+            self._used = last_used(self.file, self.position, self.size)
         return max(self.position, self._used)
 
     def _take(self, block: Block) -> None:
@@ -484,13 +483,3 @@ class _Walk:
 def _ends_data(end: int, used: int) -> bool:
     """Whether a record that ends at `end` is the last thing before unused space: its checksum may end with zeros."""
     return used <= end < used + at.CHECKSUM_BYTES
-
-
-def _last_used(file: File, start: int, stop: int) -> int:
-    """One past the last byte from `start` on that is not zero; `start` if all are."""
-    used = start
-    for position in range(start, stop, READ_BYTES):
-        data = read_tolerant(file, position, min(READ_BYTES, stop - position))
-        if kernels.first_used(data) >= 0:
-            used = position + int(np.flatnonzero(data)[-1]) + 1
-    return used

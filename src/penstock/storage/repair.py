@@ -45,7 +45,7 @@ def header_of(disk: Disk, path: Path) -> Header | None:
     if header is None or header.state is State.OPEN:
         return header
     with opened(disk, path) as file:
-        return header if index.allows(header, file.size()) else None
+        return header if index.allows(header, file) else None
 
 
 def is_index_of(disk: Disk, path: Path, header: Header) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
+from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import START_OF_LOG, After, Block, Bytes, Stop, scan
 from penstock.record.hashing import StreamHash
@@ -116,6 +117,16 @@ def _read_if_readable(file: File, buffer: Bytes, position: int) -> int | None:
         if error.errno != errno.EIO:
             raise
         return None
+
+
+def last_used(file: File, start: int, stop: int) -> int:
+    """One past the last byte from `start` on that is not zero; `start` if all are."""
+    used = start
+    for position in range(start, stop, READ_BYTES):
+        data = read_tolerant(file, position, min(READ_BYTES, stop - position))
+        if kernels.first_used(data) >= 0:
+            used = position + int(np.flatnonzero(data)[-1]) + 1
+    return used
 
 
 def record_bytes(data: Any) -> int:

@@ -78,7 +78,7 @@ def test_a_session_that_would_be_one_of_spark_connect_is_refused_before_it_start
         penstock.spark.session(config=config)
 
 
-@pytest.mark.parametrize("command", [("archive", "--once"), ("audit",), ("stats",)])
+@pytest.mark.parametrize("command", [("archive", "--once", "--engine", "spark"), ("audit",), ("stats",)])
 def test_commands_say_so_at_once(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ _QUICK = "not soak and not slow"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.pop("COLUMNS", None)  # what commands print is the same in every process of the tests
     os.environ["SPARK_QUICK"] = "1"  # the Sparks of commands are short-lived, as that of the tests
     soak = config.getoption("markexpr") == "soak"
     settings.load_profile("soak" if soak else "suite")

@@ -22,6 +22,7 @@ COMMANDS = [
     "log create",
     "log append",
     "log read",
+    "log import",
     "log info",
     "segment ls",
     "segment dump",

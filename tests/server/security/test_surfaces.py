@@ -371,11 +371,11 @@ def test_what_was_administered_and_what_was_refused_is_in_the_audit_log(guarded:
 
 def test_schemes_that_are_not_known_and_pages_of_other_sites_are_in_the_audit_log(guarded: Guarded) -> None:
     with guarded.http() as http:
-        assert http.ask("GET", "/v1/topics", Authorization="Basic YTpi").status == 401
+        assert http.ask("GET", "/v1/topics", Authorization="Digest YTpi").status == 401
         assert http.ask("GET", "/v1/topics", Origin="https://evil.example").status == 403
         assert http.ask("GET", "/v1/topics", Host="evil.example").status == 403
     port = guarded.running.ready["ws_port"]
-    assert answered(port, upgrade(port, Authorization="Basic YTpi")).startswith(b"HTTP/1.1 401")
+    assert answered(port, upgrade(port, Authorization="Digest YTpi")).startswith(b"HTTP/1.1 401")
     assert answered(port, upgrade(port, Origin="https://evil.example")).startswith(b"HTTP/1.1 403")
     expected = {
         ("unknown", "authenticate", "refused", "http"),

@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused_before_spark_starts(
         "is not a size ": ["--local-max", "little"],
         "expected one of delta, iceberg, parquet": ["--format", "hudi"],
         "needs a catalog beside it": [*store, "--format", "iceberg"],
-        "cannot be used like this": [*store, "--storage-option", "allow_http=true"],
+        "did you mean aws_allow_http?": [*store, "--storage-option", "allow_htp=true"],
         "names /default/nothing, which is not there": ["nothing"],
         "is a table of the format delta": ["orders", "--format", "iceberg", "--name", "other"],
         "--take-over": ["orders", "--name", "other"],

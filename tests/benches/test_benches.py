@@ -70,12 +70,6 @@ def test_spark_is_measured() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_scheduled_archive_is_measured(tmp_path: Path) -> None:
-    check(spark.measure_archive(tmp_path, quick=True), spark.ARCHIVE)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "way"), WAYS)
 def test_what_a_package_has_confirmed_is_there(kind: type[Rival], way: Way, tmp_path: Path) -> None:
     with kind(tmp_path) as rival:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,8 @@ from pathlib import Path
 from tests.ports import free_ports
 from tests.spark.processes import session
 
-_MASTER, _PORT, _WORKER, _WORK = "10.0.0.2", "7077", "10.0.0.3", "/var/lib/spark-work"
-"""As the documentation calls them."""
+_DRIVER, _MASTER, _PORT, _WORKER, _WORK = "10.0.0.1", "10.0.0.2", "7077", "10.0.0.3", "/var/lib/spark-work"
+"""The machines of docs/spark.md."""
 _START_SECONDS = 300.0
 _LOOPBACK = "127.0.0.1"
 
@@ -105,12 +106,16 @@ def _sweep() -> None:
             _remove(Network(int(told[1]), apart=True), int(told[2]) + 1)
 
 
-def _documented() -> list[str]:
-    """How a cluster is made: what every machine sets, how a master is started, and how a worker."""
+def _documented() -> tuple[list[str], list[str]]:
+    """Two scripts of docs/spark.md: the start of a cluster (exports, master, worker), and the driver's command."""
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    found = re.search(r"```sh\n(.*?)```", page.partition("## Clusters\n")[2], re.DOTALL)
-    assert found is not None
-    return found[1].splitlines()
+    cluster, driver, *_ = re.findall(r"```sh\n(.*?)```", page.partition("## Clusters\n")[2], re.DOTALL)
+    return cluster.splitlines(), driver.splitlines()
+
+
+def _typed(script: str, names: dict[str, str]) -> str:
+    """The script with the names that it has on this machine."""
+    return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], script)
 
 
 @dataclass
@@ -150,11 +155,19 @@ class Cluster:
 
     def start(self) -> None:
         """Returns when both workers are known to the master."""
-        *exports, master, worker = _documented()
+        *exports, master, worker = _documented()[0]
         self._run(1, [*exports, master])
         for machine in (2, 3):
             self._run(machine, [*exports, worker])
         self._wait(f"http://{self.network.address(1)}:{self.ports[1]}/json/")
+
+    def documented_archive(self, names: dict[str, str]) -> list[str]:
+        """Arguments of `penstock archive` as docs/spark.md has them, with addresses of this network and `names`."""
+        at = self.network.address
+        addresses = {_DRIVER: at(0), f"{_MASTER}:{_PORT}": f"{at(1)}:{self.ports[0]}"}
+        program, *arguments = shlex.split(_typed(_documented()[1][-1], addresses | names))
+        assert program == "penstock"
+        return arguments
 
     def _run(self, machine: int, script: list[str]) -> None:
         """What docs/spark.md says, with addresses of this network, and nothing else of this process's environment."""
@@ -162,7 +175,7 @@ class Cluster:
         work.mkdir()
         at = self.network.address
         said = {_MASTER: at(1), _PORT: str(self.ports[0]), _WORKER: at(machine), _WORK: str(work)}
-        typed = re.sub("|".join(map(re.escape, said)), lambda found: said[found[0]], "\n".join(script))
+        typed = _typed("\n".join(script), said)
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "XDG_CACHE_HOME") if name in os.environ}
         environment = kept | {
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),

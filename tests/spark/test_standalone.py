@@ -16,6 +16,7 @@ from typing import Any
 
 import obstore
 import pytest
+from deltalake import DeltaTable
 from moto.server import ThreadedMotoServer
 from tests.cli.kit import child_environment
 from tests.server.tls_kit import Authority
@@ -38,6 +39,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ORDERS = TopicName.parse("shop.orders")
 MESSAGES, PARTITIONS = 20_000, 3
+LAKE = "s3://log/lake"
 SECRET = "a-secret-that-nobody-may-read"
 SMALL = Limits(
     payload_bytes_max=4096, block_bytes_max=64 << 10, segment_bytes_first=128 << 10, segment_bytes_max=512 << 10
@@ -67,6 +69,19 @@ def plain(root: Path) -> list[list[Any]]:
             size[kind] += len(record.message.payload)
             offsets[kind] += int(record.offset)
     return [[kind, count[kind], size[kind], offsets[kind]] for kind in sorted(count)]
+
+
+def in_log(root: Path) -> list[bytes]:
+    """The ids of all messages, read by one process."""
+    logs = map(DataReader(root).topic(ORDERS).partition, range(PARTITIONS))
+    return [record.id for log in logs for record, _ in log.follow(Earliest()) if record is not None]
+
+
+def in_lake(options: dict[str, str]) -> list[bytes]:
+    """The ids of all rows, read by Delta's own library."""
+    table = DeltaTable(f"{LAKE}/default/shop_orders", storage_options=options)
+    found: list[bytes] = table.to_pyarrow_dataset().to_table(columns=["_id"]).column(0).to_pylist()
+    return found
 
 
 @pytest.fixture
@@ -172,10 +187,18 @@ def test_a_cluster_of_machines_reads_writes_and_archives_with_what_options_say(
             table = "types"
             """
         )
-        on = ["--master", machines.url, *(word for each in config.items() for word in ("--conf", "=".join(each)))]
+        conf = pairs("--conf", config)
+        on = ["--master", machines.url, *conf]
         log = ["--data", in_store, *pairs("--data-option", s3)]
         stored = pairs("--storage-option", s3)
-        to = ["--warehouse", "s3://log/lake", *stored, "--checkpoint", str(tmp_path / "checkpoints/archive")]
+        archive = machines.documented_archive(
+            {
+                "s3://bucket/data": in_store,
+                "s3://bucket/lake": LAKE,
+                "eu-west-1": s3["aws_region"],
+                "/var/lib/archive": str(tmp_path / "checkpoints/archive"),
+            }
+        )
         plan = {
             "master": machines.url,
             "config": config,
@@ -192,8 +215,8 @@ def test_a_cluster_of_machines_reads_writes_and_archives_with_what_options_say(
                 "tokenFile": str(token),
             },
             "commands": [
-                ["archive", str(ORDERS), *log, "--once", "--batch", "256KiB", "--json", *to, *on],
-                ["audit", str(ORDERS), *log, "--against", "s3://log/lake", *stored, "--json", *on],
+                [*archive, str(ORDERS), *pairs("--data-option", s3), *stored, "--batch", "256KiB", "--json", *conf],
+                ["audit", str(ORDERS), *log, "--against", LAKE, *stored, "--json", *on],
                 ["pipeline", "run", str(pipeline), "--once", *on],
             ],
         }
@@ -202,13 +225,15 @@ def test_a_cluster_of_machines_reads_writes_and_archives_with_what_options_say(
         copied = values(data, "copied")
     batches = [each for each in found if "batch" in each and "seconds" in each]
     assert len(batches) > 3
+    assert len(machines.workers) == 1  # the other one was killed after the first batch
     assert {each["batch"]: each["rows"] for each in found if isinstance(each.get("batch"), str)} == dict.fromkeys(
         ("path", "url", "s3"), expected
     )
     assert [each["stream"] for each in found if "stream" in each] == [expected]
     assert sorted(map(int, copied)) == list(range(1000))
     (archived,) = [each for each in found if "tables" in each]
-    assert archived["rows"] == MESSAGES
+    assert (archived["engine"], archived["rows"]) == ("spark", MESSAGES)
+    assert sorted(in_lake(s3)) == sorted(in_log(data))
     (audited,) = [each for each in found if "findings" in each]
     assert audited["findings"]["by_kind"] == {}
     assert audited["summary"]["messages"] == MESSAGES

@@ -117,16 +117,49 @@ GROUPS = [
 HEAVY = ["numba", "llvmlite", "numpy", "pyarrow", "sqlalchemy", "msgspec", "asyncio", "picows", "structlog", "uvloop"]
 
 
-def leaves(command: Any, name: str = "") -> Iterator[str]:
+TYPES: Final = {
+    "produce": "The type of every message",
+    "log append": "The type of every message",
+    "schema register": "avro, json, protobuf",
+    "schema check": "avro, json, protobuf",
+    "consume": "Of the subscription",
+    "sub create": "Of the subscription",
+}
+"""Commands that write or create something that has a type, and the words by which `--type` says of what."""
+
+
+def leaves(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     below = getattr(command, "commands", None)
     if below is None:
-        yield name
+        yield name, command
     for each, child in (below or {}).items():
         yield from leaves(child, f"{name} {each}".strip())
 
 
+TREE: Final = dict(leaves(typer.main.get_command(application.app)))
+
+
+def options_called(spelling: str) -> dict[str, Any]:
+    """The option of that spelling, by the command that has it."""
+    return {name: each for name, command in TREE.items() for each in command.params if spelling in each.opts}
+
+
 def test_the_commands_are_these() -> None:
-    assert sorted(leaves(typer.main.get_command(application.app))) == sorted(COMMANDS)
+    assert sorted(TREE) == sorted(COMMANDS)
+
+
+def test_a_type_is_what_something_is_on_the_whole_command_line_and_never_a_filter() -> None:
+    found = options_called("--type")
+    assert all(option.opts == ["--type"] for option in found.values())
+    shown = {name: option.help for name, option in found.items() if not option.hidden}
+    assert sorted(shown) == sorted(TYPES)
+    assert [name for name, words in TYPES.items() if words not in shown[name]] == []
+
+
+@pytest.mark.parametrize("command", sorted(options_called("--only-type").keys() - TYPES.keys()))
+def test_a_filter_by_its_former_name_is_refused_with_the_name_that_it_has(here: Run, home: Path, command: str) -> None:
+    here(*command.split(), "--type", "order.*", "orders").refused("--only-type 'order.*' lets through only messages")
+    assert list(home.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

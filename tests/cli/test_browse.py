@@ -31,15 +31,15 @@ def offsets(here: Run, *arguments: str) -> list[int]:
 def test_messages_are_found_by_what_they_are(here: Run, filled: str) -> None:
     assert offsets(here, filled) == list(range(12))
     assert offsets(here, filled, "--type-regex", "made$") == [0, 3, 6, 9]
-    assert offsets(here, filled, "--type", "*.made", "--attr", "region=us") == [6, 9]
-    assert offsets(here, filled, "--key", "k0", "--contains", "number 1") == [10]
+    assert offsets(here, filled, "--only-type", "*.made", "--attr", "region=us") == [6, 9]
+    assert offsets(here, filled, "--only-key", "k0", "--contains", "number 1") == [10]
     assert offsets(here, filled, "--last", "2") == [10, 11]
     assert offsets(here, filled, "--from", "3", "--to", "5") == [3, 4]
     assert offsets(here, filled, "--limit", "3") == [0, 1, 2]
 
 
 def test_people_see_the_messages_and_how_many_were_looked_at(here: Run, filled: str) -> None:
-    done = here("topic", "browse", filled, "--type", "*.made")
+    done = here("topic", "browse", filled, "--only-type", "*.made")
     assert "number 9" in done.out
     assert "4 messages shown of 12 looked at" in done.err
 

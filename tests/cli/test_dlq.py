@@ -74,10 +74,10 @@ def test_filters_choose_and_the_rest_is_left(here: Run, at_keeper: str) -> None:
     def seen(*options: str) -> list[str]:
         return [row["payload"] for row in here("dlq", "show", topic, "--json", *options).rows]
 
-    assert seen("--type", "order.c*") == ["1"]
+    assert seen("--only-type", "order.c*") == ["1"]
     assert seen("--reason", "*timeout*") == ["1"]
     assert seen("--subscription", "other") == ["2"]
-    assert seen("--subscription", "other", "--type", "order.created") == []
+    assert seen("--subscription", "other", "--only-type", "order.created") == []
     here("dlq", "drop", topic, "--subscription", "other", "-y")
     assert seen() == ["1"]
     assert here("dlq", "redrive", topic, "--reason", "none of them").out.startswith("0 dead letters")

@@ -320,15 +320,15 @@ def test_one_partition_is_read_alone(here: Run, parts: Path) -> None:
 
 
 def test_types_are_chosen_by_a_glob_with_regard_to_case(here: Run, parts: Path) -> None:
-    assert read(here, "--type", "order.*") == ["00", "01", "10"]
-    assert read(here, "--type", "o?der.[np]*") == ["00", "01", "10"]
-    assert read(here, "--type", "ORDER") == ["11"]
-    assert read(here, "--type", "order") == []
+    assert read(here, "--only-type", "order.*") == ["00", "01", "10"]
+    assert read(here, "--only-type", "o?der.[np]*") == ["00", "01", "10"]
+    assert read(here, "--only-type", "ORDER") == ["11"]
+    assert read(here, "--only-type", "order") == []
 
 
 def test_the_limit_counts_what_is_shown_over_partitions(here: Run, parts: Path) -> None:
     assert read(here, "--limit", "4") == ["00", "01", "02", "10"]
-    assert read(here, "--type", "order.*", "-n", "3") == ["00", "01", "10"]
+    assert read(here, "--only-type", "order.*", "-n", "3") == ["00", "01", "10"]
 
 
 def test_an_offset_that_one_partition_does_not_hold_is_refused_before_anything_is_shown(here: Run, parts: Path) -> None:

@@ -28,7 +28,7 @@ def ended(here: Run, *arguments: str | Path) -> str:
 @pytest.mark.usefixtures("commands_share_spark")
 def test_a_replay_is_reported_and_goes_on_under_its_run(here: Run, data: Path, keeper: RunningBroker) -> None:
     given: list[str | Path] = ["replay", "orders", "-t", "replay.command", "--data", data, "--broker", keeper.url]
-    given += ["--from", "10", "--key", "k1", "--where", "length(value) = 2", "--run", "r", "--master", "local[1]"]
+    given += ["--from", "10", "--only-key", "k1", "--where", "length(value) = 2", "--run", "r", "--master", "local[1]"]
     report = json.loads(ended(here, *given, "--json"))
     assert (report["run"], report["target"], report["rows"]) == ("r", "/default/replay.command", 14)
     assert (report["published"], report["known"]) == (14, 0)

@@ -149,8 +149,8 @@ def test_a_dump_takes_the_same_places_types_and_limits_as_a_read(here: Run, segm
     assert dumped(here, segment, "--from", "2030-01-01") == []
     assert dumped(here, segment, "--from", "latest") == []
     assert dumped(here, segment, "--to", "latest", "--limit", "2") == [0, 1]
-    assert dumped(here, segment, "--type", "t*") == list(range(10))
-    assert dumped(here, segment, "--type", "x*") == []
+    assert dumped(here, segment, "--only-type", "t*") == list(range(10))
+    assert dumped(here, segment, "--only-type", "x*") == []
 
 
 def test_a_dump_is_for_people_too(here: Run, segment: Path) -> None:

@@ -272,10 +272,10 @@ def test_times_and_ids_are_places(here: Run, filled: str) -> None:
 
 def test_filters_are_globs_and_the_end_is_found_also_if_nothing_matches(here: Run, filled: str) -> None:
     assert payloads(here("consume", filled, "--payload", "--only-type", "ev*")) == list(range(0, 100, 2))
-    assert payloads(here("consume", filled, "--payload", "--key", "k[34]")) == [
+    assert payloads(here("consume", filled, "--payload", "--only-key", "k[34]")) == [
         number for number in range(100) if number % 10 in (3, 4)
     ]
-    assert payloads(here("consume", filled, "--payload", "--only-type", "none", "--key", "k*")) == []
+    assert payloads(here("consume", filled, "--payload", "--only-type", "none", "--only-key", "k*")) == []
 
 
 def test_partitions_are_read_together_or_one_alone(here: Run) -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import ast
 import io
-from collections.abc import Iterator
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +21,18 @@ from rich.console import Console
 from tests.cli.kit import Fill, Run
 
 import penstock
-from penstock.cli import tables
+from penstock.bench import Figure
+from penstock.cli import bench, demo, options, output, pipeline, tables, top
 from penstock.cli.output import cell
-from penstock.cli.tables import columns_of, drawn, elided
+from penstock.cli.tables import Column, columns_of, drawn, elided
+from penstock.demo.account import Counts
+from penstock.demo.orders import HOURS
+from penstock.demo.revenue import Revenue
+from penstock.demo.story import Result
+from penstock.spark.jobs import audit, stats
+from penstock.spark.jobs.runners import Here
+from penstock.spark.pipeline.queries import Shown
+from penstock.spark.pipeline.running import Result as Ran
 
 COUNT: Final = 1234
 TOPIC: Final = "/tables-of-the-command-line/orders.created.europe"
@@ -112,16 +127,63 @@ def test_no_digit_is_ever_lost_and_no_line_too_long(rows: list[tuple[Any, ...]],
     assert all(f"{number:,}" in found for row in rows for number in row if isinstance(number, int))
 
 
+# what is watched
+
+
+MANY: Final = 123_456_789_012
+SEEN: Final = top.Seen(
+    at_ms=1_767_225_600_000,
+    metrics={"connection.active": 12_345, "router.publish.rate": 1_234_567.0, "router.message.rate": 7_654_321.0}
+    | {"schema.refused.total": 1_234_567, "router.message.count.error": 2_345_678, "process.uptime": 9_000_000}
+    | {"connection.rejected.total": 3_456_789, "storage.group.count": 10, "storage.group.messages": 123_456}
+    | {"storage.sync.seconds.p99": 0.123_45, "process.memory.bytes": 8 << 30},
+    topics=[
+        {"topic": TOPIC, "rate": 1_234_567.89, "messages": MANY, "bytes": 987 << 40}
+        | {"subscriptions": 1_234, "partitions": 1_024}
+    ],
+    subscriptions=[
+        {"topic": TOPIC, "subscription": "billing-of-the-eastern-branch", "state": [STATE]}
+        | {"lag": MANY, "lag_seconds": 9_876_543.21, "in_flight": 1_000_000, "consumers": 4_321}
+    ],
+    sync_ms=1_234.56,
+)
+FIGURES: Final = {
+    "/tables": ["1,234,567.89", "123,456,789,012", "987.0 TiB", "1,234", "1,024"],
+    "billing": ["123,456,789,012", "9,876,543.21", "1,000,000", "4,321"],
+}
+"""Of the topic and of the subscription: the numbers of every column that has some."""
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_top_loses_no_digit_of_any_column_of_numbers(width: int) -> None:
+    lines = shown(top._drawn(SEEN, 12, width), width)
+    assert all(len(line) <= width for line in lines)
+    for name, figures in FIGURES.items():
+        (row,) = [line for line in lines if line.startswith((name, f"│ {name}"))]
+        assert [figure for figure in figures if figure not in row] == []
+    head = "\n".join(lines[:5])
+    for figure in ("12,345", "1,234,567", "7,654,321", "123.45", "1234.56", "12,345.6", "2,345,678", "3,456,789"):
+        assert figure in head
+
+
+def test_top_uses_the_room_that_there_is() -> None:
+    narrow, wide = (shown(top._drawn(SEEN, 12, width), width) for width in (80, 200))
+    assert TOPIC not in "\n".join(narrow)
+    assert "\n".join(wide).count(TOPIC) == 2
+    assert "state" in "\n".join(wide)
+
+
 # the commands
 
 
 @pytest.fixture
 def filled(here: Run, at_keeper: str, fill: Fill) -> Iterator[None]:
     """Something to show for every command: a topic, a subscription with a long reason, a schema, a dead letter."""
-    fill([b"x" * 1000] * 3, topic="sales")
+    fill([b"x" * 1000] * COUNT, topic=TOPIC)
     here("sub", "create", TOPIC, "billing-of-the-eastern-branch")
     here("produce", TOPIC, given=b"order\n" * COUNT)
     here("key", "create", "tables", "--data", "penstock-data")
+    here("access", "grant", "key:tables", f"publisher@topic:{TOPIC}", "--data", "penstock-data")
     here("schema", "register", "tables-orders-value", "--type", "number")
     with (
         penstock.connect(at_keeper, name="tables-service", description="prints tables, and nothing else") as client,
@@ -133,34 +195,152 @@ def filled(here: Run, at_keeper: str, fill: Fill) -> Iterator[None]:
         consumer.nack(message, reason="no")
         consumer.flush()
         yield
+    here("topic", "delete", TOPIC, "--yes")
+
+
+@pytest.fixture
+def archived(here: Run, filled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of the lake, and then damage, in the log and in its backup. Jobs run without Spark."""
+    here("backup", "create", "backup")
+    here("archive", "--once", "--engine", "local", "--warehouse", "lake")
+    for segment in (*Path("penstock-data").rglob("*.seg"), *Path("backup").rglob("*.seg")):
+        content = bytearray(segment.read_bytes())
+        content[len(content) // 2] ^= 1
+        segment.write_bytes(content)
+    monkeypatch.setattr(options.Spark, "session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
+    for job in (audit, stats):
+        monkeypatch.setattr(job, "OnSpark", lambda _: Here())
 
 
 COMMANDS: Final[list[tuple[list[str], str]]] = [
-    (["top", "--rows", "500"], "1,234"),
     (["topic", "ls"], "1,234"),
     (["topic", "describe", TOPIC], "1,234"),
     (["sub", "ls"], "1,234"),
     (["sub", "describe", TOPIC, "billing-of-the-eastern-branch"], "1,234"),
+    (["sub", "describe", TOPIC, "poisoned"], "127.0.0.1:"),
     (["schema", "ls"], "tables-orders-value"),
     (["schema", "versions", "tables-orders-value"], "NUMBER"),
     (["dlq", "ls"], "orders.created"),
     (["connection", "ls"], "127.0.0.1:"),
     (["services"], "tables.price"),
-    (["log", "info"], "3"),
-    (["segment", "ls", "sales"], "3"),
+    (["log", "info"], "1,234"),
+    (["segment", "ls", TOPIC], "1,234"),
     (["doctor"], "memory"),
     (["key", "ls", "--data", "penstock-data"], "tables"),
+    (["access", "show", "--data", "penstock-data"], "publisher"),
+]
+JOBS: Final[list[tuple[list[str], int, str]]] = [
+    (["archive", "--once", "--engine", "local", "--warehouse", "again", "--allow-loss"], 1, "1,233"),
+    (["lake", "show", "--warehouse", "lake"], 0, "1,234"),
+    (["lake", "show", "tables-of-the-command-line.orders_created_europe", "--warehouse", "lake"], 0, "1,234"),
+    (["audit", "--against", "lake"], 1, "findings"),
+    (["stats", "--by", "topic,type,producer,hour"], 1, "1,233"),
+    (["segment", "verify", "penstock-data"], 1, "findings"),
+    (["backup", "verify", "backup"], 1, "findings"),
 ]
 
 
+def print_bench() -> None:
+    figure = Figure(
+        name="append durably, 1 KiB each, 64 producers",
+        value=1_234_567.89,
+        unit="messages/s",
+        reference="pwrite + fdatasync of the same bytes, a thread each",
+        reference_value=2_345_678.91,
+        ratio=12_345.67,
+    )
+    bench._show("penstock bench log", iter([figure, Figure(name="start", value=0.1, unit="s")]), json=False)
+
+
+def print_demo() -> None:
+    counts: dict[str, Any] = {each.name: 1_234_567 for each in fields(Counts)}
+    counts["by_transport"] = {"tcp": 411_522, "websocket": 411_522, "http": 411_523}
+    hours = Revenue(np.arange(HOURS), np.arange(HOURS))
+    demo._print(
+        Result(counts=Counts(**counts), seconds=12.3, folder=Path("demo"), revenue=hours, broker={}, look_around=[]),
+        kept=False,
+    )
+
+
+def print_pipeline() -> None:
+    told = pipeline._Told(json=False, quiet=False)
+    name = "revenue-by-hour-of-the-eastern-branch"
+    ran = Ran(query=name, batches=1_234, rows_in=MANY, rows_out=MANY, late=12_345, ms=9_876_543, lag=MANY)
+    told.report(SimpleNamespace(name="revenue"), [ran])  # type: ignore[arg-type]  # its name is all that is asked for
+    row = ["2026-01-31T12:00:00.000Z", "the eastern branch, with everything that it has", MANY, 1_234_567.89]
+    told(Shown(query=name, batch=7, columns=["hour", "branch", "orders", "revenue"], rows=[row], more=False))
+
+
+FIGURE: Final = re.compile(r"-?[0-9][0-9,.:TZ-]*( [KMGT]?i?B)?")
+"""Numbers, sizes, times and addresses."""
+Drawn = dict[tuple[str, str], list[tuple[str, Sequence[Column]]]]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """Every table that is drawn, by the module and the function that had it drawn."""
+    found: Drawn = defaultdict(list)
+
+    def record(title: str, columns: Sequence[Column], width: int) -> Any:
+        code = sys._getframe(2).f_code
+        found[Path(code.co_filename).name, code.co_name].append((title, columns))
+        return drawn(title, columns, width)
+
+    monkeypatch.setattr(output, "drawn", record)
+    return found
+
+
+@pytest.mark.usefixtures("archived")
+def test_every_table_of_the_command_line_keeps_its_digits_at_80_columns_and_uses_200(
+    here: Run, recorded: Drawn, at_keeper: str
+) -> None:
+    for command, code, expected in [*((words, 0, expected) for words, expected in COMMANDS), *JOBS]:
+        done = here(*command)
+        assert (done.code, expected in done.out) == (code, True), (command, done.out, done.err)
+    for printed in (print_bench, print_demo, print_pipeline):
+        printed()
+    assert sorted(recorded) == sorted(tables_asked_for())
+    for title, columns in (each for made in recorded.values() for each in made):
+        narrow, wide = (shown(drawn(title, columns, width), width) for width in (80, 200))
+        assert_intact(columns, narrow, 80)
+        assert_intact(columns, wide, 200)
+        if sum(each.natural for each in columns) > 80:
+            assert max(map(len, wide)) > 80 or len(wide) < len(narrow), (title, wide)
+
+
+def assert_intact(columns: Sequence[Column], lines: list[str], width: int) -> None:
+    """No line is longer than the terminal, every figure is in one piece, and every digit of the words is there."""
+    text = "\n".join(lines)
+    assert all(len(line) <= width for line in lines), text
+    cells = [each for column in columns for each in column.cells]
+    assert [each for each in cells if FIGURE.fullmatch(each) and each not in text] == [], text
+    assert not digits("".join(cells)) - digits(text), text
+
+
+def digits(text: str) -> Counter[str]:
+    return Counter(filter(str.isdecimal, text))
+
+
+def tables_asked_for() -> set[tuple[str, str]]:
+    """The module and the function of every call of `table` in the source: what is not drawn here would be missed."""
+    found = set()
+    for module in Path(str(tables.__file__)).parent.glob("*.py"):
+        functions = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.FunctionDef)]
+        found |= {(module.name, each.name) for each in functions if any(map(_asks_for_table, ast.walk(each)))}
+    return found
+
+
+def _asks_for_table(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "table"
+
+
 @pytest.mark.usefixtures("filled")
-def test_every_table_of_a_command_fits_the_terminal(here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for command, expected in COMMANDS:
-        narrow, wide = (at_width(here, monkeypatch, command, width) for width in (80, 200))
-        for said in (narrow, wide):
+def test_what_a_command_prints_fits_the_terminal(here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, expected in [*COMMANDS, (["top", "--rows", "500"], "1,234")]:
+        for width in (80, 200):
+            said = at_width(here, monkeypatch, command, width)
             assert expected in said, command
             assert "…" not in said or command[0] == "top", command
-        assert max(map(len, narrow.splitlines())) <= max(map(len, wide.splitlines())), command
 
 
 def at_width(here: Run, monkeypatch: pytest.MonkeyPatch, command: list[str], width: int) -> str:

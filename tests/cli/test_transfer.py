@@ -78,7 +78,7 @@ def test_the_name_of_a_run_that_was_made_up_is_told_at_its_start(here: Run, data
 
 
 def test_an_import_goes_through_a_broker(here: Run, data: Path, tmp_path: Path, keeper: RunningBroker) -> None:
-    here("export", tmp_path / "a.jsonl", "orders", "--data", data, "--from", "10", "--type", "t*")
+    here("export", tmp_path / "a.jsonl", "orders", "--data", data, "--from", "10", "--only-type", "t*")
     for published in (40, 0):
         report = here("import", tmp_path / "a.jsonl", "imported", "-b", keeper.url, "--run", "b", "--json").rows[0]
         assert report["published"] == published

@@ -28,14 +28,20 @@ _PREVIEW: Final = 2_000
 class Wanted:
     """Which messages are meant; all that are given must hold."""
 
-    type: Annotated[str | None, typer.Option(help="Only types that match this glob, such as 'order.*'.")] = None
+    only_type: opt.OnlyType = None
+    former_type: opt.FormerType = None
     type_regex: Annotated[str | None, typer.Option(help="Only types in which this is found (RE2).")] = None
-    key: Annotated[str | None, typer.Option(help="Only keys that match this glob, such as 'customer-*'.")] = None
+    only_key: opt.OnlyKey = None
     attr: opt.Attr = None
     contains: Annotated[str | None, typer.Option(help="Only payloads with this text in them.")] = None
 
     def fields(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("type", "type_regex", "key", "contains")}
+        plain = {
+            "type": self.only_type,
+            "type_regex": self.type_regex,
+            "key": self.only_key,
+            "contains": self.contains,
+        }
         attributes = opt.parse_attributes(self.attr)
         given = {name: value for name, value in plain.items() if value is not None}
         return given | ({"attributes": attributes} if attributes else {})
@@ -72,7 +78,7 @@ def browse(
 
     `penstock topic browse orders.created --last 10`
 
-    `penstock topic browse orders.created --type 'order.*' --attr region=eu --contains 4711 --limit 5 --json`
+    `penstock topic browse orders.created --only-type 'order.*' --attr region=eu --contains 4711 --limit 5 --json`
     """
     places = {"from": from_, "until": to, "last": last, "partition": partition}
     fields = {"topic": topic} | {name: each for name, each in places.items() if each is not None} | wanted.fields()

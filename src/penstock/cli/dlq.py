@@ -32,14 +32,15 @@ Original = Annotated[str, typer.Argument(help="The topic that the messages faile
 class Filter:
     """Which dead letters are meant."""
 
-    type: Annotated[str | None, typer.Option(help="Only types that match this glob, such as 'order.*'.")] = None
+    only_type: opt.OnlyType = None
+    former_type: opt.FormerType = None
     reason: Annotated[str | None, typer.Option(help="Only reasons that match this glob.")] = None
     subscription: Annotated[str | None, typer.Option(help="Only those that failed in this subscription.")] = None
 
     def which(self) -> Which:
         from penstock.client.deadletters import Which
 
-        return Which(type=self.type, reason=self.reason, subscription=self.subscription)
+        return Which(type=self.only_type, reason=self.reason, subscription=self.subscription)
 
 
 @app.command("ls")
@@ -210,7 +211,7 @@ def drop(
 
     Examples:
 
-    `penstock dlq drop orders.created --type 'order.test'`
+    `penstock dlq drop orders.created --only-type 'order.test'`
 
     `penstock dlq drop orders.created --yes`
     """

@@ -243,7 +243,8 @@ def read(
     ] = None,
     from_: opt.From = "earliest",
     to: opt.To = None,
-    type_: opt.TypeGlob = None,
+    only_type: opt.OnlyType = None,
+    _former_type: opt.FormerType = None,
     limit: opt.Limit = None,
     follow: opt.Follow = False,
     payload: opt.PayloadAlone = False,
@@ -273,7 +274,7 @@ def read(
             for damage in damages:
                 damaged = True
                 sys.stderr.write(f"penstock: {found.name}[{number}]: skipped {damage}\n")
-            if record is None or (type_ is not None and not fnmatchcase(record.message.type, type_)):
+            if record is None or (only_type is not None and not fnmatchcase(record.message.type, only_type)):
                 continue
             _print(record, number if found.partitions > 1 else None, payload=payload, raw=raw, json=json)
             shown += 1

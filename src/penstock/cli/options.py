@@ -58,9 +58,21 @@ To = Annotated[
         "--to", help="Stop before: an offset, a time (or -5m), or a message id. Default: the end.", callback=_absolute
     ),
 ]
-TypeGlob = Annotated[
-    str | None, typer.Option("--only-type", "--type", help="Only types that match this glob, such as 'order.*'.")
-]
+
+
+def _refused_filter(given: str | None) -> None:
+    if given is not None:
+        raise _not_the_filter(given, "--type says what something is, and is no filter")
+
+
+def _not_the_filter(given: str, why: str) -> InvalidRequest:
+    """A filter by its former name, refused with the name that it has."""
+    advice = f"--only-type {shlex.quote(given)} lets through only messages whose type matches"
+    return InvalidRequest(f"{why}: {advice}", given=given)
+
+
+FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refused_filter)]
+"""The name that `--only-type` had before: refused, wherever the command creates nothing that has a type."""
 OnlyType = Annotated[
     str | None, typer.Option("--only-type", help="Only messages whose type matches this glob, such as 'order.*'.")
 ]
@@ -202,11 +214,7 @@ def subscription_type(given: str | None, before: str | None) -> str | None:
     if found is None or found in SUBSCRIPTION_TYPES:
         return found
     kinds = ", ".join(SUBSCRIPTION_TYPES)
-    raise InvalidRequest(
-        f"--type is the subscription's type, one of {kinds}, not {found!r}: --only-type {shlex.quote(found)} lets"
-        " through only messages whose type matches",
-        given=found,
-    )
+    raise _not_the_filter(found, f"--type is the subscription's type, one of {kinds}, not {found!r}")
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:

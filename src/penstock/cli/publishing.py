@@ -86,11 +86,15 @@ class Which:
     from_: opt.From = "earliest"
     to: opt.To = None
     partition: Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")] = None
-    type: Annotated[
+    only_type: Annotated[
         list[str] | None, typer.Option(help="Only types that match this glob, such as 'order.*'; may be repeated.")
     ] = None
-    key: Annotated[
-        list[str] | None, typer.Option(help="Only keys that match this glob, such as 'customer-*'; may be repeated.")
+    former_type: opt.FormerType = None
+    only_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only-key", "--key", help="Only keys that match this glob, such as 'customer-*'; may be repeated."
+        ),
     ] = None
 
     def selection(self, where: str | None = None) -> Selection:
@@ -100,8 +104,8 @@ class Which:
             start=self.from_,
             stop=self.to,
             partition=self.partition,
-            types=tuple(self.type or ()),
-            keys=tuple(self.key or ()),
+            types=tuple(self.only_type or ()),
+            keys=tuple(self.only_key or ()),
             where=where,
         )
 

@@ -76,9 +76,9 @@ def replay(
 
     `penstock replay orders --to-topic orders.again --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z`
 
-    `penstock replay orders -t orders.repaired --type 'order.*' --where "schema_version < 3" --rate 500 --run repair-7`
+    `penstock replay orders -t repaired --only-type 'order.*' --where "schema_version < 3" --rate 500 --run repair-7`
 
-    `penstock replay orders -t orders --archive warehouse --broker 127.0.0.1:7450 --key customer-17`
+    `penstock replay orders -t orders --archive warehouse --broker 127.0.0.1:7450 --only-key customer-17`
 
     `penstock replay orders -t orders --into other-data --partitions 4 --json`
     """

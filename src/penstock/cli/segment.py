@@ -105,7 +105,8 @@ def dump(
     data: opt.Data = opt.DEFAULT_DATA,
     from_: opt.From = "earliest",
     to: opt.To = None,
-    type_: opt.TypeGlob = None,
+    only_type: opt.OnlyType = None,
+    _former_type: opt.FormerType = None,
     limit: opt.Limit = None,
     raw: Raw = False,
     hash_key: opt.HashKey = None,
@@ -129,7 +130,7 @@ def dump(
                 bad = True
                 sys.stderr.write(f"penstock: {path}: {item}\n")
                 continue
-            if type_ is not None and not fnmatchcase(item.message.type, type_):
+            if only_type is not None and not fnmatchcase(item.message.type, only_type):
                 continue
             _print(item, raw=raw, json=json)
             shown += 1

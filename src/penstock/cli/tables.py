@@ -41,9 +41,14 @@ class Column:
     numeric: bool
 
     @property
+    def figures(self) -> bool:
+        """A column of numbers, sizes or times alone, and of what stands where there is none."""
+        return self.numeric or all(map(_FIGURE.fullmatch, self.cells))
+
+    @property
     def firm(self) -> bool:
-        """Whether it has to be shown in its full width: it has digits, or a word that is short anyway."""
-        return self.numeric or self._longest <= _SHORT_CHARS or all(map(_FIGURE.fullmatch, self.cells))
+        """A column to be shown in its full width: it has figures, or words that are short anyway."""
+        return self.figures or self._longest <= _SHORT_CHARS
 
     @property
     def natural(self) -> int:
@@ -94,14 +99,22 @@ def drawn(title: str, columns: Sequence[Column], width: int) -> RenderableType:
 
 
 def elided(title: str, columns: Sequence[Column], width: int) -> Table:
-    """A line a row, whatever the width: words are cut, and columns at the end left out, but no digit is lost."""
+    """A line a row, whatever the width: words are cut, then columns left out, words behind figures first; no number
+    is ever cut."""
     natural = [each.natural for each in columns]
     if _taken(natural, _FRAME) <= width:
         return _table(title, columns, natural, framed=True, cut=True)
     kept = list(columns)
     while (widths := fitted(kept, width, least=_ELIDED_CHARS_MIN)) is None and len(kept) > 1:
-        kept.pop()
+        kept.pop(_spare(kept))
     return _table(title, kept, widths or [each.natural for each in kept], framed=False, cut=True)
+
+
+def _spare(columns: Sequence[Column]) -> int:
+    """The place of the column to leave out next: the last of words behind a figure, or else the last of all."""
+    first = next((place for place, each in enumerate(columns) if each.figures), len(columns))
+    words = [place for place, each in enumerate(columns) if place > first and not each.figures]
+    return words[-1] if words else len(columns) - 1
 
 
 def fitted(columns: Sequence[Column], width: int, *, least: int) -> list[int] | None:

@@ -232,7 +232,7 @@ def _uptime(seconds: float) -> str:
 
 _TOPIC_COLUMNS: Final = ("topic", "msg/s", "messages", "size", "subscriptions", "partitions")
 _SUBSCRIPTION_COLUMNS: Final = ("subscription", "topic", "lag", "seconds", "state", "in flight", "consumers")
-"""In the order in which they are kept where there is not room for all."""
+"""In the order in which they are kept where there is not room for all; but the state goes before any number."""
 
 
 def _topics(seen: Seen, rows: int, width: int) -> RenderableType:

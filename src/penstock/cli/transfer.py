@@ -48,7 +48,7 @@ def export(
 
     `penstock export january.jsonl orders payments --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z`
 
-    `penstock export orders.csv orders --type 'order.*' --key 'customer-17' --json`
+    `penstock export orders.csv orders --only-type 'order.*' --only-key 'customer-17' --json`
 
     `penstock export copy-of-data --format directory`
     """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,6 +219,22 @@ def test_a_message_that_cannot_be_read_for_a_while_is_not_lost(kept: World) -> N
     kept.after(2_000)
     assert letters(kept) == [(0, "refused by the consumer")]
     assert describe(kept.connect())["lost"] == 0
+
+
+def test_a_message_that_is_damaged_when_it_dies_is_told_as_damaged(kept: World) -> None:
+    kept.connect().append("a", b"payload 0", b"payload 1")
+    bob = consumer(kept)
+    bob.take()
+    (segment,) = Path(kept.log("a").path).glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"payload 0")] ^= 1
+    segment.write_bytes(data)
+    bob.post('nack:a:1.0.0\n{"subscription":"s","offsets":[0]}')
+    (notice,) = [frame for frame in bob.take_frames() if frame.header.topic == "system.subscription.gap"]
+    told = json.loads(notice.payload)
+    assert (told["start"], told["stop"]) == (0, 1)
+    assert told["reason"].startswith("damaged: ")
+    assert describe(kept.connect())["lost"] == 1
 
 
 def _after_the_letter(world: World) -> None:

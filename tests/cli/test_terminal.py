@@ -9,6 +9,9 @@ import pytest
 from tests.cli.kit import Run, Start
 from tests.cli.test_schema import all_of
 
+import penstock
+from penstock.testing import RunningBroker
+
 pytestmark = pytest.mark.usefixtures("at_keeper")
 
 HOSTILE = b"a\x1b[2Jb\x9b31m\x07c\xc2\x9bd"
@@ -21,6 +24,13 @@ def on_a_terminal(start: Start, *arguments: str) -> bytes:
         assert process.wait(60) == 0
     os.close(theirs)
     return all_of(ours)
+
+
+def obeyed(shown: bytes) -> list[str]:
+    """Characters that a terminal does something for, but for line ends and our own colours."""
+    for style in (b"\x1b[0m", b"\x1b[1m", b"\x1b[2m", b"\x1b[36m"):
+        shown = shown.replace(style, b"")
+    return [each for each in shown.decode() if not each.isprintable() and each not in "\r\n"]
 
 
 @pytest.fixture
@@ -43,11 +53,22 @@ def topic(here: Run) -> str:
 )
 def test_on_a_terminal_nothing_of_a_message_is_obeyed(start: Start, topic: str, how: tuple[str, ...]) -> None:
     shown = on_a_terminal(start, *(each.format(topic) for each in how))
-    for style in (b"\x1b[0m", b"\x1b[1m", b"\x1b[2m", b"\x1b[36m"):  # our own
-        shown = shown.replace(style, b"")
     assert shown
-    text = shown.decode().replace("\r\n", "\n")
-    assert all(each.isprintable() or each == "\n" for each in text), text
+    assert obeyed(shown) == []
+
+
+def test_the_reason_that_a_consumer_gave_is_not_obeyed_where_another_waits(start: Start, keeper: RunningBroker) -> None:
+    with penstock.connect(keeper.url) as client:
+        client.publish("terminal.blocked", b"poison")
+        options = {"start": "earliest", "redeliveries": 0, "exhausted": "block"}
+        with client.consumer("terminal.blocked", "s", **options) as consumer:
+            consumer.nack(consumer.receive(timeout=30), reason=HOSTILE.decode("latin-1"))
+    with start("consume", "terminal.blocked", "--subscription", "s") as process:
+        assert process.stderr is not None
+        shown = next(line for line in process.stderr if b"waiting: " in line)
+        process.terminate()
+    assert rb"\x1b[2J" in shown
+    assert obeyed(shown) == []
 
 
 def test_who_wants_the_bytes_has_them_there_too(start: Start, topic: str) -> None:

@@ -21,6 +21,7 @@ from tests.server.kit import (
     ID,
     OTHER_ID,
     BrokerProcess,
+    Ended,
     Start,
     TcpClient,
     WsClient,
@@ -33,6 +34,7 @@ from tests.server.kit import (
 
 from penstock.core.limits import MIB
 from penstock.server.holdings import STRANGERS_BYTES_MAX
+from penstock.server.session import UNKNOWN_MESSAGES_MAX
 
 ANSWERS = 50
 SECONDS = 30.0
@@ -98,6 +100,40 @@ def test_strangers_hold_little_each_and_little_together(start: Start, transport:
         assert broker.rss_bytes() - before < 64 * MIB
 
 
+@pytest.mark.parametrize("transport", [TcpClient, WsClient])
+def test_strangers_that_send_many_messages_go_before_much_is_held(
+    start: Start, transport: type[TcpClient | WsClient]
+) -> None:
+    """Empty frames are the smallest there are: a read of them makes the most work, which waits for its turn."""
+    broker = start("--auth", "on", "--log-level", "warn")
+    port = broker.tcp_port if transport is TcpClient else broker.ws_port
+    before, most = broker.rss_bytes(), 0
+    with ExitStack() as stack:
+        links = [stack.enter_context(transport(port)) for _ in range(300)]
+        flood = links[0].frame(b"") * (400_000 // len(links[0].frame(b"")))
+        senders = [threading.Thread(target=_send, args=(link, flood), daemon=True) for link in links]
+        for sender in senders:
+            sender.start()
+        while any(sender.is_alive() for sender in senders):
+            most = max(most, broker.rss_bytes())
+            time.sleep(0.05)
+        assert most - before < 64 * MIB, "of 120 MiB that are sent"
+    with TcpClient(broker.tcp_port) as other:
+        assert other.ask(f"request:system.topic.list:1.0.0:{ID}", b"{}").error == "UNAUTHORIZED"
+
+
+def test_a_stranger_that_says_many_things_and_not_who_it_is_is_told_to(start: Start) -> None:
+    broker = start("--auth", "on", "--log-level", "warn")
+    with TcpClient(broker.tcp_port) as link:
+        for _ in range(UNKNOWN_MESSAGES_MAX - 1):
+            assert link.ask(f"request:system.topic.list:1.0.0:{ID}", b"{}").error == "UNAUTHORIZED"
+        assert link.ask(f"request:system.topic.list:1.0.0:{ID}", b"{}").error == "UNAUTHORIZED"
+        last = link.receive()
+        assert "authenticate first" in last.json["error"]["message"]
+        with pytest.raises(Ended):
+            link.exactly(1)
+
+
 def test_a_stranger_sends_no_large_fragment_on_a_websocket(start: Start) -> None:
     broker = start("--auth", "on", "--log-level", "warn")
     with WsClient(broker.ws_port) as one, WsClient(broker.ws_port) as two:
@@ -125,6 +161,11 @@ def test_half_sent_messages_leave_room_for_whole_ones(start: Start) -> None:
         answer = healthy.ask(f"request:system.heartbeat:1.0.0:{ID}", bytes(MIB))
         assert (answer.error, answer.request_id) == ("", ID)
         assert "did not get on while others waited for room" in broker.log()
+
+
+def _send(link: TcpClient | WsClient, data: bytes) -> None:
+    with suppress(OSError):  # it is closed before all of it is there
+        link.raw(data)
 
 
 def _send_most_of(link: TcpClient, size: int) -> None:

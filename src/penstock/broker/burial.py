@@ -27,6 +27,7 @@ from penstock.core.errors import (
     StorageFailed,
     TopicNotSupported,
 )
+from penstock.core.gaps import RETENTION, Gap, gaps_of
 from penstock.core.letters import (
     ATTEMPT,
     BURIER,
@@ -61,21 +62,24 @@ class Burial:
         """Read it, and go on from there."""
         log = delivery.stream.logs[asked.partition]
 
-        def read() -> Message | None:
+        def read() -> Message | Gap:
+            gone = Gap(asked.offset, asked.offset + 1, RETENTION)
             try:
                 chunk = log.read(asked.offset, bytes_max=1)
             except OffsetOutOfRange:
-                return None
-            there = len(chunk.block) > 0 and chunk.block.offsets.start == asked.offset
-            return chunk.block.record(0).message if there else None
+                return gone
+            if len(chunk.block) > 0 and chunk.block.offsets.start == asked.offset:
+                return chunk.block.record(0).message
+            reasons = [gap.reason for gap in gaps_of(chunk.damages) if gap.start <= asked.offset < gap.stop]
+            return gone._replace(reason=reasons[0]) if reasons else gone
 
         return [Work(read, partial(self._read, delivery, asked, _number(asked)), reads=True)]
 
     def _read(
-        self, delivery: Delivery, asked: sub.Bury, number: int, outcome: Message | PenstockError | None
+        self, delivery: Delivery, asked: sub.Bury, number: int, outcome: Message | Gap | PenstockError
     ) -> list[Effect]:
-        if outcome is None:  # retention was quicker, or it is damaged
-            return delivery.handle(sub.Lost(asked.partition, asked.offset, asked.offset + 1))
+        if isinstance(outcome, Gap):  # retention was quicker, or it is damaged
+            return delivery.handle(sub.Lost(asked.partition, *outcome))
         if isinstance(outcome, PenstockError):
             return self._failed(delivery, asked, outcome)
         settings = delivery.stream.topic.settings

@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli import feed
 from penstock.cli import options as opt
-from penstock.cli.output import print_json, progress, write_bytes
+from penstock.cli.output import on_one_line, print_json, progress, write_bytes
 from penstock.cli.refusal import advised
 from penstock.cli.show import as_json, print_record, record_of
 from penstock.cli.stored import Group, Stored, told
@@ -351,7 +351,7 @@ def _end(*, missing: bool) -> None:
 
 
 def _say_why(reason: str) -> None:
-    sys.stderr.write(f"penstock: waiting: {reason}\n")
+    sys.stderr.write(f"penstock: waiting: {on_one_line(reason)}\n")
 
 
 def _consume(consumer: Consumer, batches: Iterable[Batch], show: Show, limit: int | None) -> None:

@@ -178,9 +178,10 @@ class BlockReader:
         """What that takes when it is there; 0 where none has begun."""
         return max(self._need, len(self._rest)) if self._rest else 0
 
-    def widen(self, limits: FrameLimits) -> None:
-        """From the next bytes on, larger messages are taken."""
+    def widen(self, limits: FrameLimits, scratch: Scratch) -> None:
+        """Take larger messages, and more of them at a time, from the next bytes on."""
         self._limits = limits
+        self._scratch = scratch
 
     def receive_data(self, data: bytes) -> Iterable[Batch | Frame | Rejected]:
         """All that is complete now. A frame in many pieces is looked at when its last piece is there."""
@@ -233,7 +234,7 @@ class BlockReader:
                 yield from self._one_by_one(whole, rows[first:stop])
 
     def _one_by_one(self, whole: bytes, rows: Any) -> Iterator[Frame | Rejected]:
-        for start, end in zip(rows[:, at.START].tolist(), rows[:, at.END].tolist(), strict=True):
+        for start, end in rows[:, (at.START, at.END)]:
             yield parse_message(whole[start:end], self._limits)
 
     def _keep(self, whole: bytes, position: int) -> None:
@@ -279,8 +280,9 @@ def rehearse() -> None:
 class Scratch:
     """Where messages are split: one for all readers of a thread, since each is done with it before the next begins."""
 
-    def __init__(self) -> None:
-        self.rows = np.empty((_ROWS, at.COLUMNS), np.int64)
+    def __init__(self, rows: int = _ROWS) -> None:
+        """`rows` messages are split at a time."""
+        self.rows = np.empty((rows, at.COLUMNS), np.int64)
         self.heads = np.empty((at.HEADS_MAX, at.HEAD_COLUMNS), np.int64)
         self.slots = np.empty(at.SLOTS, np.int64)
         self.state = np.empty(at.STATE, np.int64)

@@ -103,6 +103,11 @@ class WebSocketReader:
         """What that takes when the frame is there which has begun; 0 where none has."""
         return max(self._need, len(self._rest)) + len(self._half or b"")
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of frames that have come and have yet to be looked at."""
+        return len(self._data) - self._position
+
     def receive_data(self, data: bytes) -> None:
         """A frame in many pieces is looked at when its last piece is there."""
         if self._position < len(self._data):

@@ -15,7 +15,7 @@ import msgspec
 from penstock.broker.access import ANONYMOUS, Access, Principal
 from penstock.broker.broker import Broker
 from penstock.broker.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
-from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
+from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
 from penstock.protocol.blocks import Scratch
 from penstock.protocol.frames import FrameLimits
@@ -23,7 +23,7 @@ from penstock.schema.procedures import Procedure, Result
 from penstock.schema.registry import Registry
 from penstock.server.consultants import Consultants, settled
 from penstock.server.holdings import Holdings
-from penstock.server.session import NOBODY, Session
+from penstock.server.session import NOBODY, UNKNOWN_MESSAGES_MAX, Session
 from penstock.server.stream import Stream
 from penstock.server.workers import Workers
 from penstock.storage.commit import GroupCommit, Ticket
@@ -56,6 +56,8 @@ class Hub:
         self.now_ms = now_ms
         self.frame_limits = FrameLimits(limits.payload_bytes_max, limits.request_timeout_ms_max, limits.block_bytes_max)
         self.scratch = Scratch()
+        self.small_scratch = Scratch(UNKNOWN_MESSAGES_MAX)
+        """For connections that have yet to say who they are: little is held of each."""
         self.unstored_bytes = 0
         """Of all connections, on the way to the disk."""
         self.queued_high_bytes = max(limits.output_bytes_max // 8, 1)
@@ -183,23 +185,33 @@ class Hub:
             if session.turn is None:
                 if session.narrow:
                     self._widen(session)
-                items = session.reader.receive_data(session.arrived.popleft())
-                session.turn = self.broker.receive(session.client, items, self.now_ms())
+                data = session.arrived.popleft()
+                session.turn_bytes = len(data)
+                session.turn = self.broker.receive(session.client, session.reader.receive_data(data), self.now_ms())
             effects = next(session.turn, None)
             if effects is None:
-                session.turn = None
+                session.turn, session.turn_bytes = None, 0
             else:
                 session.holding.moved = True
                 slow += self.apply(effects, session)
+                if session.narrow:
+                    self._count_unknown(session)
             now = time.monotonic()
         return slow
+
+    def _count_unknown(self, session: Session) -> None:
+        """End a connection that says many things, and not who it is."""
+        session.unknown_messages += 1
+        if session.is_stranger and session.unknown_messages >= UNKNOWN_MESSAGES_MAX and not session.ending:
+            asked = "none of them said who you are: authenticate first; closing the connection"
+            self._end_for_others(session, Unauthorized(f"{UNKNOWN_MESSAGES_MAX} messages, and {asked}"))
 
     def _widen(self, session: Session) -> None:
         """Once it is known who it is, it may say as much as everybody."""
         if session.client.principal is not ANONYMOUS:
             session.narrow = False
             self.holdings.known(session.holding)
-            session.reader.widen(self.frame_limits)
+            session.reader.widen(self.frame_limits, self.scratch)
 
     def _go_on(self, session: Session) -> None:
         """Some of what it waits for is done."""

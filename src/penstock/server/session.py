@@ -26,6 +26,8 @@ _UNSTORED_BYTES_ALL: Final = 16 * 1024 * 1024
 little does not wait behind megabytes of each who sends much. One message of each is always taken."""
 _UNKNOWN_LIMITS: Final = FrameLimits(payload_bytes_max=64 * 1024)
 """Of a connection that has yet to say who it is: a token, and no megabytes that would wait in memory."""
+UNKNOWN_MESSAGES_MAX: Final = 64
+"""Messages of such a connection: one says who it is, and a person who types may be wrong some times."""
 
 
 class Session:
@@ -50,6 +52,8 @@ class Session:
         "stream",
         "timer",
         "turn",
+        "turn_bytes",
+        "unknown_messages",
         "unstored_bytes",
         "waiters",
         "waits_for",
@@ -62,13 +66,20 @@ class Session:
         self.narrow = hub.access.enabled and client.principal is ANONYMOUS
         """Nobody has said who it is: little is read of it."""
 
-        self.reader = BlockReader(_UNKNOWN_LIMITS if self.narrow else hub.frame_limits, hub.scratch)
+        limits, scratch = (_UNKNOWN_LIMITS, hub.small_scratch) if self.narrow else (hub.frame_limits, hub.scratch)
+        self.reader = BlockReader(limits, scratch)
         self.holding = hub.holdings.open(stranger=self.narrow)
         self.arrived: deque[bytes] = deque()
         """What it sent and has not been looked at yet."""
 
         self.turn: Iterator[list[Effect]] | None = None
         """What is being handled."""
+
+        self.turn_bytes = 0
+        """The size of the read that is being handled."""
+
+        self.unknown_messages = 0
+        """Messages that were handled before it was known who it is."""
 
         self.leaving: str | None = None
         """Why it is gone, although not all that it sent has been handled."""
@@ -107,20 +118,28 @@ class Session:
         return self.unstored_bytes > min(_UNSTORED_BYTES, fair) or self.open_work > _OPEN_WORK
 
     @property
+    def is_stranger(self) -> bool:
+        """Nobody has said who it is, and somebody has to."""
+        return self.narrow and self.client.principal is ANONYMOUS
+
+    @property
     def message_bytes_max(self) -> int:
         """The longest message it may send now."""
-        stranger = self.narrow and self.client.principal is ANONYMOUS
-        return (_UNKNOWN_LIMITS if stranger else self.hub.frame_limits).frame_bytes_max
+        return (_UNKNOWN_LIMITS if self.is_stranger else self.hub.frame_limits).frame_bytes_max
 
     def half(self) -> tuple[int, int]:
-        """Of a message that is not all there: the bytes it takes, and those that are there."""
-        reader, stream = self.reader, self.stream
-        return reader.wanted_bytes + stream.wanted_bytes(), reader.held_bytes + stream.held_bytes()
+        """Of a message that is not all there: the bytes it takes, and those that are there. Of a stranger also what
+        has been read and waits for its turn."""
+        reader, stream, unread = self.reader, self.stream, self._unhandled_bytes()
+        return reader.wanted_bytes + stream.wanted_bytes() + unread, reader.held_bytes + stream.held_bytes() + unread
+
+    def _unhandled_bytes(self) -> int:
+        return self.stream.unread_bytes() + self.turn_bytes + sum(map(len, self.arrived)) if self.narrow else 0
 
     def measure(self) -> None:
         """Have what it holds of such a message counted."""
         wanted, holding = self.reader.wanted_bytes + self.stream.wanted_bytes(), self.holding
-        if (wanted != holding.half_bytes or holding.waits) and not self.ending:
+        if (self.narrow or wanted != holding.half_bytes or holding.waits) and not self.ending:
             self.hub.holdings.measure(self, *self.half())
 
     def output(self) -> tuple[int, int]:

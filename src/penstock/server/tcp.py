@@ -82,6 +82,9 @@ class TcpStream(asyncio.Protocol):
     def held_bytes(self) -> int:
         return 0
 
+    def unread_bytes(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()

@@ -234,6 +234,8 @@ class WebSocketStream(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._waits = True
             self._transport.pause_reading()
+            if self._session is not None and self._session.narrow:
+                self._session.measure()
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -309,6 +311,9 @@ class WebSocketStream(asyncio.Protocol):
 
     def held_bytes(self) -> int:
         return self._reader.held_bytes
+
+    def unread_bytes(self) -> int:
+        return self._reader.unread_bytes
 
     def pause_reading(self) -> None:
         self._paused = True

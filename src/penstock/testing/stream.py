@@ -29,6 +29,9 @@ class ScriptedStream:
     def held_bytes(self) -> int:
         return 0
 
+    def unread_bytes(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.reading = False
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from tests.cli.kit import Outcome, said
+from tests.examples.kit import copied
 from tests.server.kit import eventually
 
 from penstock.doctor import EXTRAS
@@ -98,7 +99,8 @@ def _uv(*arguments: str) -> None:
 
 
 def examined(env: Installed) -> dict[str, tuple[str, str]]:
-    """The findings of the doctor, which has to be content."""
+    """The findings of the doctor, which has to be content; and so has whoever asks for help."""
+    assert "Usage: penstock" in env.penstock("--help")
     rows = [json.loads(line) for line in env.penstock("doctor", "--json").splitlines()]
     assert not [row for row in rows if row["state"] == "missing"]
     return {row["what"]: (row["state"], row["text"]) for row in rows}
@@ -110,7 +112,6 @@ def extras_there(found: dict[str, tuple[str, str]]) -> set[str]:
 
 def test_alone_it_is_a_client_of_live_topics(wheel: Path, place: Path, keeper: RunningBroker) -> None:
     env = install(wheel, place, keeper)
-    assert "Usage: penstock" in env.penstock("--help")
     found = examined(env)
     assert extras_there(found) == set()
     state, text = found["[server]"]
@@ -157,9 +158,29 @@ with penstock.connect() as client:
 """
 
 
+CODED: Final = """
+from penstock.client.codecs import codec_of
+from penstock.core.schemas import Definition, SchemaKind
+
+for kind, text in (
+    (SchemaKind.AVRO, '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'),
+    (SchemaKind.JSON, '{"properties": {"id": {"type": "integer"}}}'),
+    (SchemaKind.PROTOBUF, 'syntax = "proto3"; message Order { int32 id = 1; }'),
+):
+    codec = codec_of(Definition(kind, text))
+    payload = codec.encode({"id": 7})
+    print(payload, codec.decode(payload))
+"""
+
+
 def test_with_schema_values_are_typed(wheel: Path, place: Path, keeper: RunningBroker) -> None:
     env = install(wheel, place, keeper, "schema")
     assert extras_there(examined(env)) == {"schema"}
+    assert env.python(CODED).splitlines() == [
+        "b'\\x0e' {'id': 7}",
+        "b'{\"id\":7}' {'id': 7}",
+        "b'\\x08\\x07' {'id': 7}",
+    ]
     env = install(wheel, place, keeper, "schema", "stream")
     assert extras_there(examined(env)) == {"schema", "stream"}
     assert env.python(TYPED) == "Order(id=7)\n"
@@ -201,10 +222,51 @@ def test_with_spark_a_topic_is_a_frame(wheel: Path, place: Path, keeper: Running
     assert env.python(READ, cwd=tmp_path) == "[1]\n['tea']\n"
 
 
-def test_with_pipelines_there_are_spark_declarative_pipelines(wheel: Path, place: Path, keeper: RunningBroker) -> None:
+def test_with_pipelines_a_declarative_pipeline_reads_a_topic(
+    wheel: Path, place: Path, keeper: RunningBroker, tmp_path: Path
+) -> None:
     env = install(wheel, place, keeper, "pipelines")
     assert extras_there(examined(env)) == {extra.name for extra in EXTRAS}
-    assert "usage: cli.py" in env("python", "-m", "pyspark.pipelines.cli", "--help").out
+    example = copied("declarative", tmp_path)
+    spec = (example / "spark-pipeline.yml.in").read_text()
+    (example / "spark-pipeline.yml").write_text(spec.replace("HERE", str(example)))
+    python = {"PYSPARK_PYTHON": str(env.bin / "python"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env.environment |= python | {"SPARK_CONF_DIR": str(example / "conf")}
+    assert env("python", "generate.py", "--orders", "20", cwd=example).code == 0
+    ran = env("spark-pipelines", "run", cwd=example)
+    assert ran.code == 0, ran.err
+    assert env.python(COUNTED, cwd=example) == "20\n"
+
+
+COUNTED: Final = """
+from pyarrow import dataset
+
+print(dataset.dataset("warehouse/orders", format="parquet").count_rows())
+"""
+
+MEASURED: Final = """
+from pathlib import Path
+from penstock.bench.rivals import RIVALS
+
+for kind in RIVALS:
+    with kind(Path(".")) as rival:
+        for way in kind.ways:
+            way.publish(rival.port, b"x", 100, 10)
+            print(way.package, rival.stored())
+"""
+
+
+def test_with_bench_the_clients_of_other_servers_publish_to_them(
+    wheel: Path, place: Path, keeper: RunningBroker
+) -> None:
+    env = install(wheel, place, keeper, "bench")
+    assert extras_there(examined(env)) == set()
+    assert "--messages" in env.penstock("bench", "stream", "--help")
+    refused = env("penstock", "bench", "stream")
+    assert (refused.code, refused.err.splitlines()[-1].endswith("'penstock[server]'")) == (2, True), refused.err
+    env = install(wheel, place, keeper, "bench", "server")
+    assert extras_there(examined(env)) == {"schema", "server", "stream"}
+    assert env.python(MEASURED).splitlines() == ["redis 100", "nats 100", "nats 200"]
 
 
 def test_the_extras_of_the_doctor_are_those_of_the_package() -> None:

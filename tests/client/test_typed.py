@@ -97,6 +97,22 @@ def test_a_value_of_every_kind_goes_there_and_back(
     play(story())
 
 
+def test_a_time_that_is_none_is_refused_where_the_schema_is_enforced(keeper: RunningBroker) -> None:
+    topic, schema = "typed.times", {"properties": {"at": {"type": "string", "format": "date-time"}}}
+    with penstock.connect(keeper.url) as client:
+        asked = {"subject": f"{topic}-value", "type": "JSON", "schema": json.dumps(schema)}
+        made = client.ask("system.schema.register", asked)
+        client.ask("system.topic.create", {"topic": topic, "schema_policy": "enforce"})
+        named = SchemaRef(made["id"], made["version"])
+        with (
+            pytest.raises(SchemaRejected, match='at /at: the value is not a "date-time"'),
+            client.producer(topic) as one,
+        ):
+            one.send(b'{"at": "half past tea"}', schema=named)
+        with client.producer(topic) as other:
+            assert other.send(b'{"at": "2026-01-31T12:00:00Z"}', schema=named).result(20).offset == 0
+
+
 def test_without_asyncio_it_is_the_same(keeper: RunningBroker) -> None:
     with penstock.connect(keeper.url) as client:
         with client.producer("typed.blocking", schema=Order) as producer:

@@ -7,13 +7,19 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+_HINT: Final = (
+    "this test mounts a file system, which takes root; anybody else can be that in a namespace of their own, with"
+    " `unshare --user --map-root-user --mount .venv/bin/pytest tests/crash/test_full_disk.py`"
+)
 
 
 @contextmanager
 def mounted(place: Path, mebibytes: int) -> Iterator[Path]:
-    """An empty file system in memory. The test is skipped where none can be had."""
+    """An empty file system in memory. The test fails where none can be had, and says what that takes."""
     place.mkdir()
     try:
         command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(place)]
@@ -21,7 +27,7 @@ def mounted(place: Path, mebibytes: int) -> Iterator[Path]:
     except FileNotFoundError:
         pytest.skip("there is no mount here")
     if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        pytest.fail(f"{done.stderr.strip()}: {_HINT}", pytrace=False)
     try:
         yield place
     finally:

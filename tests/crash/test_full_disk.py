@@ -149,3 +149,13 @@ async def _nothing_comes_twice(broker: RunningBroker) -> None:
     async with aio.connect(broker.url) as client:
         facts = json.dumps({"topic": TOPIC, "subscription": "s"})
         assert json.loads(await client.request("system.subscription.describe", facts))["lag"] == 1
+
+
+def test_whoever_may_not_mount_is_told_that_it_takes_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = tmp_path / "mount"
+    refusing.write_text("#!/bin/sh\necho 'mount: permission denied' >&2\nexit 32\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    told = "mount: permission denied: .* takes root; .* `unshare --user --map-root-user --mount"
+    with pytest.raises(pytest.fail.Exception, match=told), mounted(tmp_path / "disk", 1):
+        pass

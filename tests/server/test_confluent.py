@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import json
 import sys
@@ -83,7 +84,7 @@ def test_it_registers_looks_up_and_fetches(registry: Any, fresh: Connect) -> Non
     assert other.get_versions("orders-value") == [1, 2]
     assert other.get_subjects_by_schema_id(1) == ["orders-value"]
     assert [(each.subject, each.version) for each in other.get_schema_versions(2)] == [("orders-value", 2)]
-    assert {"AVRO", "JSON", "PROTOBUF"} <= set(other.get_schema_types())
+    assert set(other.get_schema_types()) == {"AVRO", "JSON", "PROTOBUF"}
     assert other.get_contexts() == ["."]
 
 
@@ -324,6 +325,17 @@ def test_protobuf_goes_round_and_registers_what_it_imports(registry: Any, fresh:
     assert reference == SchemaReference("shop/money.proto", "shop/money.proto", 1)
     found = ProtobufDeserializer(shop.Order, schema_registry_client=fresh())(payload, VALUE)
     assert found == ordered(shop)
+
+
+def test_protobuf_that_was_registered_as_a_descriptor_is_shown_as_text(
+    registry: Any, fresh: Connect, shop: ModuleType
+) -> None:
+    serialize = ProtobufSerializer(shop.Order, registry)
+    assert base64.b64decode(serialize._schema.schema_str, validate=True) == shop.DESCRIPTOR.serialized_pb
+    payload = serialize(ordered(shop), VALUE)
+    for subject in ("orders-value", "shop/money.proto"):
+        assert fresh().get_latest_version(subject).schema.schema_str.startswith('syntax = "proto3";')
+    assert ProtobufDeserializer(shop.Order, schema_registry_client=fresh())(payload, VALUE) == ordered(shop)
 
 
 def test_protobuf_is_not_registered_twice(registry: Any, fresh: Connect, shop: ModuleType) -> None:

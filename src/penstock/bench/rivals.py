@@ -304,7 +304,7 @@ class Rival(ABC):
     ways: ClassVar[tuple[Way, ...]]
 
     def __init__(self, folder: Path, *, connections: int | None = None) -> None:
-        self._parent = folder
+        self._parent = folder.absolute()  # a server has a directory of its own to begin at
         self._connections = connections or self.connections
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0

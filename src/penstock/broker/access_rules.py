@@ -15,6 +15,7 @@ from penstock.broker.access import (
     ANONYMOUS,
     SERVER,
     Access,
+    Deed,
     Kind,
     Operation,
     Resource,
@@ -143,13 +144,19 @@ def check_known(access: Access, client: Client, topic: str) -> None:
         _check_known(access, client, SYSTEM_TOPICS.get(topic, _CONNECT))
 
 
-def check_system(access: Access, client: Client, topic: str, fields: Fields) -> Trail:
-    """Before a system topic is answered: what of it belongs into the audit log. Raises what it is refused with."""
+def trail_of(access: Access, client: Client, topic: str) -> Trail:
+    """The trail of a message to a system topic, whose fields nobody has looked at yet."""
     trail = Trail(access, client.principal, client.origin)
+    trail.expect(SYSTEM_TOPICS.get(topic, _CONNECT).operation, SERVER, Deed(topic))
+    return trail
+
+
+def check_system(access: Access, client: Client, topic: str, fields: Fields, trail: Trail) -> None:
+    """Before a system topic is answered: what of it belongs into the audit log. Raises what it is refused with."""
     rule = SYSTEM_TOPICS.get(topic)
     if not access.enabled:
         _note(trail, rule, topic, fields)
-        return trail
+        return
     if rule is None:
         raise _no_rule(topic)
     _check_known(access, client, rule)
@@ -157,7 +164,6 @@ def check_system(access: Access, client: Client, topic: str, fields: Fields) -> 
         resource, deed = _named(rule, fields), deed_of(rule.operation, topic, fields)
         access.require(client.principal, rule.operation, resource, client.origin, deed)
         trail.add(rule.operation, resource, deed)
-    return trail
 
 
 def _note(trail: Trail, rule: Rule | None, topic: str, fields: Fields) -> None:

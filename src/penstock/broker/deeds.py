@@ -24,7 +24,7 @@ from penstock.broker.access import (
 )
 from penstock.broker.access_grants import SCOPE_CHARS_MAX
 from penstock.broker.access_keys import PREFIX
-from penstock.core.errors import PenstockError
+from penstock.core.errors import Forbidden, PenstockError, Unauthorized
 from penstock.core.limits import KIB
 
 if TYPE_CHECKING:
@@ -94,6 +94,10 @@ def _text(given: str) -> str:
     return _HIDDEN if _SECRET.search(shown) else shown
 
 
+Act = tuple[Operation, Resource, Deed]
+"""What somebody may do, what to, and what exactly."""
+
+
 class Trail:
     """What one request does that belongs into the audit log, kept until it is known how that ended."""
 
@@ -101,10 +105,16 @@ class Trail:
         self._access = access
         self._principal = principal
         self._origin = origin
-        self._deeds: list[tuple[Operation, Resource, Deed]] = []
+        self._unread: list[Act] = []
+        self._deeds: list[Act] = []
+
+    def expect(self, operation: Operation, resource: Resource, deed: Deed) -> None:
+        """As much as is known of a request that nobody has read: told if it is refused before it says more."""
+        self._unread = [(operation, resource, deed)] if operation in ADMINISTRATION else []
 
     def add(self, operation: Operation, resource: Resource, deed: Deed) -> None:
         """Something that may be done now."""
+        self._unread = []
         if operation in ADMINISTRATION:
             self._deeds.append((operation, resource, deed))
 
@@ -115,8 +125,10 @@ class Trail:
         ]
 
     def end(self, error: PenstockError | None = None) -> None:
-        """It was done; or refused, with this. Told once."""
-        deeds, self._deeds = self._deeds, []
+        """It was done; or refused, with this. Told once; and what was denied has been told by whoever did that."""
+        if error is not None and not isinstance(error, Unauthorized | Forbidden):
+            self._deeds += self._unread
+        deeds, self._deeds, self._unread = self._deeds, [], []
         refused = "" if error is None else _reason(error)
         for operation, resource, deed in deeds:
             self._access.record(self._principal, operation, resource, self._origin, deed, refused=refused)

@@ -10,8 +10,9 @@ import re2
 
 from penstock.broker import access_admin, admin, connections, deadletters, messages, schemas
 from penstock.broker.access import SERVER, Operation
-from penstock.broker.access_rules import AUTHENTICATE, check_known, check_system
+from penstock.broker.access_rules import AUTHENTICATE, check_known, check_system, trail_of
 from penstock.broker.clients import Client, LogFilter, Pattern
+from penstock.broker.deeds import Trail
 from penstock.broker.desk import Reply
 from penstock.broker.effects import Consult, Effect
 from penstock.broker.fields import Fields, read_fields
@@ -73,11 +74,12 @@ def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
     found = TOPICS.get(topic)
     if found is None:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
-    fields = _read(found, frame.payload) if found.reads_payload else {}
+    trail = trail_of(broker.access, client, topic)
+    fields = _read(found, frame.payload, trail) if found.reads_payload else {}
     reply = broker.desk.reply(client, frame.header, always=True)
     if found.later is not None or found.act is not None:
         return _in_time(broker, frame, ask(broker, client, topic, fields, reply))
-    check_system(broker.access, client, topic, fields)
+    check_system(broker.access, client, topic, fields, trail)
     payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
     return reply(payload) if frame.header.action is Action.REQUEST else []
 
@@ -91,11 +93,12 @@ def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect
     return [each._replace(until_ms=until_ms) if isinstance(each, Consult) else each for each in effects]
 
 
-def _read(topic: SystemTopic, payload: bytes) -> Fields:
+def _read(topic: SystemTopic, payload: bytes, trail: Trail) -> Fields:
     try:
         return read_fields(payload, topic.missing)
-    except MalformedMessage as error:
-        if topic.secret:
+    except PenstockError as error:
+        trail.end(error)
+        if topic.secret and isinstance(error, MalformedMessage):
             raise MalformedMessage(error.message) from None
         raise
 
@@ -107,8 +110,9 @@ def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
     if found.later is not None and broker.durable is None:
         raise TopicNotSupported(f"{topic}: this broker keeps no topics")
-    client.trail = trail = check_system(broker.access, client, topic, fields)
+    client.trail = trail = trail_of(broker.access, client, topic)
     try:
+        check_system(broker.access, client, topic, fields, trail)
         return _asked(broker, client, topic, fields, trail.told(reply))
     except PenstockError as error:
         trail.end(error)

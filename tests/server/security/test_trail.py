@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,17 @@ from penstock.testing import RunningBroker
 
 ONE = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
 OTHER = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
+UNREAD = (
+    ("the server", "POST /v1/access/grant"),
+    ("the server", "POST /v1/topics"),
+    ("topic /default/unread", "PATCH /v1/topics/{topic}"),
+    ("topic /default/unread", "DELETE /v1/topics/{topic}"),
+    ("the server", "DELETE /v1/topics/{topic}"),
+    ("subject unread-value", "POST /subjects/{subject}/versions"),
+    ("the server", "system.topic.create"),
+    ("the server", "system.topic.delete"),
+    ("the server", "system.schema.register"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +51,19 @@ def tcp(running: RunningBroker) -> Iterator[TcpClient]:
         yield client
 
 
-def say(tcp: TcpClient, topic: str, fields: dict[str, Any]) -> Any:
+def say(tcp: TcpClient, topic: str, fields: dict[str, Any] | list[Any]) -> Any:
     """What a system topic answers."""
     return tcp.ask(f"request:{topic}:1.0.0:{uuid.uuid4()}", json.dumps(fields).encode()).json
 
 
-def lines(running: RunningBroker, about: str, count: int) -> list[dict[str, Any]]:
-    """Of one resource, once there are so many: they are written once a second."""
+def lines(
+    running: RunningBroker, about: str, count: int, meant: Callable[[dict[str, Any]], object] = bool
+) -> list[dict[str, Any]]:
+    """Of one resource, and such as are meant, once there are so many: they are written once a second."""
     file, deadline = running.data / "audit.jsonl", time.monotonic() + DEADLINE_SECONDS
     while True:
         every = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        found = [each for each in every if each["resource"] == about]
+        found = [each for each in every if each["resource"] == about and meant(each)]
         if len(found) >= count:
             return found
         assert time.monotonic() < deadline, every
@@ -110,6 +124,55 @@ def test_topics_are_written_however_they_come_to_be(running: RunningBroker, http
     assert "error" in say(tcp, "system.topic.delete", {"topic": "nowhere"})
     (missing,) = lines(running, "topic /default/nowhere", 1)
     assert missing["outcome"] == "refused"
+
+
+def test_keys_and_bindings_are_written_without_their_secrets(
+    running: RunningBroker, http: Client, tcp: TcpClient
+) -> None:
+    made = http.ask("POST", "/v1/keys", {"name": "shop", "bindings": ["viewer"]})
+    asked = say(tcp, "system.key.create", {"name": "till"})
+    assert (made.status, asked["name"]) == (201, "till")
+    assert http.ask("DELETE", "/v1/keys/none").status == 422
+    assert http.ask("DELETE", f"/v1/keys/{made.json['key_id']}").status == 200
+    granted = {"principal": "key:till", "binding": ["publisher@topic:orders"]}
+    assert http.ask("POST", "/v1/access/grant", granted).status == 200
+    say(tcp, "system.access.revoke", granted)
+    found = lines(running, "the server", 6, lambda each: "target" in each)
+    assert [(each["action"], each["outcome"], each["target"]) for each in found] == [
+        ("POST /v1/keys", "allowed", {"name": "shop", "bindings": ["viewer"]}),
+        ("system.key.create", "allowed", {"name": "till"}),
+        ("DELETE /v1/keys/{key}", "refused", {"key": "none"}),
+        ("DELETE /v1/keys/{key}", "allowed", {"key": made.json["key_id"]}),
+        ("POST /v1/access/grant", "allowed", granted),
+        ("system.access.revoke", "allowed", granted),
+    ]
+    assert {each["principal"] for each in found} == {"anonymous"}
+    text = (running.data / "audit.jsonl").read_text()
+    assert made.json["key"] not in text
+    assert asked["key"] not in text
+
+
+def test_a_change_that_could_not_be_read_is_written_as_refused(
+    running: RunningBroker, http: Client, tcp: TcpClient
+) -> None:
+    grant = {"principal": "key:a", "binding": ["viewer"], "more": "psk_hidden"}
+    assert http.ask("POST", "/v1/access/grant", grant).status == 422
+    assert http.ask("POST", "/v1/topics", {"topic": "a b"}).status == 422
+    assert http.ask("PATCH", "/v1/topics/unread", {"more": 1}).status == 422
+    assert http.ask("DELETE", "/v1/topics/unread?more=1").status == 422
+    assert http.ask("DELETE", "/v1/topics/a%20b").status == 422
+    assert http.ask("POST", "/subjects/unread-value/versions", b'{"schema": "').status == 400
+    assert "error" in say(tcp, "system.topic.create", {"topic": "a b"})
+    assert "error" in say(tcp, "system.topic.delete", [])
+    assert "error" in tcp.ask(f"request:system.schema.register:1.0.0:{uuid.uuid4()}", b'{"subject": "').json
+    for resource, action in UNREAD:
+        (found,) = lines(running, resource, 1, partial(_is_unread, action))
+        assert (found["outcome"], bool(found["reason"])) == ("refused", True)
+    assert "hidden" not in (running.data / "audit.jsonl").read_text()
+
+
+def _is_unread(action: str, line: dict[str, Any]) -> bool:
+    return line["action"] == action and "target" not in line
 
 
 def test_what_is_only_looked_at_is_not_written(running: RunningBroker, http: Client, tcp: TcpClient) -> None:

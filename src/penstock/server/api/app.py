@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -72,28 +72,32 @@ class Api:
 
     async def _handle(self, row: Row, named: dict[str, Any], scope: Scope, receive: Receive, media: str) -> Response:
         principal, origin = await identify(self._desk, scope), origin_of(scope)
-        checked = self._check(row, named, scope, principal, origin)
-        query, trail = _query(row, scope), Trail(self._desk.access, principal, origin)
+        needs, deed, trail = row.needs, Deed(action_of(scope)), Trail(self._desk.access, principal, origin)
         ASKER.set(Asker(name_of(principal, origin.address)))
-        async with self._body(row, scope, receive) as body:
-            call = Call(
-                desk=self._desk,
-                parts=self._parts,
-                principal=principal,
-                origin=origin,
-                named=named,
-                query=query,
-                body=body,
-                scope=scope,
-                receive=receive,
-                trail=trail,
-                more=takes_more(scope),
-                headers={each.name: header(scope, each.name.encode()) for each in row.headers},
-            )
-            if checked is not None:  # and only now it is known what exactly it is that is asked for
-                trail.add(row.needs.operation, checked, call.deed(row.needs.operation))
-            answer = await _done(row, call)
-            return encoded(answer, media, row.status)
+        with _ended(trail):
+            trail.expect(needs.operation, SERVER, deed)
+            checked = self._check(row, named, scope, principal, origin)
+            trail.expect(needs.operation, checked or SERVER, deed)
+            query = _query(row, scope)
+            async with self._body(row, scope, receive) as body:
+                call = Call(
+                    desk=self._desk,
+                    parts=self._parts,
+                    principal=principal,
+                    origin=origin,
+                    named=named,
+                    query=query,
+                    body=body,
+                    scope=scope,
+                    receive=receive,
+                    trail=trail,
+                    more=takes_more(scope),
+                    headers={each.name: header(scope, each.name.encode()) for each in row.headers},
+                )
+                if checked is not None:  # and only now it is known what exactly it is that is asked for
+                    trail.add(needs.operation, checked, call.deed(needs.operation))
+                answer = await row.handler(call)
+        return encoded(answer, media, row.status)
 
     def _check(
         self, row: Row, named: dict[str, Any], scope: Scope, principal: Principal, origin: Origin
@@ -132,18 +136,18 @@ def _meant(row: Row, named: dict[str, Any], scope: Scope) -> Resource | None:
     return None
 
 
-async def _done(row: Row, call: Call) -> object:
-    """The answer; and how it ended is told to the audit log, if it belongs there."""
+@contextmanager
+def _ended(trail: Trail) -> Iterator[None]:
+    """How a request ended is told to the audit log, if it belongs there; also one that could not be read."""
     try:
-        answer = await row.handler(call)
+        yield
     except PenstockError as error:
-        call.trail.end(error)
+        trail.end(error)
         raise
     except asyncio.CancelledError:
-        call.trail.end(ServiceUnavailable("the broker stops"))
+        trail.end(ServiceUnavailable("the broker stops"))
         raise
-    call.trail.end()
-    return answer
+    trail.end()
 
 
 def _query(row: Row, scope: Scope) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from penstock.storage.store import Store
 _MASTER: Final = f"local[{CORES}]"
 _MESSAGES: Final = 3
 _BARE: Final = f"import penstock.spark; penstock.spark.session(master={_MASTER!r}, quick=True).stop()"
-"""The quickest session that there is: with classes kept from an earlier start, and compiled as little as the archive's."""
+"""The quickest session that there is: its classes kept from an earlier start, compiled as little as the archive's."""
 
 
 def measure(folder: Path, *, rounds: int = 3) -> Iterator[Figure]:

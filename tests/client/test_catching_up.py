@@ -111,3 +111,31 @@ def test_why_it_waits_is_said(client: Client) -> None:
 
         assert caught_up(client, consumer, "catching.paused", resume) == [0, 1, 2]
     assert told[0] == "paused: resume it"
+
+
+class Stalled:
+    """A client and its consumer, of a subscription that gets no message, and has a state each time it is asked for."""
+
+    subscription = "s"
+
+    def __init__(self, *states: str) -> None:
+        self._states = iter(("moving", *states))
+
+    def ask(self, _topic: str, _fields: object) -> dict[str, Any]:
+        state = next(self._states, None)
+        return {"state": [state], "partitions": [{"partition": 0, "floor": int(state is None), "next_offset": 1}]}
+
+    def receive_batch(self, _seconds: float) -> None:
+        raise TimeoutError
+
+
+def test_a_reason_that_differs_in_nothing_but_times_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_PATIENCE_SECONDS", "_LOOK_SECONDS"):
+        monkeypatch.setattr(f"penstock.client.catching_up.{name}", -1.0)
+    early, late = (f"blocked on poison offset 6 of partition 0 since 2026-11-18T14:17:{at}Z" for at in ("36.9", "37.0"))
+    short, long = (f"window full: ann has acknowledged nothing for {seconds} s" for seconds in ("12", "1,013"))
+    other = late.replace("offset 6", "offset 7")
+    stalled: Any = Stalled(early, late, early, short, long, other)
+    told: list[str] = []
+    assert list(CatchingUp(stalled, stalled, "t", waits=told.append)) == []
+    assert told == [early, short, other]

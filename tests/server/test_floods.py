@@ -67,6 +67,9 @@ def flooding(kind: str, port: int, connections: int = 4) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*flooder.WEBSOCKET, *flooder.TCP])
 def test_a_flood_leaves_the_others_their_turns(flooded: BrokerProcess, kind: str) -> None:
+    """A bound that a busy machine keeps, and that finds a broker that stands still. The share of each connection is
+    held by `test_turns.py`, which counts: of empty frames and endless headers over TCP by the test that all who are
+    busy share one slice, of frames on a WebSocket by those of one read in several turns."""
     port = flooded.ws_port if kind in flooder.WEBSOCKET else flooded.tcp_port
     with TcpClient(flooded.tcp_port) as healthy, flooding(kind, port):
         began = time.monotonic()

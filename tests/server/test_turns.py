@@ -45,8 +45,9 @@ class Ticking:
         return self.looks / 10_000
 
 
+@pytest.mark.parametrize("frame", [b"", b"publish:" + b"a" * 2_000], ids=["empty frames", "endless headers"])
 def test_all_that_are_busy_share_one_slice_and_whoever_comes_does_not_wait_for_them(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, frame: bytes
 ) -> None:
     async def story(hub: Hub) -> None:
         clock = Ticking()
@@ -55,7 +56,7 @@ def test_all_that_are_busy_share_one_slice_and_whoever_comes_does_not_wait_for_t
         sessions = [hub.connect(stream, "here") for stream in streams]
         *flooders, healthy = [each for each in sessions if isinstance(each, Session)]
         for flooder in flooders:
-            flooder.received(framed(b"") * 1000)
+            flooder.received(framed(frame) * 1000)
         await asyncio.sleep(0)
         for _ in range(5):
             for stream in streams:

@@ -144,7 +144,7 @@ def _topic(stream: Stream) -> Fields:
         "dispatch": topic.dispatch.value,
         "partitions": topic.partitions,
         "created_ms": topic.created_ms,
-        "messages": sum(view.next_offset - view.first_offset for view in views),
+        "messages": sum(view.messages for view in views),
         "bytes": sum(view.size for view in views),
         "rate": stream.rate,
         "settings": _settings(topic.settings),
@@ -191,11 +191,13 @@ def _alter(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> l
 
 
 def _delete(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """In two steps where there is something to lose: the first says what, and how to go on."""
+    """In two steps where there is something to lose: the first says what, and how to go on. Files that are gone count:
+    they may be put back."""
     read.check_known(fields, ("topic", "confirm"))
     stream = durable.streams.find(read.topic_name(fields))
     facts, token = _topic(stream), str(stream.topic.topic_uid)
-    if (facts["messages"] or facts["subscriptions"]) and fields.get("confirm") != token:
+    at_stake = facts["messages"] or facts["subscriptions"] or any(log.missing for log in stream.logs)
+    if at_stake and fields.get("confirm") != token:
         lost = {name: facts[name] for name in ("topic", "messages", "bytes", "subscriptions")}
         return reply({"status": "confirm", "confirm": token} | lost)
     durable.streams.remove(stream.name)

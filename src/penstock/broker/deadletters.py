@@ -199,7 +199,7 @@ def _summary(graves: Graves) -> Fields:
         "topic": str(graves.original),
         "dead_letters": str(graves.letters.name),
         "left": sum(each.count for each in graves.left().values()),
-        "messages": sum(view.next_offset - view.first_offset for view in views),
+        "messages": sum(view.messages for view in views),
         "bytes": sum(view.size for view in views),
     }
 

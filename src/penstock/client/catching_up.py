@@ -6,6 +6,7 @@ out, among the dead letters, or gone. What another consumer has in flight may st
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,8 @@ _LOOK_SECONDS: Final = 0.1
 """How often the broker is asked how far it is."""
 _PATIENCE_SECONDS: Final = 2.0
 """Without a message for so long, it is said why."""
+_TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|for [\d,]+ s\b")
+"""Points and lengths of time within a reason: one that differs in nothing else has been told."""
 _ELSEWHERE: Final = "others have what is left, or it is to be delivered again later"
 
 
@@ -71,6 +74,6 @@ class CatchingUp:
 
     def _tell(self, state: list[str]) -> None:
         why = "; ".join(each for each in state if not each.startswith("moving")) or _ELSEWHERE
-        if why != self._told:
-            self._told = why
+        if (gist := _TIMES.sub("", why)) != self._told:
+            self._told = gist
             self._waits(why)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from penstock.core.errors import InvalidRequest
-from penstock.core.limits import CLOCK_HOLD_MS_MAX, CLOCK_JUMP_MS_MAX
+from penstock.core.limits import CLOCK_HOLD_MS_MAX, CLOCK_JUMP_MS_MAX, CLOCK_REST_MS_MAX
 
 _LOG: Final = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000
@@ -105,6 +105,17 @@ class SteadyClock:
 
 def now_ms(clock: Clock) -> int:
     return clock.now_ns() // _NS_PER_MS
+
+
+def rest_warning(seen_ms: int, told_ms: int) -> str | None:
+    """The warning about a clock that tells a time long after the last one that was ever seen; None if it is not due."""
+    if seen_ms <= 0 or told_ms - seen_ms <= CLOCK_REST_MS_MAX:
+        return None
+    return (
+        f"the machine's clock says {iso_time(told_ms)}, and the data directory was last used at {iso_time(seen_ms)}: if"
+        " it was at rest since then, all is well. If the clock is wrong, stop the broker at once and set it right:"
+        " message ids never go back, so the first message makes all later times untrue until the clock has caught up"
+    )
 
 
 def iso_time(unix_ms: int) -> str:

@@ -80,6 +80,10 @@ CLOCK_HOLD_MS_MAX: Final = 600_000
 """How long a clock that has jumped further ahead is not believed: time to see the error and to set it right. A machine
 that slept, or got the time late, has times that are behind for as long."""
 
+CLOCK_REST_MS_MAX: Final = 30 * 86_400_000
+"""How far a clock may be past all that a data directory has seen, at its first start since the machine's, before the
+log warns: nobody can tell a directory at rest from a wrong clock, and few are at rest for longer."""
+
 QUOTED_CHARS_MAX: Final = 128
 """How much of what came is repeated in an error: enough to recognise it, too little to amplify it."""
 

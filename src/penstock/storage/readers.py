@@ -109,7 +109,7 @@ class LogReader:
         """Numbers for people and scripts."""
         view = self._view
         return {
-            "messages": view.next_offset - view.first_offset,
+            "messages": view.messages,
             "first_offset": int(view.first_offset),
             "next_offset": int(view.next_offset),
             "bytes": view.size,

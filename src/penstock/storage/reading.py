@@ -62,6 +62,11 @@ class View:
         return Offset(max(self.start, self.segments[-1].stop) if self.segments else self.start)
 
     @property
+    def messages(self) -> int:
+        """The number of messages that its segments hold: those in a gap between two of them do not count."""
+        return sum(max(0, segment.stop - max(segment.base, self.start)) for segment in self.segments)
+
+    @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 

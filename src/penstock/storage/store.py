@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.core.clock import Clock, SteadyClock
+from penstock.core.clock import Clock, SteadyClock, now_ms, rest_warning
 from penstock.core.errors import (
     DiskFull,
     InvalidRequest,
@@ -23,6 +23,7 @@ from penstock.core.errors import (
     ServiceUnavailable,
     StorageFailed,
 )
+from penstock.core.ids import unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.record.block import Draft
@@ -49,7 +50,7 @@ from penstock.storage.metering import Meter, MeteredDisk
 from penstock.storage.producers import derive
 from penstock.storage.reserve import DiskReserve
 from penstock.storage.rounds import Rounds
-from penstock.storage.timepiece import Moment, note_moment, noted_moment, this_boot
+from penstock.storage.timepiece import Moment, last_told_ns, note_moment, noted_moment, this_boot
 from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
 
 _LOG = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class Store:
         self._ends = Ends(self.catalog)
         for topic in self.catalog.list_topics():
             self._open_logs(topic)
-        self._ids.check()
+        self._check_clock()
         self.writer = GroupCommit(self._limits, deliver=deliver, helpers=HELPERS, meter=self.meter)
         self._rounds.start()
         self._closing.append(self._rounds.close)
@@ -347,6 +348,15 @@ class Store:
         moment = noted_moment(self._disk, self.root, boot=self._boot)
         if moment is not None and isinstance(self._clock, SteadyClock):
             self._clock.resume(*moment)
+
+    def _check_clock(self) -> None:
+        """Say that message ids are ahead of the clock, or that a clock is believed that may be wrong."""
+        self._ids.check()
+        if noted_moment(self._disk, self.root, boot=self._boot) is not None:
+            return
+        seen_ms = max(unix_ms_of_ticks(self._ids.last_ticks), last_told_ns(self._disk, self.root) // 10**6)
+        if warning := rest_warning(seen_ms, now_ms(self._clock)):
+            _LOG.warning("%s: %s", self.root, warning)
 
     def _note_time(self) -> None:
         if isinstance(self._clock, SteadyClock):

@@ -43,15 +43,26 @@ def note_moment(disk: Disk, root: Path, moment: Moment, *, boot: str) -> None:
 
 def noted_moment(disk: Disk, root: Path, *, boot: str) -> Moment | None:
     """None where nothing was noted since the machine was started, or what was does not verify."""
+    noted_boot, moment = _noted(disk, root)
+    return moment if boot and noted_boot == boot else None
+
+
+def last_told_ns(disk: Disk, root: Path) -> int:
+    """The time of day that was noted last, before the machine was started too; 0 if none was."""
+    _, moment = _noted(disk, root)
+    return 0 if moment is None else moment.told_ns
+
+
+def _noted(disk: Disk, root: Path) -> tuple[str, Moment | None]:
     try:
         with opened(disk, root / FILE) as file:
-            said, _, check = bytes(read_all(file, 0, _TEXT_BYTES_MAX)).decode().strip().rpartition(" ")
+            said, _, check = bytes(read_all(file, 0, _TEXT_BYTES_MAX)).decode().rstrip().rpartition(" ")
     except (OSError, UnicodeDecodeError):
-        return None
-    if not boot or check != _check(said) or not said.startswith(f"{boot} "):
-        return None
-    _, told, passed = said.split(" ")
-    return Moment(int(told), int(passed))
+        return "", None
+    if check != _check(said):
+        return "", None
+    boot, told, passed = said.split(" ")
+    return boot, Moment(int(told), int(passed))
 
 
 def _check(said: str) -> str:

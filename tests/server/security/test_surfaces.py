@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.broker.test_access import ORACLE
-from tests.server.http_kit import Client
+from tests.server.http_kit import Answer, Client
 from tests.server.http_kit import raw as answered
 from tests.server.kit import ID, Link, eventually, upgrade
 from tests.server.security.conftest import Guarded
@@ -508,3 +508,22 @@ def test_what_is_sent_again_is_recognised_among_what_the_same_caller_has_sent(gu
         ]
     assert [each.get("duplicate", False) for each in found] == [False, False, True]
     assert found[2]["id"] == found[0]["id"] != found[1]["id"]
+
+
+def test_nobody_takes_numbers_from_the_producer_of_another_key(guarded: Guarded) -> None:
+    with guarded.http() as http:
+        assert http.ask("POST", "/v1/topics", {"topic": "till"}, Authorization=boss()).status == 201
+        names = ("ann", "mallory")
+        ann, mallory = (f"Bearer {made(http, name, 'publisher@topic:till')['key']}" for name in names)
+
+        def post(who: str, number: int) -> Answer:
+            named = {"Authorization": who, "X_Producer": "till-3", "X_Request_Id": str(number)}
+            return http.ask("POST", "/api/events?topic=till&type=t", b"%d" % number, **named)
+
+        assert post(ann, 1).status == 200
+        stolen = post(mallory, 2)
+        assert (stolen.status, stolen.json["error"]["code"]) == (409, "NOT_OWNER")
+        stored = [post(ann, number) for number in (2, 3)]
+        assert [(each.status, each.json.get("duplicate", False)) for each in stored] == [(200, False)] * 2
+        found = http.ask("GET", "/v1/topics/till/messages", Authorization=boss()).json["messages"]
+    assert [(each["offset"], each["producer_name"]) for each in found] == [(each, "till-3") for each in range(3)]

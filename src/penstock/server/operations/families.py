@@ -100,7 +100,7 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
     (_family("topic_published_bytes_total", "Their bytes.", *_TOPIC), _topics(lambda topic: topic.published_bytes)),
     (
         _family("topic_messages", "Messages in the log.", *_TOPIC),
-        _topics(lambda topic: sum(view.next_offset - view.first_offset for view in topic.views)),
+        _topics(lambda topic: sum(view.messages for view in topic.views)),
     ),
     (
         _family("topic_segment_bytes", "Bytes of records in segments.", *_TOPIC),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,15 +25,9 @@ GOOD, BAD, BROKEN = b'{"age": 7}', b'{"age": "seven"}', b'{"age":'
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(root=tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def ann(world: World) -> Peer:
-    return world.connect()
+def world(kept: World) -> World:
+    """A broker with a disk."""
+    return kept
 
 
 def register(peer: Peer, text: str = AGE, subject: str = "people-value") -> SchemaRef:

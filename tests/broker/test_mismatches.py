@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.broker.kit import Peer, World
@@ -18,15 +16,9 @@ BAD = b'{"age": "seven"}'
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(root=tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def ann(world: World) -> Peer:
-    return world.connect()
+def world(kept: World) -> World:
+    """A broker with a disk."""
+    return kept
 
 
 @pytest.fixture

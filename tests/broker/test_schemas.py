@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,15 +19,9 @@ OTHER = json.dumps({**CLOSED, "properties": {"age": {"type": "string"}}})
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(root=tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def ann(world: World) -> Peer:
-    return world.connect()
+def world(kept: World) -> World:
+    """A broker with a disk."""
+    return kept
 
 
 def ask(peer: Peer, what: str, **fields: Any) -> Any:

@@ -108,9 +108,9 @@ class Trail:
         self._unread: list[Act] = []
         self._deeds: list[Act] = []
 
-    def expect(self, operation: Operation, resource: Resource, deed: Deed) -> None:
+    def expect(self, operation: Operation, resource: Resource, action: str) -> None:
         """As much as is known of a request that nobody has read: told if it is refused before it says more."""
-        self._unread = [(operation, resource, deed)] if operation in ADMINISTRATION else []
+        self._unread = [(operation, resource, Deed(action))] if operation in ADMINISTRATION else []
 
     def add(self, operation: Operation, resource: Resource, deed: Deed) -> None:
         """Something that may be done now."""

@@ -327,8 +327,11 @@ class Durable:
     # time
 
     def next_due_ms(self) -> int:
-        due = (self.consuming.next_due_ms(), self.guards.mismatches.due_ms, self._retain_ms)
-        return min(each for each in due if each is not None)
+        due_ms, warned_ms = self._retain_ms, self.guards.mismatches.due_ms
+        if warned_ms is not None and warned_ms < due_ms:
+            due_ms = warned_ms
+        consumed_ms = self.consuming.next_due_ms()
+        return due_ms if consumed_ms is None or consumed_ms > due_ms else consumed_ms
 
     def tick(self) -> list[Effect]:
         self.guards.mismatches.tick(self._desk.now_ms)

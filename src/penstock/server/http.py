@@ -203,7 +203,8 @@ class _Flow(FlowControl):
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
         self._wanted = True
-        self._held = False
+        self.held = False
+        """Some of what was read waits for its turn."""
 
     def pause_reading(self) -> None:
         self._wanted = False
@@ -211,16 +212,16 @@ class _Flow(FlowControl):
 
     def resume_reading(self) -> None:
         self._wanted = True
-        if not self._held:
+        if not self.held:
             super().resume_reading()
 
     def hold(self) -> None:
         """Whatever was paused before: uvicorn goes on reading in places without asking here."""
-        self._held = self.read_paused = True
+        self.held = self.read_paused = True
         self._transport.pause_reading()
 
     def release(self) -> None:
-        self._held = False
+        self.held = False
         if self._wanted:
             super().resume_reading()
 
@@ -285,22 +286,27 @@ class _Connection(H11Protocol):
         if self._over:
             return
         self._unset_keepalive_if_required()
-        self._arrived += data
-        if self._turn is None:
+        if self._turn is not None:
+            self._arrived += data
+            self._reading.hold()
+        elif self._arrived or len(data) > TURN_BYTES or self._is_busy():
+            self._arrived += data
             self._take_turn()
         else:
-            self._reading.hold()
+            self._take_turn(data)
 
-    def _take_turn(self) -> None:
-        """Some of what came is read; the rest in a turn of its own, and nothing more comes before that."""
+    def _take_turn(self, data: bytes = b"") -> None:
+        """Read `data`, or some of what came before. The rest has a turn of its own; until then nothing more comes."""
         self._turn = None
         if self._parser.is_deaf:
             self._arrived.clear()
             return
         self._parser.begin_turn()
         if self._arrived and not self._is_busy():
-            self._parser.receive_data(bytes(self._arrived[:TURN_BYTES]))
+            data = bytes(self._arrived[:TURN_BYTES])
             del self._arrived[:TURN_BYTES]
+        if data:
+            self._parser.receive_data(data)
         self.handle_events()
         self._go_on()
 
@@ -314,7 +320,7 @@ class _Connection(H11Protocol):
                 self._turn = self.loop.call_soon(self._take_turn)
         elif self._arrived:
             self._reading.hold()
-        else:
+        elif self._reading.held:
             self._reading.release()
 
     def _is_busy(self) -> bool:

@@ -89,17 +89,20 @@ class Parser(h11.Connection):
         if self.their_state is h11.IDLE:
             self._check_head()
         event = super().next_event()
-        if isinstance(event, h11.Request):
+        # Not `isinstance`: events are abstract, and asking that costs as much as reading one.
+        if type(event) is h11.Request:
             _check_framing(event)
             self._chunks = self._chunk_bytes = 0
             return self._asked(event)
-        if isinstance(event, h11.Data):
+        if type(event) is h11.Data:
             self._check_chunks(event)
         return event
 
     def _check_head(self) -> None:
         """Before it is taken apart: what comes in one piece is never incomplete, and h11 has no bound for it."""
         waiting, _ = self.trailing_data
+        if not waiting:
+            return
         end = _HEAD_END.search(waiting)
         size = len(waiting) if end is None else end.end()
         if size > self.head_bytes_max:
@@ -120,6 +123,6 @@ class Parser(h11.Connection):
 
 def _check_framing(request: h11.Request) -> None:
     """A proxy may believe one length and we the other: what is a body to one is the next request to the other."""
-    names = {bytes(name).lower() for name, _ in request.headers}
+    names = {name.lower() for name, _ in request.headers.raw_items()}
     if names.issuperset((b"content-length", b"transfer-encoding")):
         raise Refused(HTTPStatus.BAD_REQUEST, "a request has either Content-Length or Transfer-Encoding, not both")

@@ -34,18 +34,19 @@ class Unread:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if header(scope, b"transfer-encoding") is None and not body_bytes(scope):
+        declared = body_bytes(scope)
+        if declared == 0 or (declared is None and header(scope, b"transfer-encoding") is None):
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send)
+        exchange = _Exchange(declared, receive, send)
         await self._app(scope, exchange.receive, exchange.send)
 
 
 class _Exchange:
     """One request with a body, and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._declared = body_bytes(scope)
+    def __init__(self, declared: int | None, receive: Receive, send: Send) -> None:
+        self._declared = declared
         self._receive = receive
         self._send = send
         self._is_read = False

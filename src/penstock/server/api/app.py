@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -72,12 +72,13 @@ class Api:
 
     async def _handle(self, row: Row, named: dict[str, Any], scope: Scope, receive: Receive, media: str) -> Response:
         principal, origin = await identify(self._desk, scope), origin_of(scope)
-        needs, deed, trail = row.needs, Deed(action_of(scope)), Trail(self._desk.access, principal, origin)
+        needs, trail = row.needs, Trail(self._desk.access, principal, origin)
         ASKER.set(Asker(name_of(principal, origin.address)))
-        with _ended(trail):
-            trail.expect(needs.operation, SERVER, deed)
+        try:
+            trail.expect(needs.operation, SERVER, action_of(scope))
             checked = self._check(row, named, scope, principal, origin)
-            trail.expect(needs.operation, checked or SERVER, deed)
+            if checked is not None:
+                trail.expect(needs.operation, checked, action_of(scope))
             query = _query(row, scope)
             async with self._body(row, scope, receive) as body:
                 call = Call(
@@ -97,6 +98,13 @@ class Api:
                 if checked is not None:  # and only now it is known what exactly it is that is asked for
                     trail.add(needs.operation, checked, call.deed(needs.operation))
                 answer = await row.handler(call)
+        except PenstockError as error:
+            trail.end(error)  # also of one that could not be read
+            raise
+        except asyncio.CancelledError:
+            trail.end(ServiceUnavailable("the broker stops"))
+            raise
+        trail.end()
         return encoded(answer, media, row.status)
 
     def _check(
@@ -134,20 +142,6 @@ def _meant(row: Row, named: dict[str, Any], scope: Scope) -> Resource | None:
         with suppress(PenstockError):
             return row.needs.resource(_query(row, scope) if row.needs.query else named)
     return None
-
-
-@contextmanager
-def _ended(trail: Trail) -> Iterator[None]:
-    """How a request ended is told to the audit log, if it belongs there; also one that could not be read."""
-    try:
-        yield
-    except PenstockError as error:
-        trail.end(error)
-        raise
-    except asyncio.CancelledError:
-        trail.end(ServiceUnavailable("the broker stops"))
-        raise
-    trail.end()
 
 
 def _query(row: Row, scope: Scope) -> dict[str, Any]:

@@ -137,16 +137,26 @@ class Bodies:
 
     async def _fill(self, held: bytearray, receive: Receive, most: int) -> None:
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                async for piece in _pieces(receive):
-                    held += piece
-                    self.size += len(piece)
-                    self._check(len(held), most)
+            async with asyncio.timeout(_SILENCE_SECONDS) as limit:
+                end = (limit.when() or 0.0) - _SILENCE_SECONDS + _BODY_SECONDS
+                while await self._add_piece(held, receive, most):
+                    limit.reschedule(min(end, asyncio.get_running_loop().time() + _SILENCE_SECONDS))
         except TimeoutError:
             raise HttpError(
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"the body did not come: it has {_BODY_SECONDS:.0f} s, and {_SILENCE_SECONDS:.0f} s for the next of it",
             ) from None
+
+    async def _add_piece(self, held: bytearray, receive: Receive, most: int) -> bool:
+        """Whether more of the body is to come behind this piece."""
+        message = await receive()
+        if message["type"] != "http.request":
+            raise HttpError(HTTPStatus.BAD_REQUEST, "the connection ended within the body")
+        piece = message.get("body", b"")
+        held += piece
+        self.size += len(piece)
+        self._check(len(held), most)
+        return bool(message.get("more_body"))
 
     def _check(self, taken: int, most: int) -> None:
         if taken > most:
@@ -157,14 +167,3 @@ class Bodies:
 
 def _too_large(most: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the body has more than {most} bytes", limit=most)
-
-
-async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
-    while True:
-        async with asyncio.timeout(_SILENCE_SECONDS):
-            message = await receive()
-        if message["type"] != "http.request":
-            raise HttpError(HTTPStatus.BAD_REQUEST, "the connection ended within the body")
-        yield message.get("body", b"")
-        if not message.get("more_body"):
-            return

@@ -100,6 +100,9 @@ class Wire(asyncio.Transport):
     def resume_reading(self) -> None:
         self.reading = True
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def is_closing(self) -> bool:
         return self.closing
 

@@ -23,6 +23,7 @@ from penstock.schema.procedures import Procedure, Result
 from penstock.schema.registry import Registry
 from penstock.server.consultants import Consultants, settled
 from penstock.server.holdings import Holdings
+from penstock.server.read_budget import ReadBudget
 from penstock.server.session import NOBODY, UNKNOWN_MESSAGES_MAX, Session
 from penstock.server.stream import Stream
 from penstock.server.workers import Workers
@@ -60,6 +61,7 @@ class Hub:
         """For connections that have yet to say who they are: little is held of each."""
         self.unstored_bytes = 0
         """Of all connections, on the way to the disk."""
+        self.reads = ReadBudget()
         self.queued_high_bytes = max(limits.output_bytes_max // 8, 1)
         self._sessions: dict[str, Session] = {}
         self._crowd = 0
@@ -89,8 +91,8 @@ class Hub:
 
     @property
     def held_bytes(self) -> int:
-        """What counts against `held_bytes_max`."""
-        return self.holdings.used_bytes
+        """Messages that have come in part, reads that wait for their turn, and what waits to be sent."""
+        return self.holdings.used_bytes + self.reads.waiting_bytes
 
     # connections
 
@@ -113,6 +115,7 @@ class Hub:
         session.ending = True
         self._sessions.pop(session.client.id, None)
         self.holdings.close(session)
+        session.drop_reads()
         self.apply(self.broker.disconnect(session.client, self.now_ms(), reason))
         self.release(session)
         self._stop_waiting(session)

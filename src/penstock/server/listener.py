@@ -33,7 +33,7 @@ class Listener:
     def __init__(
         self,
         sockets: list[socket.socket],
-        factory: Callable[[], asyncio.Protocol],
+        factory: Callable[[], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None,
         handshake_seconds: float,
         refusal: Callable[[], bytes],
@@ -118,7 +118,7 @@ class Listener:
 
 
 async def listen(
-    factory: Callable[[], asyncio.Protocol],
+    factory: Callable[[], asyncio.BaseProtocol],
     host: str,
     port: int,
     *,

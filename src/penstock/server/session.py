@@ -56,6 +56,7 @@ class Session:
         "unknown_messages",
         "unstored_bytes",
         "waiters",
+        "waiting_bytes",
         "waits_for",
     )
 
@@ -77,6 +78,9 @@ class Session:
 
         self.turn_bytes = 0
         """The size of the read that is being handled."""
+
+        self.waiting_bytes = 0
+        """Of its reads, counted against the read budget: what waited for its turn when that was last looked at."""
 
         self.unknown_messages = 0
         """Messages that were handled before it was known who it is."""
@@ -130,17 +134,39 @@ class Session:
     def half(self) -> tuple[int, int]:
         """Of a message that is not all there: the bytes it takes, and those that are there. Of a stranger also what
         has been read and waits for its turn."""
-        reader, stream, unread = self.reader, self.stream, self._unhandled_bytes()
+        reader, stream, unread = self.reader, self.stream, self._unhandled_bytes() if self.narrow else 0
         return reader.wanted_bytes + stream.wanted_bytes() + unread, reader.held_bytes + stream.held_bytes() + unread
 
     def _unhandled_bytes(self) -> int:
-        return self.stream.unread_bytes() + self.turn_bytes + sum(map(len, self.arrived)) if self.narrow else 0
+        return self.stream.unread_bytes() + self.turn_bytes + sum(map(len, self.arrived))
+
+    @property
+    def is_counted(self) -> bool:
+        """Something that it sent counted against a budget when it was last measured."""
+        return bool(self.holding.half_bytes or self.waiting_bytes)
 
     def measure(self) -> None:
-        """Have what it holds of such a message counted."""
+        """Count what it holds: messages that have come in part, and reads that wait for their turn."""
+        if self.ending:
+            return
+        if not self.narrow and (self.busy or self.waiting_bytes or self.stream.unread_bytes()):
+            self._count_reads()
         wanted, holding = self.reader.wanted_bytes + self.stream.wanted_bytes(), self.holding
-        if (self.narrow or wanted != holding.half_bytes or holding.waits) and not self.ending:
+        if self.narrow or wanted != holding.half_bytes or holding.waits:
             self.hub.holdings.measure(self, *self.half())
+
+    def _count_reads(self) -> None:
+        """Count the reads that wait for their turn against the read budget."""
+        waiting = self._unhandled_bytes()
+        self.hub.reads.add(waiting - self.waiting_bytes)
+        self.waiting_bytes = waiting
+
+    def drop_reads(self) -> None:
+        """Free the reads that wait for their turn: the connection is over, and nothing of them is handled."""
+        self.turn, self.turn_bytes = None, 0
+        self.arrived.clear()
+        self.hub.reads.add(-self.waiting_bytes)
+        self.waiting_bytes = 0
 
     def output(self) -> tuple[int, int]:
         """What was ever sent to it and has gone, and what still waits."""

@@ -14,6 +14,7 @@ from penstock.server import listener
 from penstock.server.descriptors import Descriptors
 from penstock.server.hub import Hub
 from penstock.server.listener import Listener
+from penstock.server.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import certificate_name, certified
 from penstock.server.session import Session
 
@@ -21,12 +22,13 @@ _UNSENT_BYTES: Final = 256 * 1024
 """Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
 
 
-class TcpStream(asyncio.Protocol):
+class TcpStream(BudgetedProtocol):
     """One connection. The transport's own queue is the session's queue."""
 
     __slots__ = ("_hub", "_said_all", "_session", "_transport")
 
     def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
         self._hub = hub
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None

@@ -23,6 +23,7 @@ from penstock.server import listener
 from penstock.server.descriptors import Descriptors
 from penstock.server.hub import Hub
 from penstock.server.listener import Listener
+from penstock.server.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
 from penstock.server.session import Session
 from penstock.server.settings import is_loopback
@@ -81,7 +82,7 @@ class Door:
     reframed: Reframed = field(default_factory=lambda: Reframed())
 
 
-class WebSocketStream(asyncio.Protocol):
+class WebSocketStream(BudgetedProtocol):
     """One connection. A message is one frame of the protocol."""
 
     __slots__ = (
@@ -101,6 +102,7 @@ class WebSocketStream(asyncio.Protocol):
     )
 
     def __init__(self, door: Door) -> None:
+        super().__init__(door.hub)
         self._door = door
         self._hub = door.hub
         self._asking: UpgradeReader | None = UpgradeReader()
@@ -227,14 +229,14 @@ class WebSocketStream(asyncio.Protocol):
             return
         if self._said_all and self._transport is not None:
             self._transport.close()
-        elif self._session is not None and (self._reader.wanted_bytes or self._session.holding.half_bytes):
+        elif self._session is not None and (self._reader.wanted_bytes or self._session.is_counted):
             self._hub.read_or_not(self._session)
 
     def _wait_for_turn(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._waits = True
             self._transport.pause_reading()
-            if self._session is not None and self._session.narrow:
+            if self._session is not None:
                 self._session.measure()
             asyncio.get_running_loop().call_soon(self._go_on)
 

@@ -86,7 +86,7 @@ class BrokerFacts:
     shown_subscriptions: tuple[SubscriptionFacts, ...]
     output: OutputFacts
     held: int = 0
-    """Bytes that count against `held_bytes_max`."""
+    """Bytes of all connections: messages in part, reads that wait, and what waits to be sent."""
     storage: StorageFacts | None = None
     """None for a broker that keeps nothing."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)

@@ -74,7 +74,10 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
     (_family("connections_failed_total", "Connections that broke."), _count("connection.failed")),
     (_family("floods_ended_total", "Connections that were ended for a flood."), _count("flood.ended")),
     (
-        _family("held_bytes", "Messages that have come in part, and what waits to be sent, of all connections."),
+        _family(
+            "held_bytes",
+            "What connections hold: messages that came in part, reads that wait, and what waits to be sent.",
+        ),
         _one(lambda facts: facts.held),
     ),
     (_family("output_queued_bytes", "Waits to be sent, to all."), _one(lambda facts: facts.output.queued)),

@@ -48,7 +48,7 @@ class Sessions(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """What counts against `held_bytes_max`."""
+        """Of all connections: messages in part, reads that wait, and what waits to be sent."""
         ...
 
     def sessions(self) -> list[Any]:

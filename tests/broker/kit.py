@@ -26,7 +26,7 @@ from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
 from penstock.schema.examiner import Examiner
 from penstock.schema.procedures import carry_out
-from penstock.storage.log import Durability, Log
+from penstock.storage.log.log import Durability, Log
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

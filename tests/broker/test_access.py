@@ -32,7 +32,7 @@ from penstock.broker.access_grants import ROLES, covers_subject, covers_topic
 from penstock.broker.access_keys import digest_of, is_secret, new_key, parse_key
 from penstock.core.errors import Forbidden, InvalidRequest, Unauthorized
 from penstock.core.names import TopicName, TopicPattern
-from penstock.storage.access_rows import AccessRows, StoredBinding, StoredKey
+from penstock.storage.catalog.access import AccessRows, StoredBinding, StoredKey
 
 # the oracle: what the documentation promises, as a plain table
 

@@ -18,7 +18,7 @@ from penstock.broker.system import TOPICS
 from penstock.core.errors import Unauthorized
 from penstock.protocol.actions import VERBS, Action
 from penstock.protocol.notices import ENDED
-from penstock.storage.access_rows import StoredBinding
+from penstock.storage.catalog.access import StoredBinding
 
 _COMES_AND_GOES = ("system.client.authenticate", "system.heartbeat")
 

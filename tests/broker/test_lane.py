@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.broker.lane import Failed, Lane
 from penstock.broker.leases import Lease, Piece
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.storage.subscriptions import Cursor
+from penstock.storage.catalog.subscriptions import Cursor
 
 EDGE = 20
 

@@ -13,8 +13,8 @@ from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.storage.disk import OsDisk
-from penstock.storage.log import Durability, Log
+from penstock.storage.base.disk import OsDisk
+from penstock.storage.log.log import Durability, Log
 from penstock.testing import ManualClock
 
 PLAN = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from(["a", "b", "a.b"])), max_size=25)

@@ -10,7 +10,7 @@ from tests.broker.kit import Peer, World
 
 from penstock.core.names import TopicName
 from penstock.record.message import Message, SchemaRef
-from penstock.storage.topics import SchemaPolicy, TopicSettings
+from penstock.storage.catalog.topics import SchemaPolicy, TopicSettings
 
 AGE = json.dumps({"type": "object", "properties": {"age": {"type": "integer"}}})
 BAD = b'{"age": "seven"}'

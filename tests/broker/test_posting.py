@@ -22,7 +22,7 @@ from penstock.core.errors import (
 from penstock.core.names import TopicName
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message, SchemaRef
-from penstock.storage.producers import WINDOW
+from penstock.storage.producer_windows import WINDOW
 
 SCHEMA = '{"type": "object", "required": ["order"]}'
 

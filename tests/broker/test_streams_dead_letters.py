@@ -19,7 +19,7 @@ from penstock.core.errors import DiskFull, StorageFailed
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX
 from penstock.core.names import TopicName
 from penstock.record.message import Message
-from penstock.storage.topics import Dispatch
+from penstock.storage.catalog.topics import Dispatch
 
 pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk
 

@@ -14,8 +14,8 @@ from penstock.core.ids import format_id
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, partition_of
-from penstock.storage.producers import WINDOW
-from penstock.storage.topics import Retention, TopicSettings
+from penstock.storage.catalog.topics import Retention, TopicSettings
+from penstock.storage.producer_windows import WINDOW
 
 pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk
 

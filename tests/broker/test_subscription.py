@@ -50,8 +50,14 @@ from penstock.core.errors import InvalidRequest, NotOwner, PenstockError
 from penstock.core.gaps import Gap
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.ranges import Span, joined
-from penstock.storage.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions, cursor_text, stored_cursor
-from penstock.storage.topics import Exhausted
+from penstock.storage.catalog.subscriptions import (
+    Cursor,
+    SubscriptionKind,
+    SubscriptionOptions,
+    cursor_text,
+    stored_cursor,
+)
+from penstock.storage.catalog.topics import Exhausted
 
 Choice = TypeVar("Choice")
 

@@ -7,7 +7,7 @@ import numpy as np
 from penstock.broker.leases import Piece
 from penstock.broker.subscription import Ack, Buried, Connect, Disconnect, Event, Group, Grown, Nack, Supplied, Tick
 from penstock.core.offsets import Offset
-from penstock.storage.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
 
 
 class Story:

@@ -240,7 +240,7 @@ def pipe(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 def lines_of(root: Path) -> int:
-    from penstock.storage.readers import DataReader
+    from penstock.storage.inspect.data_reader import DataReader
 
     return int(DataReader(root).topic(ORDERS).partition(0).view.next_offset)
 

@@ -13,7 +13,7 @@ from tests.record.reference import highwayhash64
 from penstock.core.names import TopicName
 from penstock.core.places import Earliest
 from penstock.record.message import Record
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 
 KEY = "70d7994cf728e46e23b7df19e0980a34c22ed448393da3581dcec378c67db2a3"
 WORDS = struct.unpack("<4Q", bytes.fromhex(KEY))

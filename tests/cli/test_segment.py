@@ -18,8 +18,8 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.hashing import hash64
 from penstock.record.message import Message
-from penstock.storage import verify as verification
-from penstock.storage.segment import index_path
+from penstock.storage.inspect import verify as verification
+from penstock.storage.log.segment import index_path
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from penstock.record import kernel_cache
-from penstock.storage.backup import back_up
+from penstock.storage.backup.backup import back_up
 
 
 def main(root: Path, target: Path) -> None:

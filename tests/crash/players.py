@@ -38,7 +38,7 @@ from penstock.core.names import TopicName
 from penstock.core.places import Earliest
 from penstock.protocol.actions import Action
 from penstock.record.block import scan
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 
 PLAIN, KEYED = "plain", "keyed"
 """The topics: one partition, and three."""

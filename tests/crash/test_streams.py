@@ -24,7 +24,7 @@ from penstock.client.consumer import Consumer
 from penstock.core.errors import DiskFull, NotOwner, ServiceUnavailable, Timeout
 from penstock.core.names import TopicName
 from penstock.core.places import Earliest
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.testing import RunningBroker
 
 KILLS: Final = 12

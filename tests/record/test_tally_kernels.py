@@ -24,7 +24,7 @@ from penstock.record import tally_kernels as kernel
 from penstock.record.block import Block, scan
 from penstock.record.hashing import as_array, hash64
 from penstock.record.message import Message
-from penstock.storage.index import encode_entries
+from penstock.storage.log.index import encode_entries
 
 ROWS = 64
 

@@ -22,7 +22,7 @@ from penstock.schema.problems import Problem
 from penstock.schema.procedures import Form, Pair, carry_out
 from penstock.schema.registered import Which
 from penstock.schema.registry import Registry
-from penstock.storage.catalog import Catalog
+from penstock.storage.catalog.catalog import Catalog
 
 SUBJECTS = ("orders", "payments", "returns")
 Promise = tuple[str, int, int, str]

@@ -20,7 +20,7 @@ from penstock.schema.problems import Problem
 from penstock.schema.procedures import Form, Pair, Procedure, carry_out
 from penstock.schema.registered import Registered
 from penstock.schema.registry import Registry
-from penstock.storage.catalog import Catalog
+from penstock.storage.catalog.catalog import Catalog
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from penstock.schema.examiner import Examiner
 from penstock.schema.procedures import Form, Procedure, carry_out
 from penstock.schema.registered import fingerprint_of
 from penstock.schema.registry import Registry
-from penstock.storage.catalog import Catalog
-from penstock.storage.schema_rows import NewVersion
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.catalog.schema_rows import NewVersion
 from penstock.testing import ManualClock
 
 INT = '{"type": "int"}'

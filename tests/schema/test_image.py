@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.schemas import Reference, Schema, SchemaKind
 from penstock.schema.image import Image
 from penstock.schema.registered import Which
-from penstock.storage.schema_rows import Metadata, StoredSchema, Subject, SubjectVersion, Update
+from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, Subject, SubjectVersion, Update
 
 
 def stored(schema_id: int, text: str, *refers: tuple[str, int]) -> StoredSchema:

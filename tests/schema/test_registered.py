@@ -17,7 +17,7 @@ from penstock.schema.registered import (
     subject_prefix,
     version_number,
 )
-from penstock.storage.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import Metadata
 
 
 @pytest.mark.parametrize("subject", ["a", "a/b %2F c", ":", "::", "größe", "\U0001f701", "x" * SUBJECT_CHARS_MAX])

@@ -43,7 +43,7 @@ from penstock.schema.examiner import Examiner
 from penstock.schema.problems import Problem
 from penstock.schema.procedures import Pair, carry_out
 from penstock.schema.registered import Registered, Rules, Status, Which
-from penstock.storage.schema_rows import Changed, Metadata
+from penstock.storage.catalog.schema_rows import Changed, Metadata
 
 STRING = Schema(kind=SchemaKind.STRING, text="")
 

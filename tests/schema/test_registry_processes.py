@@ -16,7 +16,7 @@ from tests.schema.registry_kit import Trial, trial, words
 from penstock.schema.procedures import carry_out
 from penstock.schema.registered import Registered
 from penstock.schema.registry import Registry
-from penstock.storage import catalog_sqlite
+from penstock.storage.catalog import sqlite
 
 KILLER = Path(__file__).with_name("killed_registrars.py")
 
@@ -29,7 +29,7 @@ from penstock.core.schemas import Schema, SchemaKind
 from penstock.schema.procedures import carry_out
 from penstock.schema.registry import Registry
 from penstock.storage import catalog_sqlite
-from penstock.storage.catalog import Catalog
+from penstock.storage.catalog.catalog import Catalog
 
 catalog_sqlite.BUSY_MS = 60_000
 path, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -48,7 +48,7 @@ with Catalog.open(path, clock=SystemClock()) as catalog:
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many write at once here, on a disk that may be slow: who is told to try again is tested elsewhere."""
-    monkeypatch.setattr(catalog_sqlite, "BUSY_MS", 60_000)
+    monkeypatch.setattr(sqlite, "BUSY_MS", 60_000)
 
 
 def check_dense(registry: Registry, subject: str, count: int) -> None:

@@ -20,7 +20,7 @@ from penstock.schema.image import Image
 from penstock.schema.procedures import Commit, Procedure, do
 from penstock.schema.registered import Which
 from penstock.schema.registry import Registry
-from penstock.storage.schemas import SchemaCatalog
+from penstock.storage.catalog.schemas import SchemaCatalog
 
 SUBJECTS = ("a", "b", "c")
 TEXTS = ("x", "y", "z")

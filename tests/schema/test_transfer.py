@@ -13,7 +13,7 @@ from tests.schema.registry_kit import Trial, trial, words
 from penstock.core.schemas import Compatibility
 from penstock.schema.registered import Which
 from penstock.schema.transfer import Imported
-from penstock.storage.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import Metadata
 
 
 @pytest.fixture

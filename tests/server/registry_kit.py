@@ -22,8 +22,8 @@ from penstock.schema.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.registry.kept import Kept
 from penstock.server.tables import ALL
-from penstock.storage.catalog import Catalog
-from penstock.storage.topics import TopicSettings
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.catalog.topics import TopicSettings
 from penstock.testing import ManualClock
 
 _Result = TypeVar("_Result")

@@ -39,7 +39,7 @@ from penstock.server.app import now_ms
 from penstock.server.consultants import settled
 from penstock.server.hub import Hub
 from penstock.server.session import Session
-from penstock.storage.commit import Ticket
+from penstock.storage.log.group_commit import Ticket
 from penstock.storage.store import Store
 from penstock.testing import ManualClock, ScriptedStream
 

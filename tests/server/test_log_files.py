@@ -25,7 +25,7 @@ from penstock.server.api.problems import HttpError
 from penstock.server.files.log_files import PIECE_BYTES, FilePart, LogFiles, part_of
 from penstock.server.registry.kept import Kept
 from penstock.server.tables import ALL
-from penstock.storage.catalog import Catalog
+from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

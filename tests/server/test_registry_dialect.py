@@ -12,7 +12,7 @@ from tests.server.registry_kit import RegistryServer, record, serve_registry
 
 from penstock.core.names import TopicName
 from penstock.schema.transfer import RECORDS_MAX
-from penstock.storage.topics import TopicSettings
+from penstock.storage.catalog.topics import TopicSettings
 
 JSON = "application/json"
 ONE, TWO = record("id:long"), record("id:long", 'note:string=""')

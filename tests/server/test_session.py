@@ -18,8 +18,8 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.server.app import now_ms
 from penstock.server.hub import Hub
-from penstock.storage.commit import Ticket
-from penstock.storage.log import Log
+from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.log import Log
 from penstock.storage.store import Store
 from penstock.testing import ScriptedStream
 

@@ -31,7 +31,7 @@ from penstock.record.message import Message
 from penstock.server.security.directory import ask
 from penstock.spark.files.objects import opened
 from penstock.spark.lake import open_table
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 

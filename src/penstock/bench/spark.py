@@ -28,9 +28,9 @@ from penstock.schema.registry import Registry
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import audit
 from penstock.spark.lake.archive import archive
-from penstock.storage.disk import OsDisk
+from penstock.storage.base.disk import OsDisk
+from penstock.storage.inspect.verify import segment_paths, verify_segment
 from penstock.storage.store import Store
-from penstock.storage.verify import segment_paths, verify_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,11 +17,11 @@ from penstock.core.limits import MIB, Limits
 from penstock.core.names import TopicName
 from penstock.record import layout as at
 from penstock.record.block import Draft
-from penstock.storage.disk import OsDisk, opened
-from penstock.storage.index import IndexFile, State
-from penstock.storage.log import Log
-from penstock.storage.reading import view_of
-from penstock.storage.segment import index_path, read_block
+from penstock.storage.base.disk import OsDisk, opened
+from penstock.storage.log.index import IndexFile, State
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import view_of
+from penstock.storage.log.segment import index_path, read_block
 from penstock.storage.store import Store
 
 _LOAD = """

@@ -25,7 +25,7 @@ from penstock.broker.access_grants import (
 from penstock.broker.access_keys import PREFIX, is_secret, parse_key
 from penstock.core.errors import Forbidden, InvalidRequest, PenstockError, Unauthorized
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
-from penstock.storage.access_rows import AccessRows, StoredKey
+from penstock.storage.catalog.access import AccessRows, StoredKey
 
 __all__ = [
     "ADMINISTRATION",

@@ -19,7 +19,7 @@ from penstock.broker.fields import Fields
 from penstock.broker.replies import listed
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.limits import QUOTED_CHARS_MAX
-from penstock.storage.access_rows import AccessCatalog, AccessRows, StoredBinding, StoredKey
+from penstock.storage.catalog.access import AccessCatalog, AccessRows, StoredBinding, StoredKey
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable

@@ -27,9 +27,9 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
 from penstock.core.names import TopicName
 from penstock.schema.registered import subject_name
-from penstock.storage.log import Log
-from penstock.storage.subscriptions import SubscriptionOptions
-from penstock.storage.topics import Dispatch, Exhausted, Retention, SchemaPolicy, Topic, TopicSettings
+from penstock.storage.catalog.subscriptions import SubscriptionOptions
+from penstock.storage.catalog.topics import Dispatch, Exhausted, Retention, SchemaPolicy, Topic, TopicSettings
+from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable

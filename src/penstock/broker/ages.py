@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.core.errors import PenstockError
 from penstock.record import layout as at
-from penstock.storage.log import Log
+from penstock.storage.log.log import Log
 
 _KEPT: Final = 4_096
 """Messages whose time is remembered: about as many as subscriptions are asked about again and again."""

@@ -26,8 +26,8 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange, TopicNotSuppo
 from penstock.core.limits import KIB, MIB
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, Block
-from penstock.storage.log import Log
-from penstock.storage.reading import Chunk
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import Chunk
 
 SCANNED: Final = 10_000
 """Messages looked at in one call, unless somebody asks for more or less."""

@@ -40,7 +40,7 @@ from penstock.core.letters import (
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
-from penstock.storage.topics import TopicSettings
+from penstock.storage.catalog.topics import TopicSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _HOPELESS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)

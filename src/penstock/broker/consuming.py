@@ -28,8 +28,7 @@ from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.core.offsets import Offset
 from penstock.core.places import AtOffset, Place
 from penstock.protocol.header import Header
-from penstock.storage.log import Appended
-from penstock.storage.subscriptions import (
+from penstock.storage.catalog.subscriptions import (
     WAIT_MS_MAX,
     Cursor,
     Subscription,
@@ -37,7 +36,8 @@ from penstock.storage.subscriptions import (
     SubscriptionOptions,
     check_subscription_name,
 )
-from penstock.storage.topics import Exhausted
+from penstock.storage.catalog.topics import Exhausted
+from penstock.storage.log.log import Appended
 
 WINDOW_MESSAGES: Final = 1_000
 WINDOW_BYTES: Final = 1 * MIB

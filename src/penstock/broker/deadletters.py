@@ -45,7 +45,7 @@ from penstock.core.limits import LIST_ENTRIES_MAX
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.core.ranges import Ranges
 from penstock.record.rows import Row, attributes_of
-from penstock.storage.subscriptions import FILTER_CHARS_MAX
+from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable

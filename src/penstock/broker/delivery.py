@@ -32,9 +32,9 @@ from penstock.protocol.frames import framed
 from penstock.protocol.notices import ACTIVE, ENDED, GAP, SOUGHT
 from penstock.record import layout as at
 from penstock.record.block import Block
-from penstock.storage.log import Log
-from penstock.storage.segment import READ_BYTES
-from penstock.storage.subscriptions import SubscriptionKind
+from penstock.storage.catalog.subscriptions import SubscriptionKind
+from penstock.storage.log.log import Log
+from penstock.storage.log.segment import READ_BYTES
 
 if TYPE_CHECKING:
     from penstock.broker.clients import Client

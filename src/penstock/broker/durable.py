@@ -37,9 +37,9 @@ from penstock.protocol.frames import Frame
 from penstock.protocol.header import Head
 from penstock.protocol.notices import FENCED
 from penstock.schema.registry import Registry
-from penstock.storage.producers import WINDOW
+from penstock.storage.catalog.topics import check_producer_name
+from penstock.storage.producer_windows import WINDOW
 from penstock.storage.store import Store
-from penstock.storage.topics import check_producer_name
 
 _LOG: Final = logging.getLogger(__name__)
 _RETAIN_EVERY_MS: Final = 60_000

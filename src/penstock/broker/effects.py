@@ -10,7 +10,7 @@ from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft
 from penstock.schema.formats import Fault
 from penstock.schema.procedures import Procedure
-from penstock.storage.log import Appended, Log
+from penstock.storage.log.log import Appended, Log
 
 
 class Send(NamedTuple):

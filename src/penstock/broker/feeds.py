@@ -26,7 +26,7 @@ from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName, TopicPattern
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 from penstock.record import layout as at
-from penstock.storage.log import Appended, Log
+from penstock.storage.log.log import Appended, Log
 
 EVERYTHING: Final = TopicPattern(DEFAULT_NAMESPACE, "#")
 LOGS_MAX: Final = 4_096

@@ -20,7 +20,7 @@ from penstock.broker.routing import Kind, Routes
 from penstock.core.errors import InvalidRequest, PenstockError, Unauthorized
 from penstock.core.names import TopicName
 from penstock.protocol.header import NOTHING_READ
-from penstock.storage.access_rows import AccessCatalog, AccessRows
+from penstock.storage.catalog.access import AccessCatalog, AccessRows
 
 UNKNOWN_MS_MAX: Final = 10_000
 """For a connection to say who it is: time for a slow network, too little to hold places for nothing."""

@@ -31,8 +31,8 @@ from penstock.schema.errors import InvalidSchema, SchemaNotFound
 from penstock.schema.formats import Fault
 from penstock.schema.registered import Status, Which
 from penstock.schema.registry import Registry
-from penstock.storage.schemas import SchemaCatalog, topic_place
-from penstock.storage.topics import SchemaPolicy, TopicSettings
+from penstock.storage.catalog.schemas import SchemaCatalog, topic_place
+from penstock.storage.catalog.topics import SchemaPolicy, TopicSettings
 
 _LOG: Final = logging.getLogger(__name__)
 WARNING: Final = "x-schema-warning"

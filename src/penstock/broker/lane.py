@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.broker.leases import Leases, Piece
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.ranges import Ranges, Span
-from penstock.storage.subscriptions import SEEKS_MAX, Cursor
+from penstock.storage.catalog.subscriptions import SEEKS_MAX, Cursor
 
 
 class Failed(NamedTuple):

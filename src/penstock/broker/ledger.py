@@ -8,8 +8,8 @@ from typing import Final
 from penstock.broker.desk import Desk, Reply
 from penstock.broker.effects import Effect, Work
 from penstock.core.errors import PenstockError
-from penstock.storage.catalog import Catalog
-from penstock.storage.subscriptions import Cursor
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.catalog.subscriptions import Cursor
 
 _LAZY_MS: Final = 100
 """How long a change waits for others where nobody asked to have it confirmed."""

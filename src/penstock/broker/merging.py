@@ -22,8 +22,8 @@ from penstock.core.places import AtId
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, Block
 from penstock.record.rows import Row
-from penstock.storage.log import Log
-from penstock.storage.reading import Chunk
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import Chunk
 
 SLICE_BYTES: Final = 128 * KIB
 """Looked at in one go: a few milliseconds, also where nothing of it is wanted."""

@@ -32,7 +32,7 @@ from penstock.core.offsets import Offset
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Place
 from penstock.record.block import Draft, parse_block
 from penstock.record.rows import Row, one_row
-from penstock.storage.log import Log
+from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable

@@ -25,9 +25,9 @@ from penstock.core.names import TopicName
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, read_draft
 from penstock.record.message import NUMBER_MAX, Message, partition_of
-from penstock.storage.log import Appended, Log
-from penstock.storage.producers import WINDOW
-from penstock.storage.topics import check_producer_name
+from penstock.storage.catalog.topics import check_producer_name
+from penstock.storage.log.log import Appended, Log
+from penstock.storage.producer_windows import WINDOW
 
 KEY_CHARS_MAX: Final = 255
 """A UUID, or what an application makes up from its own ids."""

@@ -20,8 +20,8 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.letters import BURIER, REDRIVER
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.offsets import Offset
-from penstock.storage.producers import PRODUCERS_MAX, WINDOW
-from penstock.storage.topics import ProducerCheckpoint, Run
+from penstock.storage.catalog.topics import ProducerCheckpoint, Run
+from penstock.storage.producer_windows import PRODUCERS_MAX, WINDOW
 
 BY_KEY: Final = "idempotency-key"
 """The producer of all messages that were posted with a key of the sender's."""

@@ -35,8 +35,8 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
 from penstock.record.message import Message
 from penstock.schema.formats import Fault
-from penstock.storage.log import Appended, Log
-from penstock.storage.producers import WINDOW
+from penstock.storage.log.log import Appended, Log
+from penstock.storage.producer_windows import WINDOW
 
 _PARKED_MAX = 64
 """Blocks of one producer that wait for what they repeat: more than a client has on the way."""

@@ -20,7 +20,7 @@ from penstock.broker.fields import Fields
 from penstock.broker.streams import Stream, Streams
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, TopicNotSupported
 from penstock.core.offsets import Offset, parse_offset
-from penstock.storage.subscriptions import check_subscription_name
+from penstock.storage.catalog.subscriptions import check_subscription_name
 
 _FIELDS: Final = ("topic", "subscription", "positions", "archive")
 

@@ -22,7 +22,7 @@ from penstock.schema.problems import Problem
 from penstock.schema.procedures import Procedure
 from penstock.schema.registered import Registered, Which, version_number
 from penstock.schema.registry import Registry
-from penstock.storage.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import Metadata
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable

@@ -23,7 +23,7 @@ from penstock.core.limits import ATTRIBUTE_NAME_BYTES_MAX, KEY_BYTES_MAX, KIB
 from penstock.record import layout as at
 from penstock.record.block import Block, Bools, Longs
 from penstock.record.rows import Row, attributes_of
-from penstock.storage.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
+from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
 """A regular expression somebody typed; it is tried on every type of a block."""

@@ -12,7 +12,7 @@ from penstock.core.gaps import RETENTION, Gap, gaps_of
 from penstock.core.ranges import Ranges, Span
 from penstock.record import layout as at
 from penstock.record.block import Block
-from penstock.storage.log import Log
+from penstock.storage.log.log import Log
 
 
 @dataclass(frozen=True, slots=True)

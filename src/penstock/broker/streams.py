@@ -13,10 +13,10 @@ from penstock.broker.producers import Producers, checkpoints_of
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.names import TopicName, nearest
 from penstock.record.block import Block, scan
-from penstock.storage.log import Appended, Log
-from penstock.storage.producers import derive
+from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, Topic, TopicSettings
+from penstock.storage.log.log import Appended, Log
+from penstock.storage.producer_windows import derive
 from penstock.storage.store import Store
-from penstock.storage.topics import Dispatch, ProducerCheckpoint, Topic, TopicSettings
 
 if TYPE_CHECKING:
     from penstock.broker.delivery import Delivery

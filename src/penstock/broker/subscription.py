@@ -17,8 +17,8 @@ from penstock.broker.lines import Consumer, KeyedLine, Line, OrderedLine
 from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.core.gaps import RETENTION, Gap
 from penstock.core.ranges import Span, joined
-from penstock.storage.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
-from penstock.storage.topics import Exhausted
+from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.topics import Exhausted
 
 WAITING_MAX: Final = 10_000
 """Messages of a partition that failed and wait, for their next delivery or for their burial: past this no new ones are

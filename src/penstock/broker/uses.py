@@ -17,9 +17,9 @@ from penstock.record import layout as at
 from penstock.schema.errors import ReferenceExists
 from penstock.schema.registered import Which, version_number
 from penstock.schema.registry import Registry
-from penstock.storage.log import Log
-from penstock.storage.schemas import TOPIC_PLACE, SchemaCatalog, archive_place, topic_place
-from penstock.storage.subscriptions import check_subscription_name
+from penstock.storage.catalog.schemas import TOPIC_PLACE, SchemaCatalog, archive_place, topic_place
+from penstock.storage.catalog.subscriptions import check_subscription_name
+from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable

@@ -44,7 +44,7 @@ from penstock.cli import (
 from penstock.cli.options import EXIT_COULD_NOT, EXIT_OK
 from penstock.cli.output import discard_output, fail
 from penstock.core.errors import PenstockError
-from penstock.storage.disk import storage_error
+from penstock.storage.base.disk import storage_error
 
 _ROOMS = {
     "server": ("penstock.broker", "penstock.demo", "penstock.server", "penstock.storage"),

@@ -15,8 +15,8 @@ from penstock.cli import options as opt
 from penstock.cli.output import bytes_text, many, print_facts, print_json, progress, table, time_text
 
 if TYPE_CHECKING:
-    from penstock.storage.backup import Backup
-    from penstock.storage.backup_manifest import Manifest
+    from penstock.storage.backup.backup import Backup
+    from penstock.storage.backup.manifest import Manifest
 
 _CREATE: Final = "create"
 _FINDINGS_SHOWN: Final = 20
@@ -72,7 +72,7 @@ def create(
 
     `penstock backup create /mnt/backup --replace`
     """
-    from penstock.storage.backup import back_up
+    from penstock.storage.backup.backup import back_up
 
     with _stages() as stage:
         done = back_up(data, destination, replace=replace, quick=quick, release=__version__, stage=stage)
@@ -96,7 +96,7 @@ def verify(source: Source, json: opt.Json = False) -> None:
 
     Example: `penstock backup verify /mnt/backup --json`
     """
-    from penstock.storage.restore import check_backup
+    from penstock.storage.backup.restore import check_backup
 
     with _stages() as stage:
         found = check_backup(source, stage=stage)
@@ -129,7 +129,7 @@ def restore(
 
     `penstock restore /mnt/backup restored --json`
     """
-    from penstock.storage.restore import restore as run
+    from penstock.storage.backup.restore import restore as run
 
     with _stages() as stage:
         manifest = run(source, directory, stage=stage)

@@ -25,8 +25,8 @@ from penstock.core.units import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
-    from penstock.storage.log import Log
-    from penstock.storage.readers import LogReader, TopicReader
+    from penstock.storage.inspect.data_reader import LogReader, TopicReader
+    from penstock.storage.log.log import Log
     from penstock.storage.store import Store
 
 app = typer.Typer(
@@ -52,8 +52,8 @@ def create(
     Example: `penstock log create orders.created --partitions 4 --retention-age 7d`
     """
     name = TopicName.parse(topic)
+    from penstock.storage.catalog.topics import Retention, TopicSettings, check_partitions
     from penstock.storage.store import Store
-    from penstock.storage.topics import Retention, TopicSettings, check_partitions
 
     check_partitions(name, partitions)
     retention = Retention(
@@ -147,7 +147,7 @@ def import_(
     if not raw:
         raise InvalidRequest("only raw segments are imported here, with --raw; for all else there is `penstock import`")
     from penstock.record.hashing import parse_hash_key
-    from penstock.storage.disk import OsDisk, opened
+    from penstock.storage.base.disk import OsDisk, opened
     from penstock.storage.raw_import import RawImport
     from penstock.storage.store import Store
 
@@ -262,7 +262,7 @@ def read(
     `penstock log read orders.created --from latest --follow --json`
     """
     start, stop = parse_places(from_, to)
-    from penstock.storage.readers import DataReader
+    from penstock.storage.inspect.data_reader import DataReader
 
     found = DataReader(data).topic(TopicName.parse(topic))
     if follow and partition is None and found.partitions > 1:
@@ -319,7 +319,7 @@ def info(
 
     Example: `penstock log info orders.created --json`
     """
-    from penstock.storage.readers import DataReader
+    from penstock.storage.inspect.data_reader import DataReader
 
     reader = DataReader(data)
     topics = [reader.topic(TopicName.parse(topic))] if topic else reader.topics()

@@ -23,8 +23,8 @@ from penstock.core.places import Place, parse_places
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
-    from penstock.storage.shortfall import NotedLog
-    from penstock.storage.verify import Problem, Report
+    from penstock.storage.inspect.missing_logs import NotedLog
+    from penstock.storage.inspect.verify import Problem, Report
 
 app = typer.Typer(help="Segment files: list, dump, verify. Nothing is changed.", no_args_is_help=True)
 
@@ -53,10 +53,10 @@ def _paths(targets: list[str], data: Path) -> list[Path]:
 
 
 def _target_paths(target: str, data: Path) -> Sequence[Path]:
-    from penstock.storage.directory import is_data_directory
-    from penstock.storage.disk import OsDisk
-    from penstock.storage.readers import DataReader
-    from penstock.storage.verify import segment_paths
+    from penstock.storage.base.disk import OsDisk
+    from penstock.storage.base.layout import is_data_directory
+    from penstock.storage.inspect.data_reader import DataReader
+    from penstock.storage.inspect.verify import segment_paths
 
     path = Path(target)
     if path.is_dir():
@@ -81,8 +81,8 @@ def list_(targets: Targets, data: opt.Data = opt.DEFAULT_DATA, json: opt.Json = 
 
     Example: `penstock segment ls penstock-data`
     """
-    from penstock.storage.disk import OsDisk
-    from penstock.storage.readers import segment_facts
+    from penstock.storage.base.disk import OsDisk
+    from penstock.storage.inspect.data_reader import segment_facts
 
     rows = [segment_facts(OsDisk(), path) for path in _paths(targets, data)]
     if json:
@@ -120,8 +120,8 @@ def dump(
     """
     start, stop = parse_places(from_, to)
     key = _hash_key(raw, hash_key)
-    from penstock.storage.disk import OsDisk
-    from penstock.storage.readers import file_records
+    from penstock.storage.base.disk import OsDisk
+    from penstock.storage.inspect.data_reader import file_records
 
     shown, bad = 0, False
     for path in _paths(targets, data):
@@ -141,7 +141,7 @@ def dump(
 
 
 def _between(items: Iterable[Record | str], start: Place, stop: Place | None) -> Iterator[Record | str]:
-    from penstock.storage.readers import lies_before
+    from penstock.storage.inspect.data_reader import lies_before
 
     for item in items:
         if not isinstance(item, str):
@@ -181,9 +181,9 @@ def verify(
 
     Example: `penstock segment verify penstock-data --json`
     """
-    from penstock.storage.disk import OsDisk
-    from penstock.storage.shortfall import shortfall
-    from penstock.storage.verify import verify_sequence
+    from penstock.storage.base.disk import OsDisk
+    from penstock.storage.inspect.missing_logs import shortfall
+    from penstock.storage.inspect.verify import verify_sequence
 
     noted, unread = _noted(targets)
     key, jobs = _hash_key(raw, hash_key), jobs or os.cpu_count() or 1
@@ -199,10 +199,10 @@ def verify(
 
 def _noted(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
     """What the catalogs of data directories say of their logs, and which of them cannot be read: the segments can."""
-    from penstock.storage.directory import CATALOG
-    from penstock.storage.disk import OsDisk
-    from penstock.storage.shortfall import noted_logs
-    from penstock.storage.verify import Problem
+    from penstock.storage.base.disk import OsDisk
+    from penstock.storage.base.layout import CATALOG
+    from penstock.storage.inspect.missing_logs import noted_logs
+    from penstock.storage.inspect.verify import Problem
 
     logs: list[NotedLog] = []
     problems = []
@@ -217,8 +217,8 @@ def _noted(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
 
 def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[Report]:
     """The kernels release the GIL, so threads are enough."""
-    from penstock.storage.disk import OsDisk
-    from penstock.storage.verify import verify_if_there
+    from penstock.storage.base.disk import OsDisk
+    from penstock.storage.inspect.verify import verify_if_there
 
     interrupted = threading.Event()
     with progress() as bar, ThreadPoolExecutor(jobs) as pool:

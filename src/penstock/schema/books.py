@@ -11,8 +11,8 @@ from typing import Final
 
 from penstock.schema.image import Image
 from penstock.schema.procedures import Commit, Procedure, Result
-from penstock.storage.schema_rows import Changed, Update
-from penstock.storage.schemas import SchemaCatalog
+from penstock.storage.catalog.schema_rows import Changed, Update
+from penstock.storage.catalog.schemas import SchemaCatalog
 
 ATTEMPTS_MAX: Final = 32
 """How often a decision is made anew because others were faster: as many as change one subject at the same moment."""

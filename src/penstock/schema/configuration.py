@@ -18,7 +18,7 @@ from penstock.schema.image import Image
 from penstock.schema.procedures import Procedure
 from penstock.schema.registered import Registered, Rules, Which
 from penstock.schema.registration import check_writable
-from penstock.storage.schema_rows import EVERYWHERE, SubjectSettings, SubjectVersion
+from penstock.storage.catalog.schema_rows import EVERYWHERE, SubjectSettings, SubjectVersion
 
 Edit = Callable[[SubjectSettings], SubjectSettings]
 Amendment = Callable[[SubjectVersion], SubjectVersion]

@@ -19,7 +19,7 @@ from penstock.schema.image import Image
 from penstock.schema.procedures import Procedure
 from penstock.schema.registered import Which
 from penstock.schema.registration import check_writable
-from penstock.storage.schema_rows import InUse, SubjectVersion
+from penstock.storage.catalog.schema_rows import InUse, SubjectVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from penstock.core.limits import MIB
 from penstock.core.schemas import Compatibility, Mode
 from penstock.schema.errors import OperationNotPermitted, SchemaNotFound, SubjectNotFound, VersionNotFound
 from penstock.schema.registered import Registered, Rules, Which
-from penstock.storage.schema_rows import EVERYWHERE, Expected, StoredSchema, Subject, SubjectVersion, Update
+from penstock.storage.catalog.schema_rows import EVERYWHERE, Expected, StoredSchema, Subject, SubjectVersion, Update
 
 SUBJECTS_MAX: Final = 100_000
 """Those of which nothing but the number of their last version is left included: some 30 MB."""

@@ -24,7 +24,7 @@ from penstock.core.schemas import (
     is_subject,
 )
 from penstock.schema.errors import InvalidCompatibility, InvalidMode, InvalidSchema, InvalidVersion, RegistryError
-from penstock.storage.schema_rows import Metadata, StoredSchema, SubjectVersion
+from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, SubjectVersion
 
 WORDS_CHARS_MAX: Final = 4_096
 """Of a description, or of a reason to use a version no more: a page."""

@@ -21,7 +21,7 @@ from penstock.schema.problems import Problem
 from penstock.schema.procedures import Compare, Examine, Form, Pair, Procedure
 from penstock.schema.references import defined, definition_of
 from penstock.schema.registered import Registered, Which, fingerprint_of
-from penstock.storage.schema_rows import SCHEMA_ID_MAX, Metadata, NewVersion, SubjectVersion
+from penstock.storage.catalog.schema_rows import SCHEMA_ID_MAX, Metadata, NewVersion, SubjectVersion
 
 _NAMED_MAX: Final = 3
 """Problems told in the sentence; the details have all of them."""

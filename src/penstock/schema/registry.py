@@ -35,8 +35,8 @@ from penstock.schema.registered import (
     version_number,
 )
 from penstock.schema.transfer import Imported
-from penstock.storage.schema_rows import EVERYWHERE, Metadata, StoredSchema, SubjectVersion
-from penstock.storage.schemas import SchemaCatalog
+from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, StoredSchema, SubjectVersion
+from penstock.storage.catalog.schemas import SchemaCatalog
 
 
 class Registry:

@@ -28,7 +28,7 @@ from penstock.schema.registered import (
     subject_name,
 )
 from penstock.schema.registration import check_free, check_writable, fingerprints
-from penstock.storage.schema_rows import EVERYWHERE, Metadata, NewVersion, SubjectSettings, SubjectVersion
+from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, NewVersion, SubjectSettings, SubjectVersion
 
 RECORDS_MAX: Final = 10_000
 """Of one import: those that are known already are looked at in one go, in about a tenth of a second."""

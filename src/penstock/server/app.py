@@ -38,7 +38,7 @@ from penstock.server.probe import Probe
 from penstock.server.security.guarding import Watch
 from penstock.server.settings import Settings
 from penstock.server.tls import Tls
-from penstock.storage.commit import Ticket, release_all
+from penstock.storage.log.group_commit import Ticket, release_all
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:

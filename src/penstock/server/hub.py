@@ -27,7 +27,7 @@ from penstock.server.read_budget import ReadBudget
 from penstock.server.session import NOBODY, UNKNOWN_MESSAGES_MAX, Session
 from penstock.server.stream import Stream
 from penstock.server.workers import Workers
-from penstock.storage.commit import GroupCommit, Ticket
+from penstock.storage.log.group_commit import GroupCommit, Ticket
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01

@@ -19,7 +19,7 @@ from penstock.server.api.problems import REGISTRY_MEDIA as MEDIA
 from penstock.server.api.routing import Row
 from penstock.server.registry.routes import ROWS
 from penstock.server.tables import ALL
-from penstock.storage.topics import TopicSettings
+from penstock.storage.catalog.topics import TopicSettings
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.server.operations.exposition import Family, Kind, Sample, number, render
-from penstock.storage.metering import Histogram
+from penstock.storage.base.metrics import Histogram
 
 
 def read(family: Family, samples: Iterable[Sample]) -> list[tuple[str, dict[str, str], float]]:

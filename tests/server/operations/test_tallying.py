@@ -16,7 +16,7 @@ from penstock.server.operations.facts import BrokerFacts
 from penstock.server.operations.families import ROWS
 from penstock.server.operations.gathering import Gathering
 from penstock.server.operations.tallying import Tally
-from penstock.storage.metering import Histogram
+from penstock.storage.base.metrics import Histogram
 
 NAMES = ("a", "b", "c", "d", "e")
 COUNTED = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "lost")

@@ -27,8 +27,8 @@ from penstock.spark.files import web
 from penstock.spark.files.http import HttpDisk
 from penstock.spark.files.location import Location
 from penstock.spark.files.web import Web
-from penstock.storage.catalog import Catalog
-from penstock.storage.readers import DataReader
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import ManualClock, RunningBroker
 

@@ -23,8 +23,8 @@ from penstock.spark.lake.columns import PARTITION, SYSTEM
 from penstock.spark.lake.names import bad_of, table_of
 from penstock.spark.lake.upkeep import shape_of
 from penstock.spark.lake.writing import FileWriter
-from penstock.storage.readers import DataReader
-from penstock.storage.segment import base_of
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log.segment import base_of
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

@@ -37,7 +37,7 @@ from penstock.spark.jobs.archived import RUNS_MAX, Scope, Warehouse, gaps
 from penstock.spark.jobs.audit import Wanted
 from penstock.spark.jobs.findings import Kind
 from penstock.spark.jobs.running import TASK_BYTES, grouped
-from penstock.storage.segment import index_path
+from penstock.storage.log.segment import index_path
 from penstock.storage.store import Store
 
 

@@ -26,7 +26,7 @@ from penstock.spark.jobs import partial
 from penstock.spark.jobs.partial import Losses, Partial, Requests
 from penstock.spark.jobs.tally import Archived, Spans
 from penstock.spark.jobs.walk import Loss, Lost
-from penstock.storage.segment import index_path
+from penstock.storage.log.segment import index_path
 from penstock.testing import ManualClock
 
 SPANS = Spans(ManualClock().now_ns() // 1_000_000, 2000, 5)

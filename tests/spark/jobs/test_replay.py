@@ -23,7 +23,7 @@ from penstock.spark.jobs.replay import MARKS, replay
 from penstock.spark.jobs.selecting import FromArchive, FromLog, Selection
 from penstock.spark.lake.archive import archive
 from penstock.spark.lake.opening import open_table
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 

@@ -24,7 +24,7 @@ from penstock.spark.jobs import groups
 from penstock.spark.jobs.groups import BY, Group, Part, Sums, merged, of_block
 from penstock.spark.jobs.runners import Here
 from penstock.spark.jobs.stats import Stats, parse_by, stats_with
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 
 HOUR = 3_600_000
 some_by = st.lists(st.sampled_from(BY), min_size=1, max_size=3, unique=True).map(tuple)

@@ -15,11 +15,10 @@ from penstock.core.places import Earliest
 from penstock.record.block import Block, Draft
 from penstock.record.message import Message
 from penstock.spark.jobs.walk import Event, IndexFault, Loss, Lost, walk
-from penstock.storage.log import Log
-from penstock.storage.marker import Start, write_start
-from penstock.storage.readers import LogReader
-from penstock.storage.reading import View, view_of
-from penstock.storage.segment import index_path
+from penstock.storage.inspect.data_reader import LogReader
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import View, view_of
+from penstock.storage.log.segment import Start, index_path, write_start
 from penstock.testing import FaultDisk, ManualClock
 
 

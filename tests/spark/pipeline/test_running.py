@@ -20,7 +20,7 @@ from penstock.spark.pipeline.parsing import PipelineInvalid
 from penstock.spark.pipeline.progress import Batch
 from penstock.spark.pipeline.queries import Shown
 from penstock.spark.pipeline.running import Event, Result, Started, State, run
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.testing import RunningBroker
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from penstock.spark.scan.slices import Slice
 from penstock.spark.source.asked import work_for
 from penstock.spark.source.batch import BatchReader
 from penstock.spark.source.options import ReadOptions
-from penstock.storage import reading
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log import log_view
 from penstock.storage.store import Store
 
 
@@ -66,13 +66,13 @@ def test_a_partition_is_one_run_and_the_hours_are_those_of_its_messages(root: Pa
 
 def test_nothing_is_read_for_counts_and_little_for_hours(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    read = reading.read
+    read = log_view.read
 
     def counting(*given: Any, **more: Any) -> Any:
         looked.append(more["bytes_max"])
         return read(*given, **more)
 
-    monkeypatch.setattr(reading, "read", counting)
+    monkeypatch.setattr(log_view, "read", counting)
     list(runs(whole(root)))
     assert looked == []
     found = list(runs(whole(root), hourly=True))

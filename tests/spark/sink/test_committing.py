@@ -19,8 +19,8 @@ from penstock.spark.sink.committing import commit
 from penstock.spark.sink.identity import Identity, Tally
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.tasks import write_task
+from penstock.storage.catalog.topics import SchemaPolicy, TopicSettings
 from penstock.storage.store import Store
-from penstock.storage.topics import SchemaPolicy, TopicSettings
 
 ORDERS = TopicName.parse("orders")
 

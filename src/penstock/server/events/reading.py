@@ -24,7 +24,7 @@ from penstock.server.events import cloudevents
 from penstock.server.events.multipart import Part, boundary_of, parameter, parts
 from penstock.server.events.outgoing_cloudevents import PREFIX, STRUCTURED
 from penstock.server.events.writing import CONTENT_TYPE, NDJSON, said_media
-from penstock.storage.producers import WINDOW
+from penstock.storage.producer_windows import WINDOW
 
 BLOCK: Final = "application/vnd.penstock.block"
 MULTIPART: Final = ("multipart/mixed", "multipart/form-data")

@@ -23,10 +23,9 @@ from penstock.broker.access import Operation, Resource
 from penstock.core.limits import MIB
 from penstock.server.api.problems import HttpError
 from penstock.server.api.routing import Parameter, quoted
-from penstock.storage.directory import FORMAT, TOPICS
-from penstock.storage.marker import MARKER
-from penstock.storage.readers import parse_log
-from penstock.storage.segment import is_segment_or_index
+from penstock.storage.base.layout import FORMAT, TOPICS
+from penstock.storage.inspect.data_reader import parse_log
+from penstock.storage.log.segment import MARKER, is_segment_or_index
 
 if TYPE_CHECKING:
     from penstock.server.api.calls import Call

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.storage.log import Log
-from penstock.storage.metering import Distribution
-from penstock.storage.reading import View
+from penstock.storage.base.metrics import Distribution
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

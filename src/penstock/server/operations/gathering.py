@@ -19,7 +19,7 @@ from penstock.broker.streams import Stream
 from penstock.server.operations.choosing import OTHERS, SUBSCRIPTIONS_MAX, TOPICS_MAX, Chosen
 from penstock.server.operations.facts import BrokerFacts, OutputFacts, StorageFacts, SubscriptionFacts, TopicFacts
 from penstock.server.operations.tallying import Tally
-from penstock.storage.log import Log
+from penstock.storage.log.log import Log
 from penstock.storage.store import Store
 
 _SLICE_SECONDS: Final = 0.002

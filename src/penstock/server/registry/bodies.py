@@ -12,8 +12,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import InvalidSchema, OperationNotPermitted
 from penstock.schema.transfer import RECORDS_MAX
-from penstock.storage.schema_rows import Metadata
-from penstock.storage.topics import SchemaPolicy
+from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.topics import SchemaPolicy
 
 _INT_MAX: Final = 2**31 - 1
 

@@ -33,7 +33,7 @@ from penstock.server.registry.bodies import (
     properties_of,
 )
 from penstock.server.registry.kept import Kept
-from penstock.storage.schema_rows import StoredSchema
+from penstock.storage.catalog.schema_rows import StoredSchema
 
 NAMES_MAX: Final = 20_000
 """Subjects in one answer: some MiB. Those behind them are asked for with an offset."""

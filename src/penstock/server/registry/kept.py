@@ -8,7 +8,7 @@ from typing import Final
 from penstock.core.limits import MIB
 from penstock.schema.registered import Which
 from penstock.schema.registry import Registry
-from penstock.storage.schema_rows import StoredSchema
+from penstock.storage.catalog.schema_rows import StoredSchema
 
 KEPT_BYTES_MAX: Final = 16 * MIB
 """Of encoded answers: thousands of ordinary schemas, and a dozen of the largest."""

@@ -20,7 +20,7 @@ from penstock.server.registry.bodies import (
     VersionsAnswer,
 )
 from penstock.server.registry.handlers import version_answer
-from penstock.storage.topics import SchemaPolicy
+from penstock.storage.catalog.topics import SchemaPolicy
 
 _PREFIX: Final = "schema_"
 """What a topic's settings about schemas begin with."""

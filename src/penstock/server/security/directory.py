@@ -17,9 +17,9 @@ from penstock.broker.fields import Fields
 from penstock.core.clock import Clock, SystemClock, now_ms
 from penstock.core.errors import InvalidRequest
 from penstock.server.security.audit import AuditLog
-from penstock.storage.access_rows import AccessCatalog
-from penstock.storage.catalog import CATALOG_FILE, Catalog
-from penstock.storage.directory import IDENTITY, check_root
+from penstock.storage.base.layout import IDENTITY, check_root
+from penstock.storage.catalog.access import AccessCatalog
+from penstock.storage.catalog.catalog import CATALOG_FILE, Catalog
 
 _ORIGIN: Final = Origin("directory", "")
 

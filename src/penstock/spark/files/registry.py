@@ -22,8 +22,8 @@ from penstock.core.schemas import SCHEMA_REFERENCES_MAX, Definition, Reference, 
 from penstock.schema.transfer import VersionRecord
 from penstock.spark.files.location import BROKER_SCHEMES, Location
 from penstock.spark.files.web import Web
-from penstock.storage.catalog_reader import CatalogReader
-from penstock.storage.directory import CATALOG
+from penstock.storage.base.layout import CATALOG
+from penstock.storage.catalog.reader import CatalogReader
 
 _KEPT_SECONDS: Final = 60.0
 """For so long a process goes on with the source it has: tasks of a stream come several times a second."""

@@ -13,7 +13,7 @@ from penstock.spark.jobs.archived import Holding, Rows, Run, Scope, gaps
 from penstock.spark.jobs.partial import SAMPLES_MAX, Digest, Disorder, Nonconforming, Partial
 from penstock.spark.jobs.surveying import Log
 from penstock.spark.jobs.walk import IndexFault, Loss, Lost
-from penstock.storage.segment import segment_name
+from penstock.storage.log.segment import segment_name
 
 
 class Kind(StrEnum):

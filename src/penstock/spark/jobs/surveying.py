@@ -11,9 +11,9 @@ from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.tally import Spans
 from penstock.spark.scan.slices import Slice, plan
-from penstock.storage.disk import Disk, opened
-from penstock.storage.readers import DataReader, LogReader, TopicReader
-from penstock.storage.repair import QUARANTINE
+from penstock.storage.base.disk import Disk, opened
+from penstock.storage.inspect.data_reader import DataReader, LogReader, TopicReader
+from penstock.storage.log.repair import QUARANTINE
 
 SLICE_BYTES: Final = 16 << 20
 """Finer than tasks, so that tasks come out alike; a task reads its slices one after another."""

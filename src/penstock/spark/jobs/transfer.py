@@ -37,7 +37,7 @@ from penstock.spark.sink.options import Numbers as NumbersFrom
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.publishing import connect, ensure_topic
 from penstock.spark.sink.routing import Router
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 
 Progress = Callable[[int, int | None], None]

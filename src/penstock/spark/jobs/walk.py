@@ -20,12 +20,12 @@ from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import After, Block, Bools, Bytes, Longs, Stop
 from penstock.record.tally_kernels import entries_held
-from penstock.storage.disk import Disk, File, opened
-from penstock.storage.index import ENTRY_BYTES, HEADER_BYTES, IndexFile, decode_entries
-from penstock.storage.reading import Segment, View
-from penstock.storage.recovery import Finding
-from penstock.storage.repair import look
-from penstock.storage.segment import Damage, index_path, read_block, read_tolerant
+from penstock.storage.base.disk import Disk, File, opened
+from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, IndexFile, decode_entries
+from penstock.storage.log.log_view import Segment, View
+from penstock.storage.log.recovery import Finding
+from penstock.storage.log.repair import look
+from penstock.storage.log.segment import Damage, index_path, read_block, read_tolerant
 
 
 class Loss(StrEnum):

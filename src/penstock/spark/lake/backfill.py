@@ -32,7 +32,7 @@ from penstock.spark.lake.engines import LOCAL_ENGINE, Engine, News, SparkEngine
 from penstock.spark.lake.names import bad_of
 from penstock.spark.lake.table import LakeTable, Source, Span
 from penstock.spark.scan.slices import Slice, plan
-from penstock.storage.readers import DataReader, TopicReader
+from penstock.storage.inspect.data_reader import DataReader, TopicReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from dataclasses import replace
 from penstock.core.errors import InvalidRequest
 from penstock.spark.pipeline import graph
 from penstock.spark.pipeline.model import FromTopics, Sink, Source, Step
-from penstock.storage.topics import check_subscription_name
+from penstock.storage.catalog.topics import check_subscription_name
 
 OPTION = "subscription"
 

@@ -20,9 +20,9 @@ from penstock.record.block import EMPTY, Block
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.reading import Loss, LossCount, fail
 from penstock.spark.scan.slices import Slice, opened_data, view_within
-from penstock.storage import reading
-from penstock.storage.disk import Disk
-from penstock.storage.reading import View
+from penstock.storage.base.disk import Disk
+from penstock.storage.log import log_view
+from penstock.storage.log.log_view import View
 
 HOUR_MS: Final = 3_600_000
 SLICE_BYTES: Final = 1 << 62
@@ -145,7 +145,7 @@ class _Clock:
         """Records from an offset on: those that were looked at last, where it is among them."""
         known = self._block
         if not (len(known) and known.offsets.start <= offset < known.offsets.stop):
-            self._block = reading.read(self._disk, self._view, offset, bytes_max=_LOOK_BYTES).block
+            self._block = log_view.read(self._disk, self._view, offset, bytes_max=_LOOK_BYTES).block
         return self._block
 
 

@@ -25,12 +25,12 @@ from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.memory import room
 from penstock.spark.scan.positions import Places
 from penstock.spark.scan.slices import Slice, opened_data, view_within
-from penstock.storage import reading
-from penstock.storage.disk import Disk, File, opened
-from penstock.storage.index import IndexFile
-from penstock.storage.readers import DataReader
-from penstock.storage.reading import Segment, View
-from penstock.storage.segment import index_path
+from penstock.storage.base.disk import Disk, File, opened
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log import log_view
+from penstock.storage.log.index import IndexFile
+from penstock.storage.log.log_view import Segment, View
+from penstock.storage.log.segment import index_path
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -176,7 +176,9 @@ class _SliceReader:
 
     def _outside(self, start: int) -> str:
         """Why an offset is not in any segment."""
-        edges, _ = reading.edges_of(self._disk, self._data.log(TopicName.parse(self._part.topic), self._part.partition))
+        edges, _ = log_view.edges_of(
+            self._disk, self._data.log(TopicName.parse(self._part.topic), self._part.partition)
+        )
         if start < edges.start:
             return f"the log begins with offset {edges.start} now"
         return ending(edges.stop) if start >= edges.stop else "the segment is missing"
@@ -212,7 +214,7 @@ class _SliceReader:
         """By the log's own reader, which knows what to do about damage."""
         while start < stop:
             try:
-                chunk = reading.read(self._disk, view, start, bytes_max=self._bytes_max, verify=self._verify)
+                chunk = log_view.read(self._disk, view, start, bytes_max=self._bytes_max, verify=self._verify)
             except OffsetOutOfRange as error:
                 yield self._loss(start, stop, str(error))
                 return

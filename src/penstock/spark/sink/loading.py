@@ -21,12 +21,12 @@ from penstock.record.block import Block, Draft, Longs, parse_block
 from penstock.spark.sink.columns import without
 from penstock.spark.sink.identity import Tally
 from penstock.spark.sink.routing import Share
-from penstock.storage.commit import Ticket
-from penstock.storage.log import Log
-from penstock.storage.producers import derive
-from penstock.storage.schemas import topic_place
+from penstock.storage.catalog.schemas import topic_place
+from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, SchemaPolicy, Topic
+from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.log import Log
+from penstock.storage.producer_windows import derive
 from penstock.storage.store import Store
-from penstock.storage.topics import Dispatch, ProducerCheckpoint, SchemaPolicy, Topic
 
 _TOGETHER: Final = 1024
 """Rows without a key that go to one partition, before the next has its turn: by their numbers, so that a row goes to

@@ -14,7 +14,7 @@ from penstock.core.places import AtTime, parse_place
 from penstock.core.units import parse_size
 from penstock.spark.decode.choices import LATEST, MERGED
 from penstock.spark.scan.columns import schema_of
-from penstock.storage.topics import check_subscription_name
+from penstock.storage.catalog.topics import check_subscription_name
 
 
 class Rows(StrEnum):

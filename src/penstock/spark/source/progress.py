@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.client.urls import parse_url
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.storage.topics import check_subscription_name
+from penstock.storage.catalog.topics import check_subscription_name
 
 if TYPE_CHECKING:
     from penstock.client.blocking import Client

@@ -11,7 +11,7 @@ from penstock.spark.scan.slices import view_within
 from penstock.spark.source.offsets import EARLIEST, LATEST, Bounds, Key
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.subscribed import Log, Subscribed
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 
 Range = tuple[int, int]
 

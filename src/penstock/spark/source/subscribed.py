@@ -12,9 +12,9 @@ from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 from penstock.core.offsets import OffsetRange
 from penstock.core.places import AtTime
 from penstock.spark.source.offsets import Key
-from penstock.storage import reading
-from penstock.storage.readers import DataReader
-from penstock.storage.reading import Segment, view_of
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log import log_view
+from penstock.storage.log.log_view import Segment, view_of
 
 _ONE_RECORD: Final = 1
 """Bytes: a read gives the whole of the record that begins there."""
@@ -61,7 +61,7 @@ class Log:
 
     def edges(self) -> tuple[int, int]:
         """The first offset there is and the one that comes next."""
-        edges, self._newest = reading.edges_of(self._disk, self.path, known=self._newest)
+        edges, self._newest = log_view.edges_of(self._disk, self.path, known=self._newest)
         return int(edges.start), int(edges.stop)
 
     def id_at(self, offset: int) -> str | None:
@@ -71,9 +71,9 @@ class Log:
         view = view_of(self._disk, self.path, within=OffsetRange.of(offset, offset + 1))
         if not view.first_offset <= offset < view.next_offset:
             return None
-        block = reading.read(self._disk, view, offset, bytes_max=_ONE_RECORD).block
+        block = log_view.read(self._disk, view, offset, bytes_max=_ONE_RECORD).block
         return block.id(0).hex() if len(block) and int(block.offsets.start) == offset else None
 
     def at_time(self, time_ms: int) -> int:
         """The first offset whose message is not older than that."""
-        return int(reading.offset_of(self._disk, view_of(self._disk, self.path), AtTime(time_ms)))
+        return int(log_view.offset_of(self._disk, view_of(self._disk, self.path), AtTime(time_ms)))

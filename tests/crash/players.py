@@ -30,9 +30,9 @@ from tests.crash.checker import (
 
 from penstock import aio
 from penstock.client.aio import AsyncClient
-from penstock.client.consumer import Batch, Consumer, StreamMessage
-from penstock.client.core import Event, Fed
-from penstock.client.producer import Producer
+from penstock.client.consume.consumer import Batch, Consumer, StreamMessage
+from penstock.client.produce.producer import Producer
+from penstock.client.wire.protocol import Event, Fed
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.names import TopicName
 from penstock.core.places import Earliest

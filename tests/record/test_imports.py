@@ -26,7 +26,7 @@ def test_the_package_and_its_core_import_nothing_heavy() -> None:
 
 
 def test_the_client_is_nothing_but_python() -> None:
-    assert heavy_after("penstock.aio, penstock.client.blocking") == []
+    assert heavy_after("penstock.aio, penstock.client.sync") == []
 
 
 def test_messages_and_the_layout_are_nothing_but_python() -> None:

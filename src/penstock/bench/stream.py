@@ -24,7 +24,7 @@ from penstock.bench.disk import BareFile
 from penstock.bench.kernels import sample
 from penstock.bench.rivals import Lane, Redis, RedisLane, Rival, pump
 from penstock.bench.wire import framed, on
-from penstock.client.consumer import Consumer
+from penstock.client.consume.consumer import Consumer
 from penstock.core.clock import SystemClock, now_ms
 from penstock.core.errors import InvalidRequest, Timeout
 from penstock.core.limits import KIB, Limits

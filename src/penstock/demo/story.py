@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.client.blocking import Client, connect
+from penstock.client.sync import Client, connect
 from penstock.core.errors import PenstockError
 from penstock.demo import billing, plot, revenue, schemas
 from penstock.demo.account import Counts, Row, rows

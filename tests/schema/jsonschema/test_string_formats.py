@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schema.jsonschema.kit import DRAFT_4, DRAFT_7, an_array, an_object, understood
 
-from penstock.client.codecs import JsonCodec
-from penstock.client.values import Misfit
+from penstock.client.serde.codecs import JsonCodec
+from penstock.client.serde.values import Misfit
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.jsonschema.string_formats import CHECKS, QUICK
 from penstock.spark.decode import leaves

@@ -20,7 +20,7 @@ from tests.spark.decode.kit import (
     rows,
 )
 
-from penstock.client.framing import prefix
+from penstock.client.serde.framing import prefix
 from penstock.core.errors import InvalidRequest, MalformedMessage, ServiceUnavailable
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.spark.decode import decoder as decoders

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spark.decode.kit import Shelf, kinds, only_reason, proto, reasons, rows, spark_takes
 
-from penstock.client.framing import prefix, write_indexes
-from penstock.client.protobuf import message_class
+from penstock.client.serde.framing import prefix, write_indexes
+from penstock.client.serde.protobuf import message_class
 from penstock.core.schemas import SchemaKind
 
 ORDER = """

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.kit import child_environment
 
 import penstock
-from penstock.client.credentials import FILE_VARIABLE, REGISTRY_VARIABLE, VARIABLE
+from penstock.client.wire.credentials import FILE_VARIABLE, REGISTRY_VARIABLE, VARIABLE
 from penstock.core.errors import Forbidden, InvalidRequest, Unauthorized
 from penstock.core.names import TopicName
 from penstock.server.security.directory import ask

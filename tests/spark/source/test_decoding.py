@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark.decode.kit import TOPIC, V1, json_schema, make_log, register
 
-from penstock.client.framing import prefix
+from penstock.client.serde.framing import prefix
 from penstock.core.errors import InvalidRequest, MalformedMessage
 from penstock.record.block import Draft
 from penstock.record.message import Message

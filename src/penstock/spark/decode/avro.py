@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.client.avro import AvroCodec
+from penstock.client.serde.avro import AvroCodec
 from penstock.core.schemas import Definition
 from penstock.schema.avro import parse
 from penstock.schema.avro.model import Array, Enum, Fixed, Link, Logical, Map, Primitive, Schema, Type, Union

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.values import Misfit, pointer
+from penstock.client.serde.values import Misfit, pointer
 from penstock.spark.decode.leaves import change, untimed
 from penstock.spark.decode.merging import choices
 from penstock.spark.decode.shapes import (

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.framing import framed_id
-from penstock.client.serde import AUTO, CONFLUENT
+from penstock.client.serde.framing import framed_id
+from penstock.client.serde.schemas import AUTO, CONFLUENT
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import SchemaKind
 from penstock.spark.decode.assembly import Assembly, bad_rows, failure

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.client.values import Misfit
+from penstock.client.serde.values import Misfit
 from penstock.schema.times import microseconds
 from penstock.spark.decode.shapes import DECIMAL_DIGITS_MAX, TIMESTAMP, Leaf, Values
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.client.codecs import PlainCodec
+from penstock.client.serde.codecs import PlainCodec
 from penstock.core.schemas import SchemaKind
 from penstock.spark.decode import leaves
 from penstock.spark.decode.rows import Reader, Rows, one_by_one

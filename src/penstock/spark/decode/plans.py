@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.serde import needs_schemas
-from penstock.client.values import Misfit
+from penstock.client.serde.schemas import needs_schemas
+from penstock.client.serde.values import Misfit
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.spark.decode.columns import REFUSALS, Batches

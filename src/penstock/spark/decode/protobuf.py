@@ -19,8 +19,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from penstock.client.protobuf import ClassCodec, message_class
-from penstock.client.values import Misfit, pointer
+from penstock.client.serde.protobuf import ClassCodec, message_class
+from penstock.client.serde.values import Misfit, pointer
 from penstock.core.schemas import Definition
 from penstock.schema.protobuf.payloads.validation import MessageValidator
 from penstock.schema.protobuf.payloads.wire import WireType

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.client.values import Misfit
+from penstock.client.serde.values import Misfit
 from penstock.core.errors import PenstockError
 from penstock.schema.problems import fragment
 from penstock.spark.decode.columns import REFUSALS, said

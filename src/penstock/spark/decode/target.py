@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.client.serde import needs_schemas
+from penstock.client.serde.schemas import needs_schemas
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import SchemaKind

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.client.credentials import find_secret
+from penstock.client.wire.credentials import find_secret
 from penstock.core.errors import InvalidRequest, ServiceUnavailable
 from penstock.spark.files.remote import Entry, Listing, RemoteDisk
 from penstock.spark.files.web import Answer, Web

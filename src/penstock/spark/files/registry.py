@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from penstock.client.credentials import REGISTRY_VARIABLE, find_secret, secret_in
+from penstock.client.wire.credentials import REGISTRY_VARIABLE, find_secret, secret_in
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, Definition, Reference, Schema, SchemaKind, default_subject

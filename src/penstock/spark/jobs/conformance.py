@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.values import Misfit
+from penstock.client.serde.values import Misfit
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record import layout as at

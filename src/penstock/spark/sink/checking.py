@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.client.receipts import Receipt
+from penstock.client.produce.receipts import Receipt
 from penstock.core.errors import InvalidRequest, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.client.blocking import Client
-    from penstock.client.messages import StreamMessage
+    from penstock.client.consume.messages import StreamMessage
+    from penstock.client.sync import Client
 
 _LOG: Final = logging.getLogger(__name__)
 _SECONDS: Final = 10.0

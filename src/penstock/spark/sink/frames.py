@@ -26,7 +26,7 @@ from penstock.spark.sink.tasks import Written, write_task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.client.blocking import Client
+    from penstock.client.sync import Client
 
 Progress = Callable[[int], None]
 """Told how many rows were published so far, about."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from penstock.client.receipts import Receipt
+from penstock.client.produce.receipts import Receipt
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, SchemaRejected, TopicNotSupported
 from penstock.spark.sink import columns
 from penstock.spark.sink.checking import check_alike
@@ -22,7 +22,7 @@ from penstock.spark.sink.pace import Pace
 from penstock.spark.sink.routing import Share
 
 if TYPE_CHECKING:
-    from penstock.client.blocking import Client, Producer, Sent
+    from penstock.client.sync import Client, Producer, Sent
 
 _PIECES: Final = 4
 """Blocks on their way at once: while one is synced the next are on the wire."""
@@ -187,7 +187,7 @@ class Publisher:
 
 def connect(options: SinkOptions) -> Client:
     """To the broker that the options name."""
-    from penstock.client.blocking import connect as connected
+    from penstock.client.sync import connect as connected
 
     return connected(
         options.broker,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
-from penstock.client.urls import parse_url
+from penstock.client.wire.address import parse_url
 from penstock.core.names import TopicName
 from penstock.core.places import AtTime, parse_place
 from penstock.core.units import parse_size

@@ -17,7 +17,7 @@ from penstock.bench import Figure, schema
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.procedures import Examine
-from penstock.server.examinations import Examinations
+from penstock.server.background.schema_workers import Examinations
 
 TARGETS = {
     "durable publish, 200 B JSON in blocks, enforced with payloads": 0.5,

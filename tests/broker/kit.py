@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from penstock.broker.access import Access
+from penstock.broker.access.policy import Access
+from penstock.broker.base.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
 from penstock.broker.broker import Broker
-from penstock.broker.clients import Client
-from penstock.broker.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
-from penstock.broker.routing import Kind, Trie, _Node
-from penstock.broker.streams import AutoCreate, Stream
+from penstock.broker.live.connections import Client
+from penstock.broker.live.routing import Kind, Trie, _Node
+from penstock.broker.topics.topics import AutoCreate, Stream
 from penstock.core.errors import PenstockError
 from penstock.core.limits import Limits, WireLimits
 from penstock.core.names import TopicName, TopicPattern

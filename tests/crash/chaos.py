@@ -260,7 +260,7 @@ class Proxy:
 def _nursery() -> None:
     import penstock.cli.app
     import penstock.record.kernels
-    import penstock.server.app  # noqa: F401 - all that a broker needs
+    import penstock.server.main  # noqa: F401 - all that a broker needs
     from penstock.record.kernel_cache import load_all
 
     load_all()

@@ -16,7 +16,7 @@ import penstock
 from penstock.client.wire.credentials import FILE_VARIABLE, TOKEN_CHARS_MAX, VARIABLE, find_secret, read_token
 from penstock.client.wire.protocol import Core
 from penstock.core.errors import Forbidden, InvalidRequest, Unauthorized
-from penstock.server.security.directory import ask
+from penstock.server.security.offline_keys import ask
 from penstock.testing import RunningBroker
 
 # where it comes from

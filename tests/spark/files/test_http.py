@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.kit import child_environment
 from tests.server.http_kit import Serving
-from tests.server.registry_kit import LocalDesk
+from tests.server.registry.kit import LocalDesk
 from tests.server.tls_kit import Authority
 from tests.spark.log_kit import ORDERS, SMALL, everything, make_data, records
 
@@ -21,8 +21,8 @@ from penstock.core.names import TopicName
 from penstock.schema.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.files.log_files import LogFiles
-from penstock.server.registry.kept import Kept
-from penstock.server.tables import ALL
+from penstock.server.registry.cache import Kept
+from penstock.server.routes import ALL
 from penstock.spark.files import web
 from penstock.spark.files.http import HttpDisk
 from penstock.spark.files.location import Location

@@ -15,7 +15,7 @@ import penstock
 from penstock.client.wire.credentials import FILE_VARIABLE, REGISTRY_VARIABLE, VARIABLE
 from penstock.core.errors import Forbidden, InvalidRequest, Unauthorized
 from penstock.core.names import TopicName
-from penstock.server.security.directory import ask
+from penstock.server.security.offline_keys import ask
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
 from penstock.spark.sink.options import SinkOptions

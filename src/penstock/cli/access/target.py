@@ -25,6 +25,6 @@ def ask(broker: opt.Broker, data: Path | None, topic: str, fields: dict[str, Any
         with broker.connect() as client:
             answer: dict[str, Any] = client.ask(topic, fields)
         return answer
-    from penstock.server.security.directory import ask as ask_directory
+    from penstock.server.security.offline_keys import ask as ask_directory
 
     return ask_directory(data, topic, fields)

@@ -16,7 +16,7 @@ from penstock.cli.imports import importing
 from penstock.cli.output import print_json
 
 if TYPE_CHECKING:
-    from penstock.server.app import Ready
+    from penstock.server.main import Ready
     from penstock.server.settings import Settings
 
 
@@ -82,7 +82,7 @@ def serve(
         sys.stderr.write("penstock: starting ...\n")
     with importing():
         from penstock.server import logs, settings
-        from penstock.server.app import serve as run
+        from penstock.server.main import serve as run
 
     given = {
         "data": data,

@@ -31,10 +31,11 @@ from penstock.demo.account import Counts
 from penstock.demo.orders import HOURS
 from penstock.demo.revenue import Revenue
 from penstock.demo.story import Result
-from penstock.spark.jobs import audit, stats
+from penstock.spark.jobs.audit import audit
 from penstock.spark.jobs.runners import Here
-from penstock.spark.pipeline.queries import Shown
-from penstock.spark.pipeline.running import Result as Ran
+from penstock.spark.jobs.stats import stats
+from penstock.spark.pipeline.run.queries import Shown
+from penstock.spark.pipeline.run.run import Result as Ran
 
 COUNT: Final = 1234
 TOPIC: Final = "/tables-of-the-command-line/orders.created.europe"

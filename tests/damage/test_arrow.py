@@ -16,7 +16,7 @@ from penstock.core.places import Earliest
 from penstock.record.hashing import hash64
 from penstock.record.layout import CHECKSUM_BYTES
 from penstock.spark.scan.columns import NAMES
-from penstock.spark.scan.reading import Loss, batches
+from penstock.spark.scan.slice_reader import Loss, batches
 from penstock.spark.scan.slices import Slice
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log.index import claimed_ends

@@ -26,8 +26,8 @@ from penstock.schema.examiner import Examiner
 from penstock.schema.procedures import carry_out
 from penstock.schema.registry import Registry
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit import audit
-from penstock.spark.lake.archive import archive
+from penstock.spark.jobs.audit.audit import audit
+from penstock.spark.lake.archive.archive import archive
 from penstock.storage.base.disk import OsDisk
 from penstock.storage.inspect.verify import segment_paths, verify_segment
 from penstock.storage.store import Store

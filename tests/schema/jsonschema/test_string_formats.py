@@ -15,8 +15,8 @@ from penstock.client.serde.codecs import JsonCodec
 from penstock.client.serde.values import Misfit
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.jsonschema.string_formats import CHECKS, QUICK
-from penstock.spark.decode import leaves
-from penstock.spark.decode.shapes import Leaf
+from penstock.spark.decode.columns import leaves
+from penstock.spark.decode.columns.shapes import Leaf
 
 GOOD = {
     "date-time": [

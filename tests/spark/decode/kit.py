@@ -19,8 +19,8 @@ from penstock.schema.examiner import Examiner
 from penstock.schema.procedures import carry_out
 from penstock.schema.registry import Registry
 from penstock.schema.transfer import VersionRecord
-from penstock.spark.decode.choices import Mode, Unnamed
 from penstock.spark.decode.decoder import Decoded, Decoder
+from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.decode.target import Target, target_for
 from penstock.spark.files.registry import ExportedRegistry, SchemaSource
 from penstock.storage.store import Store

@@ -19,7 +19,7 @@ from penstock.server.security.offline_keys import ask
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.publishing import connect
+from penstock.spark.sink.publisher import connect
 from penstock.spark.source.progress import Progress
 from penstock.testing import RunningBroker
 

@@ -17,8 +17,8 @@ from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.spark.files.location import Location
 from penstock.spark.scan.slices import Slice
-from penstock.spark.source.asked import work_for
 from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.read_schema import work_for
 from penstock.storage.store import Store
 
 

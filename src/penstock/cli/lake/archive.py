@@ -27,9 +27,9 @@ from penstock.core.units import parse_duration_ms, parse_size
 if TYPE_CHECKING:
     from penstock.core.places import Place
     from penstock.spark.files.location import Location
-    from penstock.spark.lake.archive import ArchiveReport
-    from penstock.spark.lake.batching import BatchReport, Goal, TableReport
-    from penstock.spark.lake.engines import Engine, News
+    from penstock.spark.lake.archive.archive import ArchiveReport
+    from penstock.spark.lake.archive.batch_commit import BatchReport, Goal, TableReport
+    from penstock.spark.lake.archive.engines import Engine, News
 
 
 ALLOW_LOSS: Final = "--allow-loss"
@@ -68,7 +68,7 @@ class By:
 
     def check(self) -> None:
         """Raises `InvalidRequest` for an engine or a size that there is not."""
-        from penstock.spark.lake.engines import check_engine
+        from penstock.spark.lake.archive.engines import check_engine
 
         check_engine(self.engine)
         parse_size(self.local_max)
@@ -78,7 +78,7 @@ class By:
         return news is not None and news.bytes <= parse_size(self.local_max)
 
     def chosen(self, news: News | None) -> str:
-        from penstock.spark.lake.engines import AUTO, LOCAL, SPARK
+        from penstock.spark.lake.archive.engines import AUTO, LOCAL, SPARK
 
         if self.engine != AUTO:
             return self.engine
@@ -161,7 +161,7 @@ class _Ready:
 def _archive(
     log: Log, to: Warehouse, what: What, topics: list[str], checkpoint: Path, told: _Told, **more: Any
 ) -> Iterator[_Ready]:
-    from penstock.spark.lake.archive import Wanted, prepared
+    from penstock.spark.lake.archive.archive import Wanted, prepared
 
     location = log.location()
     goal = _goal(location, to, what)
@@ -182,7 +182,7 @@ def _backfill(
     batch_bytes: int,
     told: _Told,
 ) -> Iterator[_Ready]:
-    from penstock.spark.lake.backfill import backfill_checkpoint, prepared
+    from penstock.spark.lake.archive.backfill import backfill_checkpoint, prepared
 
     location = log.location()
     goal = _goal(location, to, what)
@@ -192,13 +192,13 @@ def _backfill(
 
 
 def _checkpoint(to: Warehouse, name: str, given: str | None) -> Path:
-    from penstock.spark.lake.archive import checkpoint_of
+    from penstock.spark.lake.archive.archive import checkpoint_of
 
     return checkpoint_of(to.warehouse, name, given)
 
 
 def _goal(location: Location, to: Warehouse, what: What) -> Goal:
-    from penstock.spark.lake.archive import goal_of
+    from penstock.spark.lake.archive.archive import goal_of
 
     return goal_of(
         location,
@@ -217,7 +217,7 @@ def _goal(location: Location, to: Warehouse, what: What) -> Goal:
 @contextmanager
 def _engine(by: By, spark: opt.Spark, news: News | None, told: _Told) -> Iterator[Engine]:
     """Which one was chosen is said; Spark runs until the context ends."""
-    from penstock.spark.lake.engines import LOCAL, LOCAL_ENGINE, SparkEngine
+    from penstock.spark.lake.archive.engines import LOCAL, LOCAL_ENGINE, SparkEngine
 
     name = by.chosen(news)
     told.engine(name, news)
@@ -291,7 +291,7 @@ class _Told:
         """Where the bad ones are, and why."""
         if not found.bad:
             return
-        from penstock.spark.lake.names import bad_of
+        from penstock.spark.lake.tables.names import bad_of
 
         places = "; ".join(_offsets(place, *edges) for place, edges in sorted(found.why.places.items()))
         typer.echo(f"{many(found.bad, 'bad record')} of {name} in {bad_of(name)}: {places}")

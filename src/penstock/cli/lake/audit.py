@@ -16,8 +16,8 @@ from penstock.cli.output import bytes_text, many, print_json, table
 from penstock.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from penstock.spark.jobs.archived import Warehouse
-    from penstock.spark.jobs.audit import Audit
+    from penstock.spark.jobs.audit.archive_side import Warehouse
+    from penstock.spark.jobs.audit.audit import Audit
 
 _FINDINGS_SHOWN = 50
 """On a screen; the page and the JSON have more."""
@@ -40,7 +40,7 @@ class Archive(Reach):
             if self.storage_option or self.catalog or self.catalog_option:
                 raise InvalidRequest("--storage-option and --catalog are of an archive: name it with --against")
             return None
-        from penstock.spark.jobs.archived import Warehouse
+        from penstock.spark.jobs.audit.archive_side import Warehouse
 
         self.check(self.against)
         storage, catalog = self.storage_options, self.catalog_options or {}
@@ -76,9 +76,9 @@ def audit(
 
     `penstock audit --schemas --duplicates --json | jq .findings`
     """
-    from penstock.spark.jobs.audit import Wanted
-    from penstock.spark.jobs.audit import audit as run
-    from penstock.spark.jobs.report import as_dict
+    from penstock.spark.jobs.audit.audit import Wanted
+    from penstock.spark.jobs.audit.audit import audit as run
+    from penstock.spark.jobs.audit.report import as_dict
 
     location = log.location()
     wanted = Wanted(
@@ -93,7 +93,7 @@ def audit(
     found = run_job(spark, "penstock audit", lambda session, stage: run(session, location, wanted, stage=stage))
     report = as_dict(found)
     if html is not None:
-        from penstock.spark.jobs.page import page
+        from penstock.spark.jobs.audit.page import page
 
         write_file(html, page(report))
     if json:

@@ -50,9 +50,9 @@ def compact(
 
     `penstock compact customers -t customers.latest --keep-tombstones --drop-keyless --run weekly-6 --json`
     """
-    from penstock.spark.jobs.compact import Keyless, Tombstones
-    from penstock.spark.jobs.compact import compact as job
-    from penstock.spark.jobs.replay import new_run
+    from penstock.spark.jobs.transfer.compact import Keyless, Tombstones
+    from penstock.spark.jobs.transfer.compact import compact as job
+    from penstock.spark.jobs.transfer.replay import new_run
 
     if (to_topic is None) == (to_table is None):
         raise InvalidRequest("into what? Give one of --to-topic and --to-table")
@@ -80,7 +80,7 @@ def compact(
 
 
 def _table(kind: str, warehouse: str, name: str, archive: Archive) -> Any:
-    from penstock.spark.lake.opening import open_table
+    from penstock.spark.lake.tables.table_factory import open_table
 
     named = {} if archive.catalog is None else {"name": archive.catalog}
     return open_table(

@@ -20,8 +20,8 @@ from penstock.core.errors import InvalidRequest, PenstockError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.jobs.replay import Report
-    from penstock.spark.jobs.selecting import Selection
+    from penstock.spark.jobs.transfer.replay import Report
+    from penstock.spark.jobs.transfer.selection import Selection
     from penstock.spark.sink.options import SinkOptions
 
 Run = Annotated[
@@ -99,7 +99,7 @@ class Which:
     ] = None
 
     def selection(self, where: str | None = None) -> Selection:
-        from penstock.spark.jobs.selecting import Selection
+        from penstock.spark.jobs.transfer.selection import Selection
 
         return Selection(
             start=self.from_,

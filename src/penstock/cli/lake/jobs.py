@@ -34,7 +34,7 @@ def naming_loss_option(option: str) -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
-        from penstock.spark.scan.reading import READ_ON
+        from penstock.spark.scan.slice_reader import READ_ON
 
         raise type(error)(error.message.replace(READ_ON, f"give {option}"), **error.details) from None
 

@@ -121,14 +121,16 @@ def compact(
 def _compact(found: LakeTable, target_bytes: int, *, dry_run: bool, json: bool) -> None:
     from dataclasses import asdict
 
-    from penstock.spark.lake import upkeep
+    from penstock.spark.lake.tables import compaction
 
-    planned = upkeep.planned(found, target_bytes=target_bytes)
+    planned = compaction.planned(found, target_bytes=target_bytes)
     done = planned
     if not dry_run:
         with progress(shown=not json) as bar:
             task = bar.add_task(found.name, total=planned.bytes_before)
-            done = upkeep.compact(found, target_bytes=target_bytes, told=lambda size: bar.update(task, advance=size))
+            done = compaction.compact(
+                found, target_bytes=target_bytes, told=lambda size: bar.update(task, advance=size)
+            )
     if json:
         print_json({"table": found.name, "dry_run": dry_run, **asdict(done)})
     elif dry_run or not done.files_before:

@@ -18,10 +18,10 @@ from penstock.cli.signals import Stopping, stopping
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipeline.model import Pipeline
-    from penstock.spark.pipeline.progress import Batch
-    from penstock.spark.pipeline.queries import Shown
-    from penstock.spark.pipeline.running import Event, Result
+    from penstock.spark.pipeline.file.model import Pipeline
+    from penstock.spark.pipeline.run.progress import Batch
+    from penstock.spark.pipeline.run.queries import Shown
+    from penstock.spark.pipeline.run.run import Event, Result
 
 app = typer.Typer(help="Pipelines of SQL and Python steps over topics and tables.", no_args_is_help=True)
 
@@ -52,8 +52,8 @@ def run(
 
     `penstock pipeline run revenue.toml --master spark://host:7077 --memory 4g`
     """
-    from penstock.spark.pipeline.parsing import load
-    from penstock.spark.pipeline.running import run as run_pipeline
+    from penstock.spark.pipeline.file.parsing import load
+    from penstock.spark.pipeline.run.run import run as run_pipeline
 
     pipeline = load(file)
     _warn(pipeline)
@@ -79,7 +79,7 @@ def validate(file: File, spark: opt.Spark, no_spark: NoSpark = False, json: opt.
     """
     pipeline, problems = _checked(file)
     if pipeline is not None and not no_spark:
-        from penstock.spark.pipeline.checking import problems as found_by_spark
+        from penstock.spark.pipeline.run.checks import problems as found_by_spark
 
         with _session(pipeline, spark, quick=True) as session:
             problems = found_by_spark(session, pipeline)
@@ -111,8 +111,8 @@ def explain(
 
     `penstock pipeline explain revenue.toml --no-spark`
     """
-    from penstock.spark.pipeline.explaining import graph_lines
-    from penstock.spark.pipeline.parsing import load
+    from penstock.spark.pipeline.file.parsing import load
+    from penstock.spark.pipeline.run.explain import graph_lines
 
     pipeline = load(file)
     lines = [pipeline.secrets.hide(line) for line in graph_lines(pipeline)]
@@ -166,8 +166,8 @@ class _Told:
         self._quiet = quiet
 
     def __call__(self, event: Event) -> None:
-        from penstock.spark.pipeline.progress import Batch
-        from penstock.spark.pipeline.queries import Shown
+        from penstock.spark.pipeline.run.progress import Batch
+        from penstock.spark.pipeline.run.queries import Shown
 
         if isinstance(event, Shown):
             self._rows(event)
@@ -241,7 +241,7 @@ def _print_findings(file: Path, problems: list[str], warnings: list[str]) -> Non
 
 def _checked(file: Path) -> tuple[Pipeline | None, list[str]]:
     """The pipeline, or what is wrong with its file."""
-    from penstock.spark.pipeline.parsing import PipelineInvalid, load
+    from penstock.spark.pipeline.file.parsing import PipelineInvalid, load
 
     try:
         return load(file), []
@@ -253,9 +253,9 @@ def _planned(
     pipeline: Pipeline, spark: opt.Spark, *, extended: bool
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     """The columns of everything that has a name, and the plans of queries. Raises `PipelineInvalid`."""
-    from penstock.spark.pipeline.explaining import plans
-    from penstock.spark.pipeline.frames import Frames
-    from penstock.spark.pipeline.parsing import PipelineInvalid
+    from penstock.spark.pipeline.file.parsing import PipelineInvalid
+    from penstock.spark.pipeline.run.explain import plans
+    from penstock.spark.pipeline.run.frames import Frames
 
     with _session(pipeline, spark, quick=True) as session:
         frames = Frames(session).build(pipeline, unused=True)

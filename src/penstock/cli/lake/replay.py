@@ -14,7 +14,7 @@ from penstock.cli.lake.warehouse import Log, Reach
 from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
-    from penstock.spark.jobs.selecting import Origin
+    from penstock.spark.jobs.transfer.selection import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Archive(Reach):
 
     def origin(self, log: Log) -> Origin:
         """Where messages come from. Raises `InvalidRequest` for what is not there."""
-        from penstock.spark.jobs.selecting import FromArchive, FromLog
+        from penstock.spark.jobs.transfer.selection import FromArchive, FromLog
 
         if self.archive is None:
             location = log.location()
@@ -82,8 +82,8 @@ def replay(
 
     `penstock replay orders -t orders --into other-data --partitions 4 --json`
     """
-    from penstock.spark.jobs.replay import new_run
-    from penstock.spark.jobs.replay import replay as job
+    from penstock.spark.jobs.transfer.replay import new_run
+    from penstock.spark.jobs.transfer.replay import replay as job
 
     name = run or new_run()
     selection, names = which.selection(where), [TopicName.parse(topic) for topic in topics]

@@ -34,8 +34,8 @@ def stats(
 
     `penstock stats orders.created --by producer,hour --json | jq -c 'select(.messages > 1000)'`
     """
-    from penstock.spark.jobs.stats import parse_by
-    from penstock.spark.jobs.stats import stats as run
+    from penstock.spark.jobs.stats.stats import parse_by
+    from penstock.spark.jobs.stats.stats import stats as run
 
     chosen, location, names = parse_by(by), log.location(), parse_topics(topics)
     location.open()  # what is not there is said before Spark is started

@@ -29,7 +29,7 @@ from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
     from penstock.spark.files.location import Location
-    from penstock.spark.jobs.transfer import Exported
+    from penstock.spark.jobs.transfer.transfer import Exported
 
 FormatOption = Annotated[
     str | None,
@@ -63,14 +63,14 @@ def export(
 
     `penstock export copy-of-data --format directory`
     """
-    from penstock.spark.jobs.interchange import Format, format_of
-    from penstock.spark.jobs.transfer import copy
-    from penstock.spark.jobs.transfer import export as job
+    from penstock.spark.jobs.transfer.file_formats import Format, format_of
+    from penstock.spark.jobs.transfer.transfer import copy
+    from penstock.spark.jobs.transfer.transfer import export as job
 
     location, selection, kind = log.location(), which.selection(), format_of(output, format_)
     names = _named(location, topics)
     if kind is Format.DIRECTORY:
-        from penstock.spark.jobs.replay import new_run
+        from penstock.spark.jobs.transfer.replay import new_run
 
         name = run or new_run()
         going, options = going_on(name, made_up=run is None, json=json), Target(into=output).options(None, name)
@@ -134,9 +134,9 @@ def import_(
     `penstock import old-data --broker 10.0.0.7:7450`
     """
     from penstock.spark.files.location import Location
-    from penstock.spark.jobs.interchange import Format, check_file, format_of
-    from penstock.spark.jobs.replay import new_run
-    from penstock.spark.jobs.transfer import copy, import_file
+    from penstock.spark.jobs.transfer.file_formats import Format, check_file, format_of
+    from penstock.spark.jobs.transfer.replay import new_run
+    from penstock.spark.jobs.transfer.transfer import copy, import_file
 
     name, kind = run or new_run(), format_of(source, format_)
     if target.into is not None and kind is not Format.DIRECTORY:

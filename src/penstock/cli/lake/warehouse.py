@@ -51,8 +51,8 @@ class Reach:
     def check(self, warehouse: str) -> None:
         """Raises `InvalidRequest` for a format that there is not, and for options that the warehouse's store has
         not."""
-        from penstock.spark.lake.folder import Folder
-        from penstock.spark.lake.opening import check_kind
+        from penstock.spark.lake.tables.folder import Folder
+        from penstock.spark.lake.tables.table_factory import check_kind
 
         check_kind(self.format)
         Folder.parse(warehouse, self.storage_options)
@@ -101,7 +101,7 @@ class Lake(Warehouse):
 
     def _kinds(self) -> list[str]:
         """Raises `InvalidRequest` where a format is asked for that no table has, and others have one."""
-        from penstock.spark.lake.opening import check_kind, kinds_there
+        from penstock.spark.lake.tables.table_factory import check_kind, kinds_there
 
         there = kinds_there(self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options)
         if self.format == ANY_FORMAT:
@@ -117,7 +117,7 @@ class Lake(Warehouse):
 
     @staticmethod
     def _parsed(name: str) -> tuple[str, ...]:
-        from penstock.spark.lake.names import parse
+        from penstock.spark.lake.tables.names import parse
 
         return tuple(parse(name))
 

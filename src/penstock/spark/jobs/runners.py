@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock.spark.jobs import requests, running
-from penstock.spark.jobs.findings import Repeated
-from penstock.spark.jobs.requests import Asked
-from penstock.spark.jobs.running import Progress
+from penstock.spark.jobs import worker_jobs
+from penstock.spark.jobs.audit import duplicate_requests
+from penstock.spark.jobs.audit.duplicate_requests import Asked
+from penstock.spark.jobs.audit.findings import Repeated
+from penstock.spark.jobs.worker_jobs import Progress
 from penstock.spark.runtime.failures import ours
 
 if TYPE_CHECKING:
@@ -38,15 +39,15 @@ class OnSpark:
 
     @property
     def cores(self) -> int:
-        return running.cores(self.spark)
+        return worker_jobs.cores(self.spark)
 
     def run(self, what: str, work: Callable[[_Given], _Got], tasks: Sequence[_Given], progress: Progress) -> list[_Got]:
         with ours():
-            return running.run(self.spark, work, tasks, what=what, progress=progress)
+            return worker_jobs.run(self.spark, work, tasks, what=what, progress=progress)
 
     def repeated(self, questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
         with ours():
-            return requests.find(self.spark, questions)
+            return duplicate_requests.find(self.spark, questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +71,4 @@ class Here:
         return found
 
     def repeated(self, questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
-        return requests.find_here(questions)
+        return duplicate_requests.find_here(questions)

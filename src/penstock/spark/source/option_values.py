@@ -12,7 +12,7 @@ from penstock.client.wire.address import parse_url
 from penstock.core.names import TopicName
 from penstock.core.places import AtTime, parse_place
 from penstock.core.units import parse_size
-from penstock.spark.decode.choices import LATEST, MERGED
+from penstock.spark.decode.options import LATEST, MERGED
 from penstock.spark.scan.columns import schema_of
 from penstock.storage.catalog.topics import check_subscription_name
 

@@ -16,7 +16,7 @@ from tests.server.provoked import Question, block_of, questions
 from penstock.bench import Figure, schema
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.schema.procedures import Examine
+from penstock.schema.steps import Examine
 from penstock.server.background.schema_workers import Examinations
 
 TARGETS = {

@@ -24,8 +24,8 @@ from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
+from penstock.schema.languages import Examiner
+from penstock.schema.steps import carry_out
 from penstock.storage.log.log import Durability, Log
 from penstock.storage.store import Store
 from penstock.testing import ManualClock

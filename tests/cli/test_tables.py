@@ -32,7 +32,7 @@ from penstock.demo.orders import HOURS
 from penstock.demo.revenue import Revenue
 from penstock.demo.story import Result
 from penstock.spark.jobs.audit import audit
-from penstock.spark.jobs.runners import Here
+from penstock.spark.jobs.audit.runners import Here
 from penstock.spark.jobs.stats import stats
 from penstock.spark.pipeline.run.queries import Shown
 from penstock.spark.pipeline.run.run import Result as Ran

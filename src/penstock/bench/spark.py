@@ -22,9 +22,9 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind, default_subject
 from penstock.record import kernel_cache
 from penstock.record.block import Draft
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
-from penstock.schema.registry import Registry
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import carry_out
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.audit import audit
 from penstock.spark.lake.archive.archive import archive

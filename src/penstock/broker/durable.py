@@ -36,7 +36,7 @@ from penstock.protocol.blocks import Batch
 from penstock.protocol.frames import Frame
 from penstock.protocol.header import Head
 from penstock.protocol.notices import FENCED
-from penstock.schema.registry import Registry
+from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.topics import check_producer_name
 from penstock.storage.producer_windows import WINDOW
 from penstock.storage.store import Store

@@ -19,8 +19,8 @@ from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailabl
 from penstock.core.limits import WireLimits
 from penstock.protocol.blocks import Scratch
 from penstock.protocol.frames import FrameLimits
-from penstock.schema.procedures import Procedure, Result
-from penstock.schema.registry import Registry
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Procedure, Result
 from penstock.server.background.registry_tasks import Consultants, settled
 from penstock.server.background.threads import Workers
 from penstock.server.resources.buffer_budget import Holdings

@@ -14,8 +14,8 @@ from penstock.core.errors import DiskFull, ServiceUnavailable
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
+from penstock.schema.languages import Examiner
+from penstock.schema.steps import carry_out
 
 CLOSED = {"type": "object", "additionalProperties": False}
 INTEGER, TEXT = {"type": "integer"}, {"type": "string"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-from penstock.schema import plain, worker
-from penstock.schema.formats import Fault
+from penstock.schema import plain
+from penstock.schema.language import Fault
+from penstock.schema.worker import process
 
 
 def fault(_schema: plain.Plain, payload: bytes) -> Fault | None:
@@ -24,4 +25,4 @@ def fault(_schema: plain.Plain, payload: bytes) -> Fault | None:
 if __name__ == "__main__":
     plain.Plain.fault = fault  # type: ignore[method-assign, assignment]
     plain.Plain.accepts_lines = lambda *_: False  # type: ignore[method-assign]
-    worker.main()
+    process.main()

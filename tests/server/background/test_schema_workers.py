@@ -25,9 +25,9 @@ from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record.block import Block
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.formats import Fault
-from penstock.schema.procedures import Compare, Examine, Pair
-from penstock.schema.worker import MEMORY_BYTES_MAX
+from penstock.schema.language import Fault
+from penstock.schema.steps import Compare, Examine, Pair
+from penstock.schema.worker.process import MEMORY_BYTES_MAX
 from penstock.server.background import schema_workers
 from penstock.server.background.schema_workers import Examinations
 
@@ -130,7 +130,7 @@ def test_a_payload_in_the_framing_of_other_registries_is_looked_at_behind_it() -
 
 
 def test_a_block_that_does_not_fit_is_looked_at_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.schema.jobs.SHARED_BYTES", 4096)
+    monkeypatch.setattr("penstock.schema.worker.protocol.SHARED_BYTES", 4096)
 
     async def ask(made: Examinations) -> None:
         payloads = [b"x" if number % 100 == 7 else b"%d" % number for number in range(1000)]
@@ -361,7 +361,7 @@ def test_a_module_that_lies_about_is_not_the_one_that_is_imported(
 
 
 def test_a_payload_larger_than_the_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.schema.jobs.SHARED_BYTES", 8192)
+    monkeypatch.setattr("penstock.schema.worker.protocol.SHARED_BYTES", 8192)
 
     async def ask(made: Examinations) -> None:
         assert sorted(await made.validate(NUMBERS, block_of(b"1", b"2" * 9000, b"3", b"x"))) == [1, 3]

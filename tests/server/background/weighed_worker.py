@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from penstock.schema import worker
+from penstock.schema.worker import process
 
 WEIGHTS: Final = Struct("qq")
 
@@ -25,7 +25,7 @@ def mapped() -> mmap.mmap:
 
 
 def main() -> None:
-    weights, wait, limit = mapped(), os.wait4, worker.limit_memory
+    weights, wait, limit = mapped(), os.wait4, process.limit_memory
 
     def weigh_the_beginning() -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -38,8 +38,8 @@ def main() -> None:
         WEIGHTS.pack_into(weights, 0, begun, max(most, used.ru_maxrss * 1024))
         return child, status
 
-    worker.limit_memory, os.waitpid = weigh_the_beginning, weigh_a_child
-    worker.main()
+    process.limit_memory, os.waitpid = weigh_the_beginning, weigh_a_child
+    process.main()
 
 
 if __name__ == "__main__":

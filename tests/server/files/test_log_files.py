@@ -19,7 +19,7 @@ from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.schema.registry import Registry
+from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.api.errors import HttpError
 from penstock.server.files.log_files import PIECE_BYTES, FilePart, LogFiles, part_of

@@ -16,9 +16,9 @@ from penstock.broker.admin.topics import parse_settings
 from penstock.broker.base.request_fields import topic_name
 from penstock.core.errors import TopicNotSupported
 from penstock.core.names import TopicName
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import Procedure, carry_out
-from penstock.schema.registry import Registry
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Procedure, carry_out
 from penstock.server.api.app import Api
 from penstock.server.registry.cache import Kept
 from penstock.server.routes import ALL

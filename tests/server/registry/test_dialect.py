@@ -11,7 +11,7 @@ import pytest
 from tests.server.registry.kit import RegistryServer, record, serve_registry
 
 from penstock.core.names import TopicName
-from penstock.schema.transfer import RECORDS_MAX
+from penstock.schema.registry.transfer import RECORDS_MAX
 from penstock.storage.catalog.topics import TopicSettings
 
 JSON = "application/json"

@@ -18,7 +18,7 @@ from tests.spark.log_kit import ORDERS, SMALL, everything, make_data, records
 import penstock
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, ServiceUnavailable, VersionNotSupported
 from penstock.core.names import TopicName
-from penstock.schema.registry import Registry
+from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.files.log_files import LogFiles
 from penstock.server.registry.cache import Kept

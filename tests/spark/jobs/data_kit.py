@@ -17,7 +17,7 @@ from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.archive_side import Warehouse
 from penstock.spark.jobs.audit.audit import ALL, Audit, Wanted, audit_with
 from penstock.spark.jobs.audit.findings import Finding, Kind
-from penstock.spark.jobs.runners import Here
+from penstock.spark.jobs.audit.runners import Here
 from penstock.spark.lake import LakeTable, Marker, Range
 from penstock.spark.lake.tables.columns import PARTITION, SYSTEM
 from penstock.spark.lake.tables.compaction import shape_of

@@ -16,7 +16,7 @@ from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
 from penstock.spark.jobs.audit.audit import Audit, Wanted, audit
 from penstock.spark.jobs.audit.findings import Kind
-from penstock.spark.jobs.runners import Here, OnSpark
+from penstock.spark.jobs.audit.runners import Here, OnSpark
 from penstock.spark.jobs.stats.stats import stats, stats_with
 from penstock.spark.jobs.worker_jobs import run
 

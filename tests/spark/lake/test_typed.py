@@ -18,9 +18,9 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
-from penstock.schema.registry import Registry
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import carry_out
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
 from penstock.spark.lake.archive.archive import goal_of

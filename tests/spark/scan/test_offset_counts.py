@@ -15,7 +15,7 @@ import penstock.spark
 from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.core.places import Earliest
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.runners import Here
+from penstock.spark.jobs.audit.runners import Here
 from penstock.spark.jobs.stats.stats import stats_with
 from penstock.spark.scan.offset_counts import HOUR_MS, Run, runs
 from penstock.spark.scan.slice_reader import DataLoss, Loss

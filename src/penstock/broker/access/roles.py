@@ -14,7 +14,7 @@ from typing import Final
 from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
-from penstock.schema.registered import subject_name
+from penstock.schema.registry.models import subject_name
 
 ONE_LEVEL: Final = "+"
 THE_REST: Final = "#"

@@ -28,7 +28,7 @@ from penstock.core.ranges import Ranges, joined
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
 from penstock.record.rows import Row, attributes_of
-from penstock.schema.formats import Fault
+from penstock.schema.language import Fault
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable

@@ -19,9 +19,9 @@ from penstock.core.errors import Facts, InvalidRequest, PayloadTooLarge, Penstoc
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Procedure
-from penstock.schema.registered import Registered, Which, version_number
-from penstock.schema.registry import Registry
+from penstock.schema.registry.models import Registered, Which, version_number
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Procedure
 from penstock.storage.catalog.schema_rows import Metadata
 
 if TYPE_CHECKING:

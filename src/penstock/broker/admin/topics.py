@@ -26,7 +26,7 @@ from penstock.broker.topics.topics import Stream
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
 from penstock.core.names import TopicName
-from penstock.schema.registered import subject_name
+from penstock.schema.registry.models import subject_name
 from penstock.storage.catalog.subscriptions import SubscriptionOptions
 from penstock.storage.catalog.topics import Dispatch, Exhausted, Retention, SchemaPolicy, Topic, TopicSettings
 from penstock.storage.log.log import Log

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft
-from penstock.schema.formats import Fault
-from penstock.schema.procedures import Procedure
+from penstock.schema.language import Fault
+from penstock.schema.steps import Procedure
 from penstock.storage.log.log import Appended, Log
 
 

@@ -34,7 +34,7 @@ from penstock.protocol.frames import Frame
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
 from penstock.record.message import Message
-from penstock.schema.formats import Fault
+from penstock.schema.language import Fault
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.producer_windows import WINDOW
 

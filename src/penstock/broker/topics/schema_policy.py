@@ -23,9 +23,9 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import NUMBER_MAX, Message, SchemaRef
 from penstock.schema.errors import InvalidSchema, SchemaNotFound
-from penstock.schema.formats import Fault
-from penstock.schema.registered import Status, Which
-from penstock.schema.registry import Registry
+from penstock.schema.language import Fault
+from penstock.schema.registry.models import Status, Which
+from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schemas import SchemaCatalog, topic_place
 from penstock.storage.catalog.topics import SchemaPolicy, TopicSettings
 

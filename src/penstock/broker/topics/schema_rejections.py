@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.errors import Facts, InvalidRequest, SchemaRejected
-from penstock.schema.formats import Fault
+from penstock.schema.language import Fault
 
 _REASONS_MAX: Final = 256
 """Refused messages of one block whose reasons are told: an answer has to fit into a frame."""

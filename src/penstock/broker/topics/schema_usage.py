@@ -15,8 +15,8 @@ from penstock.broker.base.request_fields import Fields
 from penstock.core.errors import PenstockError
 from penstock.record import layout as at
 from penstock.schema.errors import ReferenceExists
-from penstock.schema.registered import Which, version_number
-from penstock.schema.registry import Registry
+from penstock.schema.registry.models import Which, version_number
+from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schemas import TOPIC_PLACE, SchemaCatalog, archive_place, topic_place
 from penstock.storage.catalog.subscriptions import check_subscription_name
 from penstock.storage.log.log import Log

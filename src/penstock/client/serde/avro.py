@@ -14,9 +14,9 @@ from penstock.client.serde.python_types import plain
 from penstock.client.serde.values import Misfit, pointer
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.schema.avro.walking import PAYLOAD_DEPTH_MAX
-from penstock.schema.examiner import language
-from penstock.schema.formats import Validator
+from penstock.schema.avro.payload_steps import PAYLOAD_DEPTH_MAX
+from penstock.schema.language import Validator
+from penstock.schema.languages import language
 
 _REFUSALS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError)
 """What fastavro raises for values that it cannot write; its check does so too, for a decimal with too many digits."""

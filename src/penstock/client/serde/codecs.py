@@ -11,8 +11,8 @@ import msgspec
 from penstock.client.serde.python_types import plain
 from penstock.client.serde.values import Misfit
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.schema.examiner import language
-from penstock.schema.formats import Validator
+from penstock.schema.language import Validator
+from penstock.schema.languages import language
 
 Indexes = tuple[int, ...] | None
 """Which message of a Protobuf schema: the number of each on the way from the outermost to it. Others have none."""

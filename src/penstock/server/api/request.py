@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope
 
 from penstock.broker.access.audit import Trail, deed_of
 from penstock.broker.access.policy import Access, Deed, Operation, Origin, Principal, Resource
-from penstock.schema.procedures import Procedure
-from penstock.schema.registry import Registry
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Procedure
 from penstock.server.api.routing import ROUTE
 
 _Result = TypeVar("_Result")

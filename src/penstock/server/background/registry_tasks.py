@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock.broker.base.effects import Consult, Effect, Inspect, Work
 from penstock.core.errors import PenstockError
-from penstock.schema.procedures import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
+from penstock.schema.steps import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
 from penstock.server.background.schema_workers import Examinations
 from penstock.server.background.threads import Workers
 from penstock.server.resources.fair_queue import ASKER, Asker, name_of

@@ -22,12 +22,12 @@ import numpy as np
 from penstock.core.errors import ServiceUnavailable
 from penstock.core.schemas import Definition
 from penstock.record.block import Block
-from penstock.schema import jobs
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.formats import Fault
+from penstock.schema.language import Fault
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Compare, Examine
-from penstock.schema.worker import aligned
+from penstock.schema.steps import Compare, Examine
+from penstock.schema.worker import protocol
+from penstock.schema.worker.process import aligned
 from penstock.server.resources.fair_queue import ASKER, Asker, FairQueue
 
 _LOG: Final = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _ANSWER_SECONDS_MAX: Final = 60.0
 """For an answer: far more than the worker gives itself, also on a machine that is too busy."""
 _DEATHS_MAX: Final = 16
 """Payloads of one block that may each end a worker: after that the rest of the block is refused unseen."""
-_PROGRAM: Final = "penstock.schema.worker"
+_PROGRAM: Final = "penstock.schema.worker.process"
 _UNSEEN: Final = Fault("", "it could not be looked at within the limits of an examination")
 
 _SIGNALS: Final[dict[int, str]] = {
@@ -67,7 +67,7 @@ class Workshop:
         self._shared: tuple[int, mmap.mmap] | None = None
         self._number = 0
 
-    async def ask(self, job: jobs.Job) -> jobs.Answer:
+    async def ask(self, job: protocol.Job) -> protocol.Answer:
         """To be called in turn. A worker that is gone is replaced, once; raises `ServiceUnavailable` after that.
 
         Raises `InvalidSchema` for more than a worker can be asked at once.
@@ -79,10 +79,10 @@ class Workshop:
                 _LOG.warning("a worker that examines schemas is gone", extra={"reason": str(error), "attempt": attempt})
         raise ServiceUnavailable("the worker that examines schemas does not answer; try again")
 
-    async def _ask(self, job: jobs.Job) -> jobs.Answer:
+    async def _ask(self, job: protocol.Job) -> protocol.Answer:
         self._number += 1
-        frame = jobs.framed(self._number, job)
-        if len(frame) > jobs.JOB_BYTES_MAX:
+        frame = protocol.framed(self._number, job)
+        if len(frame) > protocol.JOB_BYTES_MAX:
             raise InvalidSchema("the schema, with all that it refers to, is too large to be examined")
         if self._process is not None and self._process.returncode is not None:
             await self._end()  # its child may still be there, and nobody looks after it
@@ -99,7 +99,7 @@ class Workshop:
         if number != self._number:
             await self._end()
             raise Gone(f"it answered job {number} and not {self._number}")
-        if isinstance(answer, jobs.Failed) and answer.signal and answer.signal not in _SIGNALS:
+        if isinstance(answer, protocol.Failed) and answer.signal and answer.signal not in _SIGNALS:
             raise Gone(f"it was ended by signal {answer.signal}")
         return answer
 
@@ -112,7 +112,7 @@ class Workshop:
                 stdout=PIPE,
                 start_new_session=True,
                 pass_fds=(descriptor,),
-                limit=jobs.JOB_BYTES_MAX,
+                limit=protocol.JOB_BYTES_MAX,
             )
         except OSError as error:
             raise ServiceUnavailable(f"the worker that examines schemas cannot be started: {error}") from error
@@ -137,18 +137,18 @@ class Workshop:
             with contextlib.suppress(OSError, RuntimeError, asyncio.LimitOverrunError):
                 await process.stdout.read()  # up to its end: so the pipe is closed
 
-    def share(self, definition: Definition, schema_id: int, block: Block) -> jobs.Validate:
+    def share(self, definition: Definition, schema_id: int, block: Block) -> protocol.Validate:
         """Lay its payloads out; the job to look at all of them."""
         _, shared = self._memory()
         size, count = int(block.payload_sizes.sum()) + len(block), len(block)
-        data = np.frombuffer(shared, np.uint8, size, jobs.NOTES.size)
-        ends = np.frombuffer(shared, np.int64, count, aligned(jobs.NOTES.size + size))
-        return jobs.Validate(definition, 0, count, count, size, block.write_lines(data, ends), schema_id)
+        data = np.frombuffer(shared, np.uint8, size, protocol.NOTES.size)
+        ends = np.frombuffer(shared, np.int64, count, aligned(protocol.NOTES.size + size))
+        return protocol.Validate(definition, 0, count, count, size, block.write_lines(data, ends), schema_id)
 
     def fitting(self, block: Block) -> int:
         """How many of its payloads fit into the shared memory."""
         needs = np.cumsum(block.payload_sizes + 1 + 8)
-        return int(np.searchsorted(needs, self._shared_bytes - jobs.NOTES.size - 16, side="right"))
+        return int(np.searchsorted(needs, self._shared_bytes - protocol.NOTES.size - 16, side="right"))
 
     async def close(self) -> None:
         await self._end()
@@ -156,15 +156,15 @@ class Workshop:
             os.close(self._shared[0])
 
 
-async def _exchange(process: Process, frame: bytes) -> tuple[int, jobs.Answer]:
+async def _exchange(process: Process, frame: bytes) -> tuple[int, protocol.Answer]:
     pipe_in, pipe_out = process.stdin, process.stdout
     assert pipe_in is not None and pipe_out is not None  # noqa: S101, PT018 - both were asked for
     pipe_in.write(frame)
     await pipe_in.drain()
-    mark, number, size = jobs.HEAD.unpack(await pipe_out.readexactly(jobs.HEAD.size))
-    if mark != jobs.MARK:
+    mark, number, size = protocol.HEAD.unpack(await pipe_out.readexactly(protocol.HEAD.size))
+    if mark != protocol.MARK:
         raise EOFError("it has lost the thread")
-    return number, jobs.decode_answer(await pipe_out.readexactly(size))
+    return number, protocol.decode_answer(await pipe_out.readexactly(size))
 
 
 class Examinations:
@@ -172,34 +172,34 @@ class Examinations:
 
     def __init__(self) -> None:
         self._schemas = Workshop(FairQueue(SCHEMAS_WAITING_MAX, SCHEMAS_WAITING_EACH_MAX), mmap.PAGESIZE)
-        self._payloads = Workshop(FairQueue(BLOCKS_WAITING_MAX), jobs.SHARED_BYTES)
+        self._payloads = Workshop(FairQueue(BLOCKS_WAITING_MAX), protocol.SHARED_BYTES)
 
     async def examine(self, examine: Examine, *, aside: bool = False) -> str:
         """`aside`: somebody only asks; what changes something goes before it."""
         answer = await self._ask(examine, aside=aside)
-        assert isinstance(answer, jobs.Examined)  # noqa: S101 - that is how it answers
+        assert isinstance(answer, protocol.Examined)  # noqa: S101 - that is how it answers
         return answer.canonical
 
     async def compare(self, compare: Compare, *, aside: bool = False) -> list[list[Problem]]:
         """What cannot be compared within the limits is a problem of that pair."""
         answer = await self._in_turn(compare, aside=aside)
-        if not isinstance(answer, jobs.Failed):
+        if not isinstance(answer, protocol.Failed):
             _raise_refusal(answer)
-            assert isinstance(answer, jobs.Compared)  # noqa: S101 - that is how it answers
+            assert isinstance(answer, protocol.Compared)  # noqa: S101 - that is how it answers
             return answer.problems
         if len(compare.pairs) == 1:
             return [[_undecided(answer)]]
         alone = [Compare((pair,), compare.lenient) for pair in compare.pairs]
         return [problems for each in alone for problems in await self.compare(each, aside=aside)]
 
-    async def _in_turn(self, job: jobs.Job, *, aside: bool) -> jobs.Answer:
+    async def _in_turn(self, job: protocol.Job, *, aside: bool) -> protocol.Answer:
         async with self._schemas.queue.turn(ASKER.get(), aside=aside):
             return await self._schemas.ask(job)
 
-    async def _ask(self, job: jobs.Job, *, aside: bool) -> jobs.Answer:
+    async def _ask(self, job: protocol.Job, *, aside: bool) -> protocol.Answer:
         answer = await self._in_turn(job, aside=aside)
         _raise_refusal(answer)
-        if isinstance(answer, jobs.Failed):
+        if isinstance(answer, protocol.Failed):
             raise InvalidSchema(f"the schema cannot be examined: {_reason(answer)}")
         return answer
 
@@ -238,12 +238,12 @@ class Validation:
             return unseen
         whole = self._workshop.share(self._definition, self._schema_id, block.select(0, count))
         answer = await self._ask(whole)
-        if isinstance(answer, jobs.Failed):
+        if isinstance(answer, protocol.Failed):
             return await self._blame(whole, answer, offset)
         self._add(answer, offset)
         return answer.stop
 
-    async def _blame(self, whole: jobs.Validate, failed: jobs.Failed, offset: int) -> int:
+    async def _blame(self, whole: protocol.Validate, failed: protocol.Failed, offset: int) -> int:
         culprit = failed.payload
         if culprit < 0:
             raise InvalidSchema(f"the schema cannot be examined: {_reason(failed)}")
@@ -251,29 +251,29 @@ class Validation:
         stop = 0
         while stop < culprit:
             answer = await self._ask(msgspec.structs.replace(whole, first=stop, stop=culprit))
-            if isinstance(answer, jobs.Failed):
+            if isinstance(answer, protocol.Failed):
                 return stop  # it was well before: all of it again, in another turn
             self._add(answer, offset)
             stop = answer.stop
         self.faults[offset + culprit] = Fault("", f"it cannot be examined: {_reason(failed)}")
         return culprit + 1
 
-    async def _ask(self, job: jobs.Validate) -> jobs.Validated | jobs.Failed:
+    async def _ask(self, job: protocol.Validate) -> protocol.Validated | protocol.Failed:
         answer = await self._workshop.ask(job)
         _raise_refusal(answer)
-        assert isinstance(answer, jobs.Validated | jobs.Failed)  # noqa: S101 - that is how it answers
+        assert isinstance(answer, protocol.Validated | protocol.Failed)  # noqa: S101 - that is how it answers
         return answer
 
-    def _add(self, answer: jobs.Validated, offset: int) -> None:
+    def _add(self, answer: protocol.Validated, offset: int) -> None:
         self.faults |= {offset + row: Fault(path, message) for row, path, message in answer.faults}
 
 
-def _raise_refusal(answer: jobs.Answer) -> None:
-    if isinstance(answer, jobs.Refused):
+def _raise_refusal(answer: protocol.Answer) -> None:
+    if isinstance(answer, protocol.Refused):
         raise InvalidSchema(answer.message, **answer.details)
 
 
-def _undecided(failed: jobs.Failed) -> Problem:
+def _undecided(failed: protocol.Failed) -> Problem:
     return Problem(
         kind="UNDECIDED",
         path="",
@@ -282,7 +282,7 @@ def _undecided(failed: jobs.Failed) -> Problem:
     )
 
 
-def _reason(failed: jobs.Failed) -> str:
+def _reason(failed: protocol.Failed) -> str:
     if failed.signal:
         return _SIGNALS[failed.signal]
     _LOG.error("a defect in the examination of schemas", extra={"error": failed.message})

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import Final
 
 from penstock.core.limits import MIB
-from penstock.schema.registered import Which
-from penstock.schema.registry import Registry
+from penstock.schema.registry.models import Which
+from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schema_rows import StoredSchema
 
 KEPT_BYTES_MAX: Final = 16 * MIB

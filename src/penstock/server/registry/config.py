@@ -9,8 +9,8 @@ from msgspec import UNSET
 from penstock.core.schemas import Compatibility
 from penstock.schema.errors import InvalidCompatibility
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Procedure
-from penstock.schema.registered import Rules
+from penstock.schema.registry.models import Rules
+from penstock.schema.steps import Procedure
 from penstock.server.api.broker_calls import gone
 from penstock.server.api.request import Call
 from penstock.server.registry.handlers import sent_schema

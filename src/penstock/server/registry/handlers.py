@@ -14,9 +14,9 @@ from penstock.broker.access.policy import Kind as ResourceKind
 from penstock.broker.access.policy import Operation, Resource
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import RegistryError, SchemaNotFound
-from penstock.schema.image import Place
-from penstock.schema.procedures import Examine, Form, Procedure
-from penstock.schema.registered import Registered, Which, hinted_subject
+from penstock.schema.registry.index import Place
+from penstock.schema.registry.models import Registered, Which, hinted_subject
+from penstock.schema.steps import Examine, Form, Procedure
 from penstock.server.api.request import Call, Encoded, Pieces
 from penstock.server.registry.cache import Kept
 from penstock.server.registry.models import (

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import InvalidSchema, OperationNotPermitted
-from penstock.schema.transfer import RECORDS_MAX
+from penstock.schema.registry.transfer import RECORDS_MAX
 from penstock.storage.catalog.schema_rows import Metadata
 from penstock.storage.catalog.topics import SchemaPolicy
 

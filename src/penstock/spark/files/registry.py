@@ -19,7 +19,7 @@ from penstock.client.wire.credentials import REGISTRY_VARIABLE, find_secret, sec
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, Definition, Reference, Schema, SchemaKind, default_subject
-from penstock.schema.transfer import VersionRecord
+from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import BROKER_SCHEMES, Location
 from penstock.spark.files.web import Web
 from penstock.storage.base.layout import CATALOG

@@ -30,7 +30,7 @@ from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.core.names import TopicName
 from penstock.core.schemas import SchemaKind
 from penstock.record.message import SchemaRef
-from penstock.schema.transfer import VersionRecord
+from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.jobs.audit import archive_side as archives
 from penstock.spark.jobs.audit import partition_summary
 from penstock.spark.jobs.audit.archive_side import RUNS_MAX, Scope, Warehouse, gaps

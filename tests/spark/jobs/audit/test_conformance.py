@@ -13,7 +13,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import SchemaKind
 from penstock.record.block import Block, scan
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.transfer import VersionRecord
+from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
 from penstock.spark.jobs.audit.audit import Wanted

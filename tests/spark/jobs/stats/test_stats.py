@@ -20,7 +20,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.record.block import scan
 from penstock.record.message import Message, Record
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.runners import Here
+from penstock.spark.jobs.audit.runners import Here
 from penstock.spark.jobs.stats import groups
 from penstock.spark.jobs.stats.groups import BY, Group, Part, Sums, merged, of_block
 from penstock.spark.jobs.stats.stats import Stats, parse_by, stats_with

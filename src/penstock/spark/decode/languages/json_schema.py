@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from penstock.core.schemas import Definition
 from penstock.schema.jsonschema import parse
-from penstock.schema.jsonschema.kinds import ARRAYS, INTEGERS, NUMBERS, OBJECTS, STRINGS, Kind, Kinds, kind_of
-from penstock.schema.jsonschema.tree import Node
+from penstock.schema.jsonschema.model.kinds import ARRAYS, INTEGERS, NUMBERS, OBJECTS, STRINGS, Kind, Kinds, kind_of
+from penstock.schema.jsonschema.model.tree import Node
 from penstock.spark.decode.columns import leaves
 from penstock.spark.decode.columns.builder import REFUSALS, column
 from penstock.spark.decode.columns.merged_shapes import merged

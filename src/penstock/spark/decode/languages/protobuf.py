@@ -22,7 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from penstock.client.serde.protobuf import ClassCodec, message_class
 from penstock.client.serde.values import Misfit, pointer
 from penstock.core.schemas import Definition
-from penstock.schema.protobuf.payloads.validation import MessageValidator
+from penstock.schema.protobuf.payloads.validator import MessageValidator
 from penstock.schema.protobuf.payloads.wire import WireType
 from penstock.spark.decode.columns import leaves
 from penstock.spark.decode.columns.json_texts import text

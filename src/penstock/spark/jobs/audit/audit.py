@@ -22,11 +22,11 @@ from penstock.spark.jobs.audit.archive_side import NO_ROWS, FileTask, Holding, R
 from penstock.spark.jobs.audit.findings import Finding, Found, Kind
 from penstock.spark.jobs.audit.inventory import Log
 from penstock.spark.jobs.audit.partition_summary import Partial
+from penstock.spark.jobs.audit.runners import OnSpark, Runner
 from penstock.spark.jobs.audit.scan_range import Loss
 from penstock.spark.jobs.audit.slice_audit import Key, Task
 from penstock.spark.jobs.audit.tally import Archived, Spans
 from penstock.spark.jobs.histogram import summed
-from penstock.spark.jobs.runners import OnSpark, Runner
 from penstock.spark.jobs.worker_jobs import grouped
 from penstock.spark.lake.tables.table import LakeTable
 from penstock.spark.scan.slices import Slice

@@ -16,10 +16,10 @@ from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record import layout as at
 from penstock.record.block import Block, Longs
-from penstock.schema.examiner import Examiner
-from penstock.schema.formats import Fault
-from penstock.schema.jobs import Validate
-from penstock.schema.worker import Judge, chunk_stop, start_of
+from penstock.schema.language import Fault
+from penstock.schema.languages import Examiner
+from penstock.schema.worker.process import Judge, chunk_stop, start_of
+from penstock.schema.worker.protocol import Validate
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.options import Mode
 from penstock.spark.decode.target import target_of

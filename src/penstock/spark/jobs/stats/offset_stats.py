@@ -10,7 +10,7 @@ from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
 from penstock.spark.jobs.audit.report import time_text
-from penstock.spark.jobs.runners import Here
+from penstock.spark.jobs.audit.runners import Here
 from penstock.spark.jobs.stats.groups import TIMES
 from penstock.spark.jobs.stats.stats import parse_by, stats_with
 from penstock.spark.scan.offset_counts import HOUR_MS, SLICE_BYTES, Run, runs

@@ -16,7 +16,7 @@ from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
 from penstock.spark.jobs.audit.report import time_text
-from penstock.spark.jobs.runners import OnSpark, Runner
+from penstock.spark.jobs.audit.runners import OnSpark, Runner
 from penstock.spark.jobs.stats import groups
 from penstock.spark.jobs.stats.groups import BY, TIMES, Group, StatsTask, Sums
 from penstock.spark.jobs.worker_jobs import grouped

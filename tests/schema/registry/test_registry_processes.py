@@ -28,10 +28,10 @@ from penstock.core.clock import SystemClock
 from penstock.core.schemas import Schema, SchemaKind
 from penstock.schema.steps import carry_out
 from penstock.schema.registry.registry import Registry
-from penstock.storage import catalog_sqlite
+from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
 
-catalog_sqlite.BUSY_MS = 60_000
+sqlite.BUSY_MS = 60_000
 path, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with Catalog.open(path, clock=SystemClock()) as catalog:
     registry = Registry(catalog.schemas)

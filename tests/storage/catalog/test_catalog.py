@@ -531,10 +531,10 @@ from pathlib import Path
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.storage import catalog_sqlite
+from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
 
-catalog_sqlite.BUSY_MS = 60_000
+sqlite.BUSY_MS = 60_000
 catalog = Catalog.open(Path(sys.argv[1]), clock=SystemClock())
 who, count = sys.argv[2], int(sys.argv[3])
 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from penstock.record import kernel_cache
+from penstock.record.kernels import kernel_cache
 from penstock.storage.backup.backup import back_up
 
 

@@ -16,7 +16,7 @@ import yaml
 from tests.deploy.promql import Wrong, parse
 from tests.docs.test_docs import COMMANDS, section
 
-from penstock.record.kernel_cache import ENVIRONMENT
+from penstock.record.kernels.kernel_cache import ENVIRONMENT
 from penstock.server.operations.metrics import ROWS, Kind
 from penstock.server.settings import SETTINGS, Settings
 

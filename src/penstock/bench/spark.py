@@ -20,8 +20,8 @@ from penstock.bench.schema import ORDER, payload
 from penstock.bench.stream import best_in_turns
 from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind, default_subject
-from penstock.record import kernel_cache
 from penstock.record.block import Draft
+from penstock.record.kernels import kernel_cache
 from penstock.schema.languages import Examiner
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import carry_out

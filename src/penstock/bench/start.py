@@ -28,7 +28,7 @@ _LOAD = """
 import time
 import numba
 began = time.perf_counter()
-from penstock.record import kernel_cache, kernels
+from penstock.record.kernels import block_kernels, kernel_cache
 kernel_cache.load_all()
 print(time.perf_counter() - began)
 """
@@ -38,7 +38,7 @@ _SCAN = """
 import resource, sys
 from pathlib import Path
 from penstock.bench.start import scan_file
-from penstock.record.kernel_cache import load_all
+from penstock.record.kernels.kernel_cache import load_all
 load_all()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 scan_file(Path(sys.argv[1]), int(sys.argv[2]))

@@ -30,8 +30,8 @@ from penstock.core.errors import InvalidRequest, Timeout
 from penstock.core.limits import KIB, Limits
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset
-from penstock.record import kernel_cache
 from penstock.record.block import Draft
+from penstock.record.kernels import kernel_cache
 from penstock.storage.base.layout import CATALOG
 from penstock.storage.catalog.database import CatalogFile
 from penstock.storage.catalog.rows import row_of_cursor, row_of_subscription, row_of_topic

@@ -27,7 +27,7 @@ from penstock.core.clock import SteadyClock, SystemClock
 from penstock.core.clock import now_ms as clock_ms
 from penstock.core.errors import InvalidRequest
 from penstock.protocol.blocks import rehearse
-from penstock.record import kernel_cache
+from penstock.record.kernels import kernel_cache
 from penstock.server import logs
 from penstock.server.hub import Hub
 from penstock.server.operations.health import Standing, watch_health

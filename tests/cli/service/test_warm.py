@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.kit import Run
 
-from penstock.record import kernel_cache
+from penstock.record.kernels import kernel_cache
 
 
 def test_kernels_that_are_there_are_left_there(here: Run) -> None:

@@ -17,8 +17,8 @@ from penstock.core.errors import Code, PenstockError, Unauthorized
 from penstock.protocol import websocket as wire
 from penstock.protocol.frames import LENGTH_BYTES
 from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, Pong, WebSocketReader
-from penstock.record.frame_kernels import to_websocket
 from penstock.record.hashing import as_array
+from penstock.record.kernels.frame_kernels import to_websocket
 from penstock.server.hub import Hub
 from penstock.server.resources.file_descriptors import Descriptors
 from penstock.server.resources.read_budget import BudgetedProtocol

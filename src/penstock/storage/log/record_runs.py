@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.offsets import OFFSET_MAX
-from penstock.record import kernels
 from penstock.record.block import After, Bytes
+from penstock.record.kernels import block_kernels
 from penstock.storage.base.disk import File
 from penstock.storage.base.work_limit import Effort
 from penstock.storage.log.segment import read_tolerant
@@ -47,7 +47,7 @@ class Search:
         found."""
         while start < self._stop and self._effort.left:
             self._move_to(start)
-            place, hashed = kernels.find(
+            place, hashed = block_kernels.find(
                 self._piece,
                 start - self._origin,
                 self._piece.size,

@@ -13,10 +13,10 @@ import numpy as np
 from penstock.core.ids import ID_BYTES
 from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
-from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import START_OF_LOG, After, Block, Bytes, Stop, scan
 from penstock.record.hashing import StreamHash, hash64
+from penstock.record.kernels import block_kernels
 from penstock.storage.base.disk import Disk, File, opened, read_all, replace_file
 
 SEGMENT_SUFFIX: Final = ".seg"
@@ -125,7 +125,7 @@ def last_used(file: File, start: int, stop: int) -> int:
     used = start
     for position in range(start, stop, READ_BYTES):
         data = read_tolerant(file, position, min(READ_BYTES, stop - position))
-        if kernels.first_used(data) >= 0:
+        if block_kernels.first_used(data) >= 0:
             used = position + int(np.flatnonzero(data)[-1]) + 1
     return used
 

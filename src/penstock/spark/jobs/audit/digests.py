@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.record import layout as at
 from penstock.record.block import Block, Bools, Longs, Words
-from penstock.record.tally_kernels import hash_ranges
+from penstock.record.kernels.tally_kernels import hash_ranges
 from penstock.spark.jobs.audit.partition_summary import Digest
 
 DAY_US: Final = 86_400_000_000

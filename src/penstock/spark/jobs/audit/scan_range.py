@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 
 from penstock.core.limits import KIB
-from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import After, Block, Bools, Bytes, Longs, Stop
-from penstock.record.tally_kernels import entries_held
+from penstock.record.kernels import block_kernels
+from penstock.record.kernels.tally_kernels import entries_held
 from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, IndexFile, decode_entries
 from penstock.storage.log.log_view import Segment, View
@@ -212,7 +212,7 @@ class _Stretch:
         data = read_tolerant(self._file, self._position, max(0, min(_BLOCK_BYTES, stop - self._position)))
         table = np.empty((self._rows, at.COLUMNS), dtype=np.int64)
         mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if self._verify else 0)
-        count, position, why = kernels.scan(data, 0, data.size, mode, 0, 0, self._offset, table)
+        count, position, why = block_kernels.scan(data, 0, data.size, mode, 0, 0, self._offset, table)
         if not count:
             after = After(0, 0, self._offset)
             return read_block(self._file, self._position, stop, after=after, verify=self._verify)

@@ -10,8 +10,8 @@ import numpy as np
 
 from penstock.core.offsets import OFFSET_MAX
 from penstock.record import layout as at
-from penstock.record import tally_kernels as kernel
 from penstock.record.block import Block, Longs
+from penstock.record.kernels import tally_kernels as kernel
 from penstock.spark.jobs.audit import digests
 from penstock.spark.jobs.audit.partition_summary import (
     PRODUCERS_MAX,

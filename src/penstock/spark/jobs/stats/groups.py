@@ -10,8 +10,8 @@ import numpy as np
 
 from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.record import layout as at
-from penstock.record import stream_kernels
 from penstock.record.block import Block, Longs
+from penstock.record.kernels import stream_kernels
 from penstock.spark.jobs.audit.scan_range import Lost, walk
 from penstock.spark.jobs.audit.slice_audit import joined
 from penstock.spark.jobs.histogram import Histogram

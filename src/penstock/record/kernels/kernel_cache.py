@@ -21,19 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ENVIRONMENT: Final = "PENSTOCK_KERNEL_CACHE"
-_SOURCES: Final = (
-    "column_kernels.py",
-    "frame_kernels.py",
-    "kernel_cache.py",
-    "kernel_types.py",
-    "kernels.py",
-    "layout.py",
-    "simd.py",
-    "stream_kernels.py",
-    "tally_kernels.py",
-    "text_kernels.py",
-    "utf8.py",
-)
+_SOURCES: Final = (*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[1] / "layout.py")
 _COMPLETE: Final = "complete"
 _FOR_ITSELF: Final = "this process compiles the kernels that it needs"
 
@@ -104,10 +92,10 @@ def prepare(*, say: Callable[[str], None] | None = None) -> float:
     Two processes that do this at once do the work twice and agree on the result.
     """
     # Importing them is what registers them.
-    from penstock.record import (  # noqa: F401
+    from penstock.record.kernels import (  # noqa: F401
+        block_kernels,
         column_kernels,
         frame_kernels,
-        kernels,
         stream_kernels,
         tally_kernels,
         text_kernels,
@@ -195,8 +183,8 @@ def _fingerprint() -> str:
     processor = cpu_target.target_context.codegen().magic_tuple()
     about = (numba.__version__, sys.version_info[:2], processor, str(Path(__file__).parent))
     digest = hashlib.sha256(repr(about).encode())
-    for name in _SOURCES:
-        digest.update(Path(__file__).with_name(name).read_bytes())
+    for source in _SOURCES:
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 

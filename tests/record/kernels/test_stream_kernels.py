@@ -1,7 +1,7 @@
 """The kernels between the wire and the log against plain Python, and between forbidden pages.
 
-Run as a program (`python -m tests.record.test_stream_kernels 0 100`) it gives each kernel arrays that begin or end at a
-page that nobody may touch, with exactly as much room as is needed: one byte too far ends the process.
+Run as a program (`python -m tests.record.kernels.test_stream_kernels 0 100`) it gives each kernel arrays that begin or
+end at a page that nobody may touch, with exactly as much room as is needed: one byte too far ends the process.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.record.guarded import Guarded, some_messages
+from tests.record.kernels.guarded import Guarded, some_messages
 from tests.record.reference import id_at
 
-from penstock.record import frame_kernels as wire
 from penstock.record import layout as at
-from penstock.record import stream_kernels
 from penstock.record.block import Draft, parse_block
 from penstock.record.hashing import as_array, as_signed
+from penstock.record.kernels import frame_kernels as wire
+from penstock.record.kernels import stream_kernels
 from penstock.record.message import Message, key_hash
 
 ID = b"00000000-0000-4000-8000-000000000001"
@@ -249,9 +249,9 @@ def main(first: int, last: int) -> None:
 
 def test_no_kernel_touches_a_byte_outside_its_arrays() -> None:
     """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
-    command = [sys.executable, "-m", "tests.record.test_stream_kernels", "0", "100"]
+    command = [sys.executable, "-m", "tests.record.kernels.test_stream_kernels", "0", "100"]
     environment = os.environ | {"MALLOC_PERTURB_": "165"}
-    here = Path(__file__).parents[2]
+    here = Path(__file__).parents[3]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here, check=False)
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.record import layout as at
-from penstock.record import simd
-from penstock.record.kernel_cache import kernel
-from penstock.record.kernel_types import BYTES, LONG, TABLE_IN, inlined
-from penstock.record.kernels import attributes_start, has_text
+from penstock.record.kernels import simd
+from penstock.record.kernels.block_kernels import attributes_start, has_text
+from penstock.record.kernels.kernel_cache import kernel
+from penstock.record.kernels.kernel_types import BYTES, LONG, TABLE_IN, inlined
 
 
 @kernel(LONG(BYTES, TABLE_IN))

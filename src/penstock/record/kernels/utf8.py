@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.record import simd
-from penstock.record.kernel_types import inlined
+from penstock.record.kernels import simd
+from penstock.record.kernels.kernel_types import inlined
 
 _HIGH_BITS = -0x7F7F7F7F7F7F7F80  # of eight bytes: none is set in ASCII
 

@@ -1,7 +1,7 @@
 """The kernels that count against plain Python, and between forbidden pages.
 
-Run as a program (`python -m tests.record.test_tally_kernels 0 100`) it gives each kernel arrays that begin or end at a
-page that nobody may touch, with exactly as much room as is needed: one byte too far ends the process.
+Run as a program (`python -m tests.record.kernels.test_tally_kernels 0 100`) it gives each kernel arrays that begin or
+end at a page that nobody may touch, with exactly as much room as is needed: one byte too far ends the process.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.record.guarded import some_messages
+from tests.record.kernels.guarded import some_messages
+from tests.record.kernels.test_stream_kernels import Fence, Fences, unmoved
 from tests.record.samples import stamped
-from tests.record.test_stream_kernels import Fence, Fences, unmoved
 
-from penstock.record import tally_kernels as kernel
 from penstock.record.block import Block, scan
 from penstock.record.hashing import as_array, hash64
+from penstock.record.kernels import tally_kernels as kernel
 from penstock.record.message import Message
 from penstock.storage.log.index import encode_entries
 
@@ -127,9 +127,9 @@ def main(first: int, last: int) -> None:
 
 def test_no_kernel_touches_a_byte_outside_its_arrays() -> None:
     """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
-    command = [sys.executable, "-m", "tests.record.test_tally_kernels", "0", "40"]
+    command = [sys.executable, "-m", "tests.record.kernels.test_tally_kernels", "0", "40"]
     environment = os.environ | {"MALLOC_PERTURB_": "165"}
-    here = Path(__file__).parents[2]
+    here = Path(__file__).parents[3]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here, check=False)
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
 

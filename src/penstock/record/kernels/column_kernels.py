@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.record import layout as at
-from penstock.record import simd
-from penstock.record.kernel_cache import kernel
-from penstock.record.kernel_types import BUFFER, BYTES, INTS_OUT, LONG, TABLE, TABLE_IN, inlined, types
+from penstock.record.kernels import simd
+from penstock.record.kernels.kernel_cache import kernel
+from penstock.record.kernels.kernel_types import BUFFER, BYTES, INTS_OUT, LONG, TABLE, TABLE_IN, inlined, types
 
 # which columns are wanted, one bit each
 OFFSET = 1

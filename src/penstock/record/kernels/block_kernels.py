@@ -14,9 +14,9 @@ import numpy as np
 from penstock.core.ids import TICKS_PER_MS, UNIX_EPOCH_TICKS
 from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record import layout as at
-from penstock.record import simd
-from penstock.record.kernel_cache import kernel
-from penstock.record.kernel_types import (
+from penstock.record.kernels import simd
+from penstock.record.kernels.kernel_cache import kernel
+from penstock.record.kernels.kernel_types import (
     BUFFER,
     BYTES,
     INTS_OUT,
@@ -29,7 +29,7 @@ from penstock.record.kernel_types import (
     inlined,
     types,
 )
-from penstock.record.utf8 import attributes_are_text, is_text
+from penstock.record.kernels.utf8 import attributes_are_text, is_text
 
 _EPOCH = UNIX_EPOCH_TICKS
 _TICKS = TICKS_PER_MS

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.record import layout as at
-from penstock.record import simd
-from penstock.record.kernel_cache import kernel
-from penstock.record.kernel_types import BYTES, LONG, LONGS, LONGS_OUT, TABLE, TABLE_IN, WORDS, inlined, types
+from penstock.record.kernels import simd
+from penstock.record.kernels.kernel_cache import kernel
+from penstock.record.kernels.kernel_types import BYTES, LONG, LONGS, LONGS_OUT, TABLE, TABLE_IN, WORDS, inlined, types
 
 # buckets of a histogram: every value below 64 has its own, and each doubling from there on is cut into 64
 FINE: Final = 64

@@ -1,7 +1,7 @@
 """The kernels under the wire against plain Python, and between forbidden pages.
 
-Run as a program (`python -m tests.record.test_frame_kernels 0 300`) it plays hostile buffers between two pages that
-nobody may touch: a kernel that reads or writes one byte too far ends the process.
+Run as a program (`python -m tests.record.kernels.test_frame_kernels 0 300`) it plays hostile buffers between two pages
+that nobody may touch: a kernel that reads or writes one byte too far ends the process.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.record.guarded import PAGE, PAGES, Guarded
+from tests.record.kernels.guarded import PAGE, PAGES, Guarded
 
-from penstock.record import frame_kernels as at
 from penstock.record.hashing import as_array
+from penstock.record.kernels import frame_kernels as at
 
 ID = b"00000000-0000-4000-8000-000000000001"
 HEADER_MAX = 100
@@ -404,9 +404,9 @@ def main(first: int, last: int) -> None:
 @pytest.mark.slow
 def test_no_hostile_buffer_makes_a_kernel_touch_a_byte_outside_it() -> None:
     """In a process of its own, between forbidden pages; what is freed is overwritten at once."""
-    command = [sys.executable, "-m", "tests.record.test_frame_kernels", "0", "300"]
+    command = [sys.executable, "-m", "tests.record.kernels.test_frame_kernels", "0", "300"]
     environment = os.environ | {"MALLOC_PERTURB_": "165"}
-    here = Path(__file__).parents[2]
+    here = Path(__file__).parents[3]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here, check=False)
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
 

@@ -22,9 +22,9 @@ from tests.record.reference import Entry, id_at, record, write
 from tests.record.samples import FIRST_TICKS, LOW, unhurried
 
 from penstock.core.offsets import OFFSET_MAX
-from penstock.record import kernels, text_kernels
 from penstock.record import layout as at
 from penstock.record.block import scan
+from penstock.record.kernels import block_kernels, text_kernels
 
 NOISE = random.Random(3).randbytes(1 << 16)
 
@@ -51,7 +51,7 @@ def find(
 ) -> int:
     id_high, id_low = struct.unpack(">qq", after)
     stop = len(data) if stop is None else stop
-    return int(kernels.find(array_of(data), start, stop, id_high, id_low, low, high, 2**62, 2**62)[0])
+    return int(block_kernels.find(array_of(data), start, stop, id_high, id_low, low, high, 2**62, 2**62)[0])
 
 
 RECORD = write(entry_at(5))
@@ -78,8 +78,8 @@ def test_a_cut_record_before_it_does_not_hide_it() -> None:
 def test_a_record_that_is_itself_cut_is_not_found() -> None:
     for size in range(len(RECORD)):
         assert find(RECORD[:size]) == -1
-        assert kernels.find(array_of(RECORD), 0, size, 0, 0, 0, OFFSET_MAX, 2**62, 2**62)[0] == -1
-    assert kernels.find(array_of(RECORD), 0, len(RECORD), 0, 0, 0, OFFSET_MAX, 2**62, 2**62)[0] == 0
+        assert block_kernels.find(array_of(RECORD), 0, size, 0, 0, 0, OFFSET_MAX, 2**62, 2**62)[0] == -1
+    assert block_kernels.find(array_of(RECORD), 0, len(RECORD), 0, 0, 0, OFFSET_MAX, 2**62, 2**62)[0] == 0
 
 
 def test_a_search_hashes_no_more_than_it_may_and_says_how_much() -> None:
@@ -87,7 +87,7 @@ def test_a_search_hashes_no_more_than_it_may_and_says_how_much() -> None:
     for number in range(10):
         data[(number + 1) * len(RECORD) - 1] ^= 1  # every head is plausible, and no checksum holds
     for allowed, hashed in ((0, 0), (1, 1), (len(RECORD), 1), (len(RECORD) + 1, 2), (2**62, 10)):
-        found = kernels.find(array_of(bytes(data)), 0, len(data), 0, 0, 0, OFFSET_MAX, allowed, allowed)
+        found = block_kernels.find(array_of(bytes(data)), 0, len(data), 0, 0, 0, OFFSET_MAX, allowed, allowed)
         assert found == (-1, hashed * len(RECORD))
 
 
@@ -95,12 +95,12 @@ def test_past_what_may_be_hashed_freely_only_what_another_record_follows_is_trie
     whole, last = write(entry_at(6)), write(entry_at(7))
     alone = RECORD[:-1] + bytes([RECORD[-1] ^ 1])
     for data in (alone + whole + last, alone + whole + bytes(20)):
-        place, hashed = kernels.find(array_of(data + alone), 0, len(data), 0, 0, 0, OFFSET_MAX, 0, 2**62)
+        place, hashed = block_kernels.find(array_of(data + alone), 0, len(data), 0, 0, 0, OFFSET_MAX, 0, 2**62)
         assert place == len(alone)
         assert hashed <= 2 * max(len(alone), len(whole))
     data = whole + b"anything else" * 20
-    assert kernels.find(array_of(data), 0, len(data), 0, 0, 0, OFFSET_MAX, 0, 2**62) == (-1, 0)
-    assert kernels.find(array_of(data), 0, len(data), 0, 0, 0, OFFSET_MAX, 1, 2**62) == (0, len(whole))
+    assert block_kernels.find(array_of(data), 0, len(data), 0, 0, 0, OFFSET_MAX, 0, 2**62) == (-1, 0)
+    assert block_kernels.find(array_of(data), 0, len(data), 0, 0, 0, OFFSET_MAX, 1, 2**62) == (0, len(whole))
 
 
 def test_the_search_begins_where_it_is_told() -> None:
@@ -256,7 +256,7 @@ def test_the_first_record_with_text_that_is_none_is_named(pieces: list[bytes]) -
     ]
     data, columns = array_of(write(*entries)), np.empty((len(entries), at.COLUMNS), dtype=np.int64)
     mode = at.VERIFY | at.ENVELOPES | at.STAMPED
-    count, _, reason = kernels.scan(data, 0, data.size, mode, 0, 0, -1, columns)
+    count, _, reason = block_kernels.scan(data, 0, data.size, mode, 0, 0, -1, columns)
     assert (count, reason) == (len(entries), at.AT_END)
     good = [is_python_text(entry.type) and is_python_text(entry.producer_name) for entry in entries]
     assert text_kernels.first_bad_text(data, columns) == (-1 if all(good) else good.index(False))
@@ -270,13 +270,13 @@ def test_the_first_record_with_text_that_is_none_is_named(pieces: list[bytes]) -
 
 def test_the_first_used_byte_is_found_wherever_it_is() -> None:
     for size in range(40):
-        assert kernels.first_used(array_of(bytes(size))) == -1
+        assert block_kernels.first_used(array_of(bytes(size))) == -1
         for place in range(size):
             data = bytearray(size)
             data[place:] = b"\x80" * (size - place)
-            assert kernels.first_used(array_of(bytes(data))) == place
+            assert block_kernels.first_used(array_of(bytes(data))) == place
             data[place + 1 :] = bytes(size - place - 1)
-            assert kernels.first_used(array_of(bytes(data))) == place
+            assert block_kernels.first_used(array_of(bytes(data))) == place
 
 
 # Memory

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.record import simd
-from penstock.record.kernel_cache import kernel
-from penstock.record.kernel_types import BUFFER, BYTES, LONG, LONGS_OUT, TABLE, TABLE_IN, inlined
-from penstock.record.utf8 import is_utf8
+from penstock.record.kernels import simd
+from penstock.record.kernels.kernel_cache import kernel
+from penstock.record.kernels.kernel_types import BUFFER, BYTES, LONG, LONGS_OUT, TABLE, TABLE_IN, inlined
+from penstock.record.kernels.utf8 import is_utf8
 
 LENGTH_BYTES: Final = 4
 ID_CHARS: Final = 36

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.record.samples import blocks, stamped, unhurried
 
-from penstock.record import column_kernels as kernels
 from penstock.record.block import Block, scan
+from penstock.record.kernels import column_kernels as kernels
 from penstock.record.message import Message
 
 FENCE = 0xAB

@@ -18,8 +18,8 @@ import numpy as np
 
 from penstock.core.errors import PenstockError
 from penstock.core.ids import IdRun
-from penstock.record import kernels, stream_kernels, text_kernels
 from penstock.record.block import Block, Draft, scan, stamp
+from penstock.record.kernels import block_kernels, stream_kernels, text_kernels
 from penstock.record.message import Message, SchemaRef
 
 PAGE = mmap.PAGESIZE
@@ -115,10 +115,10 @@ def look_at(data: Any, chance: random.Random) -> None:
         use(scan(data, verify=verify, envelopes=False)[0])
         with suppress(PenstockError):
             Draft.parse(data, verify=verify)
-    kernels.find(data, 0, data.size, 0, 0, 0, 2**63 - 1, chance.randrange(99), 2**62)
-    kernels.find(data, min(1, data.size), data.size, 0, 0, 0, 2**63 - 1, chance.randrange(99), 2**62)
-    kernels.first_used(data)
-    kernels.hash_bytes(data)
+    block_kernels.find(data, 0, data.size, 0, 0, 0, 2**63 - 1, chance.randrange(99), 2**62)
+    block_kernels.find(data, min(1, data.size), data.size, 0, 0, 0, 2**63 - 1, chance.randrange(99), 2**62)
+    block_kernels.first_used(data)
+    block_kernels.hash_bytes(data)
 
 
 def change(data: Any, _chance: random.Random) -> None:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.record import frame_kernels as wire
 from penstock.record import layout as at
-from penstock.record import simd
-from penstock.record.kernel_cache import kernel
-from penstock.record.kernel_types import BUFFER, BYTES, LONG, LONGS, LONGS_OUT, TABLE, TABLE_IN, inlined, types
-from penstock.record.kernels import attributes_start, id_high
+from penstock.record.kernels import frame_kernels as wire
+from penstock.record.kernels import simd
+from penstock.record.kernels.block_kernels import attributes_start, id_high
+from penstock.record.kernels.kernel_cache import kernel
+from penstock.record.kernels.kernel_types import BUFFER, BYTES, LONG, LONGS, LONGS_OUT, TABLE, TABLE_IN, inlined, types
 
 # FNV-1a, 64 bits, as signed numbers: `message.key_hash` is the same in plain Python.
 _FNV_BASIS: Final = 0xCBF29CE484222325 - 2**64

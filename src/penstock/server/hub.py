@@ -26,7 +26,7 @@ from penstock.server.background.threads import Workers
 from penstock.server.resources.buffer_budget import Holdings
 from penstock.server.resources.read_budget import ReadBudget
 from penstock.server.session import NOBODY, UNKNOWN_MESSAGES_MAX, Session
-from penstock.server.transport import Stream
+from penstock.server.transport import Transport
 from penstock.storage.log.group_commit import GroupCommit, Ticket
 
 _LOG: Final = logging.getLogger(__name__)
@@ -97,16 +97,16 @@ class Hub:
     # connections
 
     def connect(
-        self, stream: Stream, address: str, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
+        self, transport: Transport, address: str, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> Session | None:
         """A new session, which has been greeted; None if it was refused, told so, and closed."""
         try:
             client, effects = self.broker.connect(address, self.now_ms(), principal=principal, surface=surface)
         except ServiceUnavailable as error:
-            stream.write(self.broker.refusal(error))
-            stream.close(error)
+            transport.write(self.broker.refusal(error))
+            transport.close(error)
             return None
-        session = Session(self, stream, client)
+        session = Session(self, transport, client)
         self._sessions[client.id] = session
         self.apply(effects)
         return session
@@ -124,24 +124,24 @@ class Hub:
         """It goes by itself. What is queued for it is sent if it still listens."""
         if not session.ending:
             self.disconnect(session, reason)
-            session.stream.close(ServiceUnavailable(reason))
+            session.transport.close(ServiceUnavailable(reason))
 
     def end(self, session: Session, reason: PenstockError) -> None:
         """It has been told why. What is queued is sent, for a while."""
         if not session.ending:
             self.disconnect(session, reason.message)
-            session.stream.close(reason)
-            self._cut_later(session.stream, _LAST_WORD_LOOKS)
+            session.transport.close(reason)
+            self._cut_later(session.transport, _LAST_WORD_LOOKS)
 
-    def _cut_later(self, stream: Stream, looks: int) -> None:
-        self._loop.call_later(_LAST_WORD_SECONDS, self._cut, stream, stream.queued_bytes(), looks)
+    def _cut_later(self, transport: Transport, looks: int) -> None:
+        self._loop.call_later(_LAST_WORD_SECONDS, self._cut, transport, transport.queued_bytes(), looks)
 
-    def _cut(self, stream: Stream, before: int, looks: int) -> None:
+    def _cut(self, transport: Transport, before: int, looks: int) -> None:
         """Not yet where it still takes what was queued: the reason comes last."""
-        if looks > 1 and 0 < stream.queued_bytes() < before:
-            self._cut_later(stream, looks - 1)
+        if looks > 1 and 0 < transport.queued_bytes() < before:
+            self._cut_later(transport, looks - 1)
         else:
-            stream.abort()
+            transport.abort()
 
     # messages
 
@@ -229,9 +229,9 @@ class Hub:
         session.measure()
         if not session.ending:
             if session.busy or session.waits_for or session.has_enough or session.holding.waits:
-                session.stream.pause_reading()
+                session.transport.pause_reading()
             else:
-                session.stream.resume_reading()
+                session.transport.resume_reading()
 
     def apply(self, effects: list[Effect], by: Session | None = None) -> list[Session]:
         """Do what the broker wants; those that now have too much queued. `by`: whose message brought it about."""
@@ -372,7 +372,7 @@ class Hub:
 
     def end_if_too_slow(self, session: Session) -> None:
         """End a session for which more is queued than may be."""
-        if session.ending or session.stream.queued_bytes() <= self.limits.output_bytes_max:
+        if session.ending or session.transport.queued_bytes() <= self.limits.output_bytes_max:
             return
         error = QuotaExceeded(
             f"Too slow: more than {self.limits.output_bytes_max} bytes are waiting to be read; closing the connection",
@@ -461,12 +461,12 @@ class Hub:
 
     async def _close_all(self, until: float) -> None:
         stopping = ServiceUnavailable("The broker is stopping")
-        streams = [session.stream for session in self._sessions.values()]
+        transports = [session.transport for session in self._sessions.values()]
         for session in list(self._sessions.values()):
             self.disconnect(session, stopping.message)
-            session.stream.close(stopping)
-        while time.monotonic() < until and any(stream.queued_bytes() for stream in streams):
+            session.transport.close(stopping)
+        while time.monotonic() < until and any(transport.queued_bytes() for transport in transports):
             await asyncio.sleep(0.01)
         await asyncio.sleep(_GOODBYE_SECONDS)
-        for stream in streams:
-            stream.abort()
+        for transport in transports:
+            transport.abort()

@@ -12,7 +12,7 @@ from penstock.broker.base.effects import Effect
 from penstock.broker.live.connections import Client
 from penstock.protocol.blocks import BlockReader
 from penstock.protocol.frames import FrameLimits
-from penstock.server.transport import Stream
+from penstock.server.transport import Transport
 
 if TYPE_CHECKING:
     from penstock.server.hub import Hub
@@ -49,7 +49,7 @@ class Session:
         "reader",
         "stalled",
         "stopped",
-        "stream",
+        "transport",
         "timer",
         "turn",
         "turn_bytes",
@@ -60,9 +60,9 @@ class Session:
         "waits_for",
     )
 
-    def __init__(self, hub: Hub, stream: Stream, client: Client) -> None:
+    def __init__(self, hub: Hub, transport: Transport, client: Client) -> None:
         self.hub = hub
-        self.stream = stream
+        self.transport = transport
         self.client = client
         self.narrow = hub.access.enabled and client.principal is ANONYMOUS
         """Nobody has said who it is: little is read of it."""
@@ -134,11 +134,11 @@ class Session:
     def half(self) -> tuple[int, int]:
         """Of a message that is not all there: the bytes it takes, and those that are there. Of a stranger also what
         has been read and waits for its turn."""
-        reader, stream, unread = self.reader, self.stream, self._unhandled_bytes() if self.narrow else 0
-        return reader.wanted_bytes + stream.wanted_bytes() + unread, reader.held_bytes + stream.held_bytes() + unread
+        reader, transport, unread = self.reader, self.transport, self._unhandled_bytes() if self.narrow else 0
+        return reader.wanted_bytes + transport.wanted_bytes() + unread, reader.held_bytes + transport.held_bytes() + unread
 
     def _unhandled_bytes(self) -> int:
-        return self.stream.unread_bytes() + self.turn_bytes + sum(map(len, self.arrived))
+        return self.transport.unread_bytes() + self.turn_bytes + sum(map(len, self.arrived))
 
     @property
     def is_counted(self) -> bool:
@@ -149,9 +149,9 @@ class Session:
         """Count what it holds: messages that have come in part, and reads that wait for their turn."""
         if self.ending:
             return
-        if not self.narrow and (self.busy or self.waiting_bytes or self.stream.unread_bytes()):
+        if not self.narrow and (self.busy or self.waiting_bytes or self.transport.unread_bytes()):
             self._count_reads()
-        wanted, holding = self.reader.wanted_bytes + self.stream.wanted_bytes(), self.holding
+        wanted, holding = self.reader.wanted_bytes + self.transport.wanted_bytes(), self.holding
         if self.narrow or wanted != holding.half_bytes or holding.waits:
             self.hub.holdings.measure(self, *self.half())
 
@@ -170,7 +170,7 @@ class Session:
 
     def output(self) -> tuple[int, int]:
         """What was ever sent to it and has gone, and what still waits."""
-        queued = self.stream.queued_bytes()
+        queued = self.transport.queued_bytes()
         return self._written - queued, queued
 
     @property
@@ -183,13 +183,13 @@ class Session:
 
     def send(self, frames: bytes, now_ms: int) -> None:
         """Write, and see whether anything of what was written before has gone since."""
-        queued = self.stream.queued_bytes()
+        queued = self.transport.queued_bytes()
         drained = self._written - queued
         if drained != self._drained or not queued:
             self._drained, self._moved_ms = drained, now_ms
         self._written += len(frames)
         self.hub.holdings.queued(self.holding, queued + len(frames))
-        self.stream.write(frames)
+        self.transport.write(frames)
 
     def worth_waiting_for(self, now_ms: int) -> bool:
         """It is behind, and it moves: whoever has taken nothing for long will not take anything soon."""

@@ -11,7 +11,7 @@ from tests.server.test_turns import Ticking, Wire, opened, with_hub
 from penstock.server import hub as module
 from penstock.server.hub import Hub
 from penstock.server.resources.read_budget import READ_BYTES_MAX, READ_BYTES_MIN, WAITING_BYTES_MAX, ReadBudget
-from penstock.server.transports.tcp import TcpStream
+from penstock.server.transports.tcp import TcpTransport
 
 CONNECTIONS = 1_000
 EMPTY = framed(b"")
@@ -30,12 +30,12 @@ def test_a_read_takes_a_sixteenth_of_the_room_that_is_left_and_never_less_than_t
     assert len(budget.buffer) == READ_BYTES_MAX
 
 
-def read(stream: TcpStream, data: bytes) -> int:
+def read(transport: TcpTransport, data: bytes) -> int:
     """One read of a socket that has this much; the bytes that it took."""
-    room = stream.get_buffer(-1)
+    room = transport.get_buffer(-1)
     taken = min(len(room), len(data))
     room[:taken] = data[:taken]
-    stream.buffer_updated(taken)
+    transport.buffer_updated(taken)
     return taken
 
 
@@ -47,11 +47,11 @@ def test_a_thousand_connections_that_flood_hold_the_budget_and_a_smallest_read_e
     async def story(hub: Hub) -> None:
         monkeypatch.setattr(module, "time", Ticking())
         wires = [Wire() for _ in range(CONNECTIONS)]
-        streams = [TcpStream(hub) for _ in wires]
+        transports = [TcpTransport(hub) for _ in wires]
         sizes = []
-        for stream, wire in zip(streams, wires, strict=True):
-            stream.connection_made(wire)
-            sizes.append(read(stream, EMPTY * (READ_BYTES_MAX // len(EMPTY))))
+        for transport, wire in zip(transports, wires, strict=True):
+            transport.connection_made(wire)
+            sizes.append(read(transport, EMPTY * (READ_BYTES_MAX // len(EMPTY))))
         assert not any(wire.reading for wire in wires), "each waits for its turn"
         assert sizes[0] == READ_BYTES_MAX
         assert set(sizes[-100:]) == {READ_BYTES_MIN}
@@ -71,9 +71,9 @@ def test_a_thousand_connections_that_flood_hold_the_budget_and_a_smallest_read_e
 
 def test_frames_of_a_websocket_that_wait_for_the_next_turn_are_counted() -> None:
     async def story(hub: Hub) -> None:
-        stream, wire = opened(hub)
+        transport, wire = opened(hub)
         pings = ws_frame(PING) * 200
-        stream.data_received(pings)
+        transport.data_received(pings)
         assert 0 < hub.reads.waiting_bytes < len(pings)
         await asyncio.sleep(0)
         assert hub.reads.waiting_bytes == 0

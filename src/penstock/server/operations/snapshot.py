@@ -308,7 +308,7 @@ class Gathering:
     async def _output_facts(self) -> OutputFacts:
         queued = largest = behind = 0
         async for session in _in_slices(self._sessions.sessions()):
-            size = session.stream.queued_bytes()
+            size = session.transport.queued_bytes()
             queued, largest, behind = queued + size, max(largest, size), behind + session.behind
         return OutputFacts(queued=queued, largest=largest, behind=behind)
 

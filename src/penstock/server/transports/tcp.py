@@ -22,7 +22,7 @@ _UNSENT_BYTES: Final = 256 * 1024
 """Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
 
 
-class TcpStream(BudgetedProtocol):
+class TcpTransport(BudgetedProtocol):
     """One connection. The transport's own queue is the session's queue."""
 
     __slots__ = ("_hub", "_said_all", "_session", "_transport")
@@ -127,7 +127,7 @@ async def listen(
     hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: Descriptors | None = None
 ) -> Listener:
     return await listener.listen(
-        partial(TcpStream, hub),
+        partial(TcpTransport, hub),
         host,
         port,
         tls=tls,

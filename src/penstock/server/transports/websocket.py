@@ -82,7 +82,7 @@ class Door:
     reframed: Reframed = field(default_factory=lambda: Reframed())
 
 
-class WebSocketStream(BudgetedProtocol):
+class WebSocketTransport(BudgetedProtocol):
     """One connection. A message is one frame of the protocol."""
 
     __slots__ = (
@@ -379,7 +379,7 @@ async def listen(
     origins: tuple[str, ...] = (),
 ) -> Listener:
     return await listener.listen(
-        partial(WebSocketStream, Door(hub, origins, is_loopback(host))),
+        partial(WebSocketTransport, Door(hub, origins, is_loopback(host))),
         host,
         port,
         tls=tls,

@@ -62,7 +62,7 @@ class Publisher:
         for _ in range(times):
             if self.transport.reading:
                 self.session.received(frame)
-            while self.session.busy and not self.session.stopped:
+            while self.session.busy and not self.session.suspended:
                 await asyncio.sleep(0)
 
 
@@ -99,7 +99,7 @@ def test_nobody_has_more_than_half_of_what_the_others_leave_nor_less_than_a_mess
     async def story(hub: Hub, _disk: StillDisk) -> None:
         session = Publisher(hub).session
         session.unstored_bytes, hub.unstored_bytes = own, of_all
-        assert session.has_enough is enough
+        assert session.is_backlogged is enough
 
     with_still_disk(tmp_path / "data", story)
 

@@ -211,6 +211,6 @@ def test_a_message_that_there_is_no_room_for_is_not_read_on_until_there_is() -> 
         assert (its_wire.reading, other_wire.reading) == (True, True)
         second.data_received(large[1000:])
         assert b"MALFORMED_MESSAGE" in other_wire.taken()
-        assert hub.holdings.incoming.used_bytes == 0
+        assert hub.buffers.incoming.used_bytes == 0
 
     with_hub(story, WireLimits(held_bytes_max=8 * MIB))

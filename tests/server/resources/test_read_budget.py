@@ -55,16 +55,16 @@ def test_a_thousand_connections_that_flood_hold_the_budget_and_a_smallest_read_e
         assert not any(wire.reading for wire in wires), "each waits for its turn"
         assert sizes[0] == READ_BYTES_MAX
         assert set(sizes[-100:]) == {READ_BYTES_MIN}
-        assert hub.reads.waiting_bytes == sum(sizes) == hub.held_bytes - hub.holdings.used_bytes
+        assert hub.read_budget.waiting_bytes == sum(sizes) == hub.held_bytes - hub.buffers.used_bytes
         assert sum(sizes) < WAITING_BYTES_MAX + CONNECTIONS * READ_BYTES_MIN
         for session in hub.sessions()[:-1]:
             hub.disconnect(session, "gone")
-        assert hub.reads.waiting_bytes == READ_BYTES_MIN, "what is over is not counted"
+        assert hub.read_budget.waiting_bytes == READ_BYTES_MIN, "what is over is not counted"
         monkeypatch.undo()
-        while hub.reads.waiting_bytes:
+        while hub.read_budget.waiting_bytes:
             await asyncio.sleep(0)
         assert wires[-1].reading
-        assert len(hub.reads.buffer) == READ_BYTES_MAX
+        assert len(hub.read_budget.buffer) == READ_BYTES_MAX
 
     with_hub(story)
 
@@ -74,9 +74,9 @@ def test_frames_of_a_websocket_that_wait_for_the_next_turn_are_counted() -> None
         transport, wire = opened(hub)
         pings = ws_frame(PING) * 200
         transport.data_received(pings)
-        assert 0 < hub.reads.waiting_bytes < len(pings)
+        assert 0 < hub.read_budget.waiting_bytes < len(pings)
         await asyncio.sleep(0)
-        assert hub.reads.waiting_bytes == 0
+        assert hub.read_budget.waiting_bytes == 0
         assert wire.reading
 
     with_hub(story)

@@ -28,7 +28,7 @@ class TcpTransport(BudgetedProtocol):
     __slots__ = ("_hub", "_said_all", "_session", "_transport")
 
     def __init__(self, hub: Hub) -> None:
-        super().__init__(hub.reads)
+        super().__init__(hub.read_budget)
         self._hub = hub
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None

@@ -102,7 +102,7 @@ class WebSocketTransport(BudgetedProtocol):
     )
 
     def __init__(self, door: Door) -> None:
-        super().__init__(door.hub.reads)
+        super().__init__(door.hub.read_budget)
         self._door = door
         self._hub = door.hub
         self._asking: UpgradeReader | None = UpgradeReader()
@@ -230,7 +230,7 @@ class WebSocketTransport(BudgetedProtocol):
         if self._said_all and self._transport is not None:
             self._transport.close()
         elif self._session is not None and (self._reader.wanted_bytes or self._session.is_counted):
-            self._hub.read_or_not(self._session)
+            self._hub.update_reading(self._session)
 
     def _wait_for_turn(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -274,7 +274,7 @@ class WebSocketTransport(BudgetedProtocol):
     def _sign_of_life(self) -> None:
         self._count()
         if self._session is not None:
-            self._session.alive()
+            self._session.heard()
 
     def _count(self) -> None:
         """A frame that carries nothing costs as much as a message, and nothing bounds how many fit into a read."""

@@ -35,7 +35,7 @@ from penstock.core.limits import Limits, WireLimits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft, read_draft
 from penstock.record.message import Message
-from penstock.server.background.registry_tasks import settled
+from penstock.server.background.registry_tasks import resolved
 from penstock.server.hub import Hub
 from penstock.server.main import now_ms
 from penstock.server.session import Session
@@ -69,7 +69,7 @@ async def _overloaded(root: Path) -> None:
         def stored(numbers: range) -> asyncio.Future[object]:
             answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             keyed = [Message(payload=bytes(100), key=b"%d" % each) for each in numbers]
-            hub.apply(publishing.store(stream, read_draft(Draft.of(keyed)), partial(settled, answer)))
+            hub.apply(publishing.store(stream, read_draft(Draft.of(keyed)), partial(resolved, answer)))
             return answer
 
         def hold() -> None:

@@ -21,8 +21,8 @@ from penstock.protocol.blocks import Scratch
 from penstock.protocol.frames import FrameLimits
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, Result
-from penstock.server.background.registry_tasks import Consultants, settled
-from penstock.server.background.threads import Workers
+from penstock.server.background.registry_tasks import RegistryTasks, resolved
+from penstock.server.background.threads import ThreadPool
 from penstock.server.resources.buffer_budget import BufferBudget
 from penstock.server.resources.read_budget import ReadBudget
 from penstock.server.session import NO_SESSIONS, UNAUTHENTICATED_MESSAGES_MAX, Session
@@ -78,8 +78,8 @@ class Hub:
         self._due_ms = 0
         self._writer = writer
         self._appends: dict[Ticket, Append] = {}
-        self._workers = Workers(self._background_done)
-        self._consultants = Consultants(self._workers, self._background_done, now_ms)
+        self._threads = ThreadPool(self._background_done)
+        self._registry_tasks = RegistryTasks(self._threads, self._background_done, now_ms)
         self._arm()  # time passes also where nobody connects
 
     def __len__(self) -> int:
@@ -267,9 +267,9 @@ class Hub:
         """What waits for the disk, or for an examination, and who is to send no more while it does."""
         if isinstance(effect, Work | Inspect | Consult):
             if isinstance(effect, Work):
-                self._workers.submit(effect, by)
+                self._threads.submit(effect, by)
             else:
-                self._consultants.submit(effect, by)
+                self._registry_tasks.submit(effect, by)
             if by is not None:
                 by.open_work += 1
             return
@@ -364,7 +364,7 @@ class Hub:
         def waits() -> bool:
             return not answered.cancelled()
 
-        self.apply(self.broker.ask(topic, fields, partial(settled, answered), self.now_ms(), principal, waits))
+        self.apply(self.broker.ask(topic, fields, partial(resolved, answered), self.now_ms(), principal, waits))
         outcome = await answered
         if isinstance(outcome, PenstockError):
             raise outcome
@@ -372,7 +372,7 @@ class Hub:
 
     async def run(self, procedure: Procedure[Result]) -> Result:
         """Carry out a procedure of the registry."""
-        return await self._consultants.run(procedure)
+        return await self._registry_tasks.run(procedure)
 
     # slow ones
 
@@ -456,8 +456,8 @@ class Hub:
             await asyncio.sleep(0.01)
         self.apply(self.broker.abandon(self.now_ms()))
         await self._close_all(until)
-        await self._consultants.close()
-        self._workers.close()
+        await self._registry_tasks.close()
+        self._threads.close()
         try:
             self.broker.close()
         except PenstockError as error:

@@ -32,8 +32,8 @@ from penstock.server import logs
 from penstock.server.hub import Hub
 from penstock.server.operations.health import Standing, watch_health
 from penstock.server.operations.process import Probe
-from penstock.server.resources.file_descriptors import of_this_process, raise_limit
-from penstock.server.resources.memory import give_back, keep_freed_buffers, keep_what_is_there
+from penstock.server.resources.file_descriptors import process_descriptors, raise_descriptor_limit
+from penstock.server.resources.memory import freeze_startup_objects, keep_freed_buffers, trim_regularly
 from penstock.server.security.access_watch import Watch
 from penstock.server.settings import Settings
 from penstock.server.tls import Tls
@@ -79,7 +79,7 @@ class Ready:
 def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     """Run until told to stop; the signal that did it. Raises what keeps it from starting."""
     keep_freed_buffers()
-    storage = raise_limit(settings.limits.connections_max, settings.storage)
+    storage = raise_descriptor_limit(settings.limits.connections_max, settings.storage)
     sys.setswitchinterval(_SWITCH_SECONDS)
     kernel_cache.load_all()
     rehearse()
@@ -137,7 +137,7 @@ async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[
         stack.callback(_close, servers)
         watching = asyncio.create_task(_watch(tls, _hangups()))
         stack.callback(watching.cancel)
-        stack.callback(asyncio.create_task(give_back()).cancel)
+        stack.callback(asyncio.create_task(trim_regularly()).cancel)
         stack.callback(watch.close)
         stack.callback(asyncio.create_task(watch.run(hub)).cancel)
         listeners = {name: each for name, each in zip(("tcp", "ws"), servers, strict=True) if each is not None}
@@ -151,7 +151,7 @@ async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[
         found = Ready(os.getpid(), str(store.root), *ports)
         hub.broker.desk.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
         facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
-        keep_what_is_there()
+        freeze_startup_objects()
         _LOG.info("listening", extra=facts | _recovered(store))
         ready(found)
         caught = await stop
@@ -221,7 +221,7 @@ def _tap(hub: Hub) -> logs.Tap:
 
 async def _listen(hub: Hub, settings: Settings, tls: Tls | None) -> list[Listener | None]:
     context = None if tls is None else tls.context
-    host, files = settings.host, of_this_process(settings.storage.open_logs_max)
+    host, files = settings.host, process_descriptors(settings.storage.open_logs_max)
     servers: list[Listener | None] = []
     try:
         port = settings.tcp_port

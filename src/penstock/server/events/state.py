@@ -17,7 +17,7 @@ from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
 from penstock.core.places import Place
-from penstock.server.background.registry_tasks import settled
+from penstock.server.background.registry_tasks import resolved
 from penstock.server.events.publish_formats import Posted
 from penstock.server.events.shared_chunks import Chunks
 from penstock.server.events.stream_formats import Chunk, Form, Writer
@@ -72,7 +72,7 @@ class Events:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         desk = self._hub.broker.desk
         desk.now_ms = max(desk.now_ms, self._hub.now_ms())
-        self._hub.apply(ask(partial(settled, answered)))
+        self._hub.apply(ask(partial(resolved, answered)))
         outcome = await answered
         if isinstance(outcome, PenstockError):
             raise outcome

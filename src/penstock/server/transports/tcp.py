@@ -11,7 +11,7 @@ from typing import Final
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.hub import Hub
-from penstock.server.resources.file_descriptors import Descriptors
+from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import certificate_name, certified
 from penstock.server.session import Session
@@ -124,7 +124,7 @@ def peer_address(transport: asyncio.BaseTransport) -> str:
 
 
 async def listen(
-    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: Descriptors | None = None
+    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: DescriptorLimits | None = None
 ) -> Listener:
     return await listener.listen(
         partial(TcpTransport, hub),

@@ -20,7 +20,7 @@ from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, P
 from penstock.record.hashing import as_array
 from penstock.record.kernels.frame_kernels import to_websocket
 from penstock.server.hub import Hub
-from penstock.server.resources.file_descriptors import Descriptors
+from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
 from penstock.server.session import Session
@@ -374,7 +374,7 @@ async def listen(
     host: str,
     port: int,
     tls: ssl.SSLContext | None,
-    descriptors: Descriptors | None = None,
+    descriptors: DescriptorLimits | None = None,
     *,
     origins: tuple[str, ...] = (),
 ) -> Listener:

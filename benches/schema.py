@@ -16,8 +16,8 @@ from tests.server.provoked import Question, block_of, questions
 from penstock.bench import Figure, schema
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.schema.procedures import Examine
-from penstock.server.examinations import Examinations
+from penstock.schema.steps import Examine
+from penstock.server.background.schema_workers import Examinations
 
 TARGETS = {
     "durable publish, 200 B JSON in blocks, enforced with payloads": 0.5,

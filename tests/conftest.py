@@ -18,7 +18,7 @@ from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.storage.log import Log
+from penstock.storage.log.log import Log
 from penstock.testing import FaultDisk, ManualClock, RunningBroker
 
 if TYPE_CHECKING:
@@ -38,8 +38,14 @@ def _same_examples_everywhere() -> None:
 
 _LONG = (
     *("benches/", "cli/", "client/", "crash/", "damage/", "docs/", "examples/", "server/", "wire/"),
-    *("spark/decode/test_jsonschema", "spark/files/", "spark/jobs/", "spark/lake/", "spark/scan/test_reading"),
-    *("spark/source/test_following", "spark/source/test_progress", "storage/test_backup", "storage/test_catalog."),
+    *(
+        "spark/decode/languages/test_json_schema",
+        "spark/files/",
+        "spark/jobs/",
+        "spark/lake/",
+        "spark/scan/test_slice_reader",
+    ),
+    *("spark/source/test_follower", "spark/source/test_progress", "storage/backup/", "storage/catalog/test_catalog."),
 )
 """What starts brokers and other processes, breaks disks a thousand ways, or makes tables and backups: not for
 `./dev quick`, which does not even import it."""

@@ -8,11 +8,11 @@ __version__ = "0.1.1"
 
 if TYPE_CHECKING:
     from penstock import aio, errors
-    from penstock.client.blocking import Client, Consumer, Producer, Sent, Serving, Subscription, connect
-    from penstock.client.consumer import Batch, Gap, StreamMessage
-    from penstock.client.core import Message
-    from penstock.client.receipts import Receipt
-    from penstock.client.serde import AvroSchema, JsonSchema, Pinned, ProtobufSchema, Reference, UseLatest
+    from penstock.client.consume.consumer import Batch, Gap, StreamMessage
+    from penstock.client.produce.receipts import Receipt
+    from penstock.client.serde.schemas import AvroSchema, JsonSchema, Pinned, ProtobufSchema, Reference, UseLatest
+    from penstock.client.sync import Client, Consumer, Producer, Sent, Serving, Subscription, connect
+    from penstock.client.wire.protocol import Message
 
 __all__ = [
     "AvroSchema",
@@ -39,24 +39,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AvroSchema": "penstock.client.serde",
-    "Batch": "penstock.client.consumer",
-    "Client": "penstock.client.blocking",
-    "Consumer": "penstock.client.blocking",
-    "Gap": "penstock.client.consumer",
-    "JsonSchema": "penstock.client.serde",
-    "Message": "penstock.client.core",
-    "Pinned": "penstock.client.serde",
-    "Producer": "penstock.client.blocking",
-    "ProtobufSchema": "penstock.client.serde",
-    "Receipt": "penstock.client.receipts",
-    "Reference": "penstock.client.serde",
-    "Sent": "penstock.client.blocking",
-    "StreamMessage": "penstock.client.consumer",
-    "Serving": "penstock.client.blocking",
-    "Subscription": "penstock.client.blocking",
-    "UseLatest": "penstock.client.serde",
-    "connect": "penstock.client.blocking",
+    "AvroSchema": "penstock.client.serde.schemas",
+    "Batch": "penstock.client.consume.consumer",
+    "Client": "penstock.client.sync",
+    "Consumer": "penstock.client.sync",
+    "Gap": "penstock.client.consume.consumer",
+    "JsonSchema": "penstock.client.serde.schemas",
+    "Message": "penstock.client.wire.protocol",
+    "Pinned": "penstock.client.serde.schemas",
+    "Producer": "penstock.client.sync",
+    "ProtobufSchema": "penstock.client.serde.schemas",
+    "Receipt": "penstock.client.produce.receipts",
+    "Reference": "penstock.client.serde.schemas",
+    "Sent": "penstock.client.sync",
+    "StreamMessage": "penstock.client.consume.consumer",
+    "Serving": "penstock.client.sync",
+    "Subscription": "penstock.client.sync",
+    "UseLatest": "penstock.client.serde.schemas",
+    "connect": "penstock.client.sync",
     "aio": "penstock.aio",
     "errors": "penstock.errors",
 }

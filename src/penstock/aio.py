@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.client.aio import AsyncClient, connect
-from penstock.client.core import Message
 from penstock.client.live import Serving, Subscription
-from penstock.client.receipts import Receipt
-from penstock.client.serde import AvroSchema, JsonSchema, Pinned, ProtobufSchema, Reference, UseLatest
+from penstock.client.produce.receipts import Receipt
+from penstock.client.serde.schemas import AvroSchema, JsonSchema, Pinned, ProtobufSchema, Reference, UseLatest
+from penstock.client.wire.protocol import Message
 
 __all__ = [
     "AsyncClient",

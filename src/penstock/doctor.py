@@ -154,7 +154,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _kernels() -> Finding:
-    from penstock.record import kernel_cache
+    from penstock.record.kernels import kernel_cache
 
     place = kernel_cache.directory()
     if place is None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from penstock.broker.access import Access
+from penstock.broker.access.policy import Access
+from penstock.broker.base.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
 from penstock.broker.broker import Broker
-from penstock.broker.clients import Client
-from penstock.broker.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
-from penstock.broker.routing import Kind, Trie, _Node
-from penstock.broker.streams import AutoCreate, Stream
+from penstock.broker.live.connections import Client
+from penstock.broker.live.routing import Kind, Trie, _Node
+from penstock.broker.topics.topics import AutoCreate, Stream
 from penstock.core.errors import PenstockError
 from penstock.core.limits import Limits, WireLimits
 from penstock.core.names import TopicName, TopicPattern
@@ -24,9 +24,9 @@ from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
-from penstock.storage.log import Durability, Log
+from penstock.schema.languages import Examiner
+from penstock.schema.steps import carry_out
+from penstock.storage.log.log import Durability, Log
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

@@ -28,7 +28,7 @@ from tests.broker.kit import (
     text_of,
 )
 
-from penstock.broker.quota import _TOPICS_MAX, Rates
+from penstock.broker.live.rate_limits import _TOPICS_MAX, Rates
 from penstock.core.errors import PayloadTooLarge, ServiceUnavailable, Timeout
 from penstock.core.limits import QUOTED_CHARS_MAX, REQUEST_TIMEOUT_MS_CEILING
 from penstock.core.names import TopicName

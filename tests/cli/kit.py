@@ -13,7 +13,7 @@ from typing import IO, Any, Protocol
 
 import pytest
 
-from penstock.record import kernel_cache, kernels  # noqa: F401 - importing the kernels is what registers them
+from penstock.record.kernels import block_kernels, kernel_cache  # noqa: F401 - importing the kernels is what registers them
 from penstock.record.message import Message
 
 

@@ -159,7 +159,7 @@ with penstock.connect() as client:
 
 
 CODED: Final = """
-from penstock.client.codecs import codec_of
+from penstock.client.serde.codecs import codec_of
 from penstock.core.schemas import Definition, SchemaKind
 
 for kind, text in (

@@ -22,17 +22,20 @@ from tests.cli.kit import Fill, Run
 
 import penstock
 from penstock.bench import Figure
-from penstock.cli import bench, demo, options, output, pipeline, tables, top
+from penstock.cli import options, output, tables
+from penstock.cli.lake import pipeline
 from penstock.cli.output import cell
+from penstock.cli.service import bench, demo, top
 from penstock.cli.tables import Column, columns_of, drawn, elided
 from penstock.demo.account import Counts
 from penstock.demo.orders import HOURS
 from penstock.demo.revenue import Revenue
 from penstock.demo.story import Result
-from penstock.spark.jobs import audit, stats
-from penstock.spark.jobs.runners import Here
-from penstock.spark.pipeline.queries import Shown
-from penstock.spark.pipeline.running import Result as Ran
+from penstock.spark.jobs.audit import audit
+from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.stats import stats
+from penstock.spark.pipeline.run.queries import Shown
+from penstock.spark.pipeline.run.run import Result as Ran
 
 COUNT: Final = 1234
 TOPIC: Final = "/tables-of-the-command-line/orders.created.europe"
@@ -324,7 +327,7 @@ def digits(text: str) -> Counter[str]:
 def tables_asked_for() -> set[tuple[str, str]]:
     """The module and the function of every call of `table` in the source: what is not drawn here would be missed."""
     found = set()
-    for module in Path(str(tables.__file__)).parent.glob("*.py"):
+    for module in Path(str(tables.__file__)).parent.rglob("*.py"):
         functions = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.FunctionDef)]
         found |= {(module.name, each.name) for each in functions if any(map(_asks_for_table, ast.walk(each)))}
     return found
@@ -353,9 +356,9 @@ def at_width(here: Run, monkeypatch: pytest.MonkeyPatch, command: list[str], wid
 
 def test_all_tables_are_drawn_in_one_place() -> None:
     """So that what holds for one width and one command holds for all."""
-    for module in Path(str(tables.__file__)).parent.glob("*.py"):
+    for module in Path(str(tables.__file__)).parent.rglob("*.py"):
         names = {each.name for node in ast.walk(ast.parse(module.read_text())) for each in _imported(node)}
-        if module.name not in ("tables.py", "schema_diff.py"):  # a diff has two sides, and is no table
+        if module.name not in ("tables.py", "diff.py"):  # a diff has two sides, and is no table
             assert "Table" not in names, module.name
 
 

@@ -7,7 +7,7 @@ import pty
 
 import pytest
 from tests.cli.kit import Run, Start
-from tests.cli.test_schema import all_of
+from tests.cli.registry.test_schema import all_of
 
 import penstock
 from penstock.testing import RunningBroker

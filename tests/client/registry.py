@@ -7,9 +7,9 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from penstock.client.encoding import Writer
-from penstock.client.schemas import Schemas
-from penstock.client.serde import Serde
+from penstock.client.serde.encoder import Writer
+from penstock.client.serde.registry_client import Schemas
+from penstock.client.serde.schemas import Serde
 from penstock.core.errors import InvalidRequest
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from penstock.record import kernel_cache
-from penstock.storage.backup import back_up
+from penstock.record.kernels import kernel_cache
+from penstock.storage.backup.backup import back_up
 
 
 def main(root: Path, target: Path) -> None:

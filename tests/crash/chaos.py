@@ -259,9 +259,9 @@ class Proxy:
 
 def _nursery() -> None:
     import penstock.cli.app
-    import penstock.record.kernels
-    import penstock.server.app  # noqa: F401 - all that a broker needs
-    from penstock.record.kernel_cache import load_all
+    import penstock.record.kernels.block_kernels
+    import penstock.server.main  # noqa: F401 - all that a broker needs
+    from penstock.record.kernels.kernel_cache import load_all
 
     load_all()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them

@@ -21,9 +21,9 @@ from pathlib import Path
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
-from penstock.record.kernel_cache import load_all
+from penstock.record.kernels.kernel_cache import load_all
 from penstock.record.message import Message
-from penstock.storage.log import Durability
+from penstock.storage.log.log import Durability
 from penstock.storage.store import Store
 
 TOPIC = TopicName.parse("killed")

@@ -30,15 +30,15 @@ from tests.crash.checker import (
 
 from penstock import aio
 from penstock.client.aio import AsyncClient
-from penstock.client.consumer import Batch, Consumer, StreamMessage
-from penstock.client.core import Event, Fed
-from penstock.client.producer import Producer
+from penstock.client.consume.consumer import Batch, Consumer, StreamMessage
+from penstock.client.produce.producer import Producer
+from penstock.client.wire.protocol import Event, Fed
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.names import TopicName
 from penstock.core.places import Earliest
 from penstock.protocol.actions import Action
 from penstock.record.block import scan
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 
 PLAIN, KEYED = "plain", "keyed"
 """The topics: one partition, and three."""

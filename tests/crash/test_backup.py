@@ -24,11 +24,11 @@ from penstock.core.names import TopicName
 from penstock.core.places import Earliest
 from penstock.core.ranges import Ranges
 from penstock.record import layout as at
-from penstock.storage.backup import back_up
-from penstock.storage.catalog import Catalog
-from penstock.storage.disk import OsDisk
-from penstock.storage.readers import DataReader
-from penstock.storage.restore import check_backup, restore
+from penstock.storage.backup.backup import back_up
+from penstock.storage.backup.restore import check_backup, restore
+from penstock.storage.base.disk import OsDisk
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 

@@ -15,9 +15,9 @@ from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.storage.log import Log
-from penstock.storage.reading import read, view_of
-from penstock.storage.topics import Retention
+from penstock.storage.catalog.topics import Retention
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import read, view_of
 from penstock.testing import Crash, Fault, FaultDisk, ManualClock
 
 LOG_PATH = Path("/log")

@@ -20,11 +20,11 @@ from tests.crash.disks import mounted
 from tests.crash.players import PLAIN, World, again, behind_a_proxy, play, read_log
 
 from penstock import aio
-from penstock.client.consumer import Consumer
+from penstock.client.consume.consumer import Consumer
 from penstock.core.errors import DiskFull, NotOwner, ServiceUnavailable, Timeout
 from penstock.core.names import TopicName
 from penstock.core.places import Earliest
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.testing import RunningBroker
 
 KILLS: Final = 12

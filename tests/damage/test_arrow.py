@@ -16,11 +16,11 @@ from penstock.core.places import Earliest
 from penstock.record.hashing import hash64
 from penstock.record.layout import CHECKSUM_BYTES
 from penstock.spark.scan.columns import NAMES
-from penstock.spark.scan.reading import Loss, batches
+from penstock.spark.scan.slice_reader import Loss, batches
 from penstock.spark.scan.slices import Slice
-from penstock.storage.index import claimed_ends
-from penstock.storage.readers import DataReader
-from penstock.storage.segment import index_path
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log.index import claimed_ends
+from penstock.storage.log.segment import index_path
 
 ORDERS = ("/default/orders", 0)
 

@@ -16,8 +16,8 @@ from penstock.core.ids import IdGenerator, IdRun
 from penstock.core.limits import Limits
 from penstock.record.block import Draft, stamp
 from penstock.record.message import Message
-from penstock.storage.log import Log
-from penstock.storage.segment import index_path, segment_name
+from penstock.storage.log.log import Log
+from penstock.storage.log.segment import index_path, segment_name
 from penstock.testing import Crash, FaultDisk, ManualClock
 
 LOG_PATH = Path("/log")

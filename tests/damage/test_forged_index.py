@@ -24,14 +24,14 @@ from penstock.record.block import Draft
 from penstock.record.hashing import hash64
 from penstock.record.message import Message
 from penstock.spark.files.location import Location
-from penstock.spark.scan.reading import Loss, blocks
+from penstock.spark.scan.slice_reader import Loss, blocks
 from penstock.spark.scan.slices import plan
-from penstock.storage.directory import TOPICS
-from penstock.storage.index import HEADER_BYTES, NO_ID, Header, State, encode_entries
-from penstock.storage.log import Log
-from penstock.storage.readers import LogReader, segment_facts
-from penstock.storage.segment import index_path, segment_name
-from penstock.storage.verify import verify_segment
+from penstock.storage.base.layout import TOPICS
+from penstock.storage.inspect.data_reader import LogReader, segment_facts
+from penstock.storage.inspect.verify import verify_segment
+from penstock.storage.log.index import HEADER_BYTES, NO_ID, Header, State, encode_entries
+from penstock.storage.log.log import Log
+from penstock.storage.log.segment import index_path, segment_name
 from penstock.testing import FaultDisk, ManualClock
 
 FOLDER = Path("/data") / TOPICS / "default" / "orders"
@@ -121,13 +121,13 @@ def owned(disk: FaultDisk) -> dict[int, bytes]:
 
 def scanned(disk: FaultDisk, monkeypatch: pytest.MonkeyPatch) -> dict[int, bytes]:
     """By the files, as a task of Spark reads them, and cut as its driver does."""
-    from penstock.storage.readers import DataReader
+    from penstock.storage.inspect.data_reader import DataReader
 
     disk.make_directory(Path("/data"))
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.storage.readers.check_readable", lambda *_: None)
+        patched.setattr("penstock.storage.inspect.data_reader.check_readable", lambda *_: None)
         data = DataReader(Path("/data"), disk=disk)
-        patched.setattr("penstock.spark.scan.reading.opened_data", lambda _: data)
+        patched.setattr("penstock.spark.scan.slice_reader.opened_data", lambda _: data)
         location = Location("/data")
         stop = int(LogReader(disk, FOLDER).view.next_offset)
         parts = plan(location, {("/default/orders", 0): (0, stop)}, data=data, slices_min=3)

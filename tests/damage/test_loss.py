@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.app import app
 from penstock.core.names import TopicName
-from penstock.storage.catalog_reader import CatalogReader
-from penstock.storage.segment import base_of, index_path
+from penstock.storage.catalog.reader import CatalogReader
+from penstock.storage.log.segment import base_of, index_path
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 

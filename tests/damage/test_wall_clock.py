@@ -16,7 +16,7 @@ from tests.cli.kit import child_environment
 
 import penstock
 from penstock.core.names import TopicName
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.testing import RunningBroker
 
 YEAR = 365 * 86_400

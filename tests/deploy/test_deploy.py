@@ -16,9 +16,8 @@ import yaml
 from tests.deploy.promql import Wrong, parse
 from tests.docs.test_docs import COMMANDS, section
 
-from penstock.record.kernel_cache import ENVIRONMENT
-from penstock.server.operations.exposition import Kind
-from penstock.server.operations.families import ROWS
+from penstock.record.kernels.kernel_cache import ENVIRONMENT
+from penstock.server.operations.metrics import ROWS, Kind
 from penstock.server.settings import SETTINGS, Settings
 
 ROOT: Final = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from tests.cli.kit import child_environment
 from tests.ports import free_ports
 
 import penstock
-from penstock.broker.system import TOPICS
+from penstock.broker.admin.operations import TOPICS
 from penstock.cli.app import app
 from penstock.core import errors, limits
 from penstock.core.errors import Code, PenstockError

@@ -18,9 +18,9 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind
 from penstock.record.block import Draft
 from penstock.record.message import SchemaRef
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
-from penstock.schema.registry import Registry
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import carry_out
 from penstock.spark.scan.columns import NAMES
 from penstock.spark.sink.columns import NUMBERED, TAKEN
 from penstock.spark.sink.options import NAMES as SINK_OPTIONS

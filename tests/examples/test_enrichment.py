@@ -13,9 +13,9 @@ from tests.cli.kit import child_environment
 from tests.examples.kit import copied
 
 import penstock
-from penstock.spark.pipeline.checking import problems
-from penstock.spark.pipeline.parsing import load
-from penstock.spark.pipeline.running import run
+from penstock.spark.pipeline.file.parsing import load
+from penstock.spark.pipeline.run.checks import problems
+from penstock.spark.pipeline.run.run import run
 from penstock.testing import RunningBroker
 
 if TYPE_CHECKING:

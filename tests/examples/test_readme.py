@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.examples.kit import EXAMPLES, commands
 
-from penstock.spark.pipeline.parsing import load
+from penstock.spark.pipeline.file.parsing import load
 
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 

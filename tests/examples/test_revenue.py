@@ -12,8 +12,8 @@ import pytest
 from examples.revenue.generate import Order, order, write
 from tests.examples.kit import copied
 
-from penstock.spark.pipeline.parsing import load
-from penstock.spark.pipeline.running import Result, State, run
+from penstock.spark.pipeline.file.parsing import load
+from penstock.spark.pipeline.run.run import Result, State, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

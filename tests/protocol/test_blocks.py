@@ -33,7 +33,7 @@ from penstock.protocol.blocks import _ROWS, Batch, BlockReader, Scratch, is_one_
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, parse_message
 from penstock.protocol.header import HEADER_BYTES_MAX, Head, Salvage
 from penstock.record.block import EMPTY, Draft, parse_block
-from penstock.record.frame_kernels import HEADS_MAX
+from penstock.record.kernels.frame_kernels import HEADS_MAX
 from penstock.record.message import Message
 
 LIMITS = FrameLimits(payload_bytes_max=PAYLOAD_BYTES_MAX)

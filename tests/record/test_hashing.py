@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.record.reference import KEY, Hash, highwayhash64
 from tests.record.samples import unhurried
 
-from penstock.record import kernels
 from penstock.record.hashing import StreamHash, hash64
-from penstock.record.simd import STATE_WORDS, initial_state
+from penstock.record.kernels import block_kernels
+from penstock.record.kernels.simd import STATE_WORDS, initial_state
 
 # google/highwayhash, c/highwayhash_test.c: row n is the hash of the n bytes 00 01 .. under the key 00 01 .. 1f.
 ANSWERS = (
@@ -65,8 +65,8 @@ def test_the_published_answer(size: int) -> None:
 def test_the_answer_published_for_another_key() -> None:
     assert highwayhash64(OTHER_DATA, OTHER_KEY) == OTHER_ANSWER
     state = state_of(OTHER_KEY)
-    kernels.hash_absorb(state, np.frombuffer(OTHER_DATA, dtype=np.uint8), 1)
-    assert kernels.hash_finish(state, np.frombuffer(OTHER_DATA[32:], dtype=np.uint8)) == OTHER_ANSWER
+    block_kernels.hash_absorb(state, np.frombuffer(OTHER_DATA, dtype=np.uint8), 1)
+    assert block_kernels.hash_finish(state, np.frombuffer(OTHER_DATA[32:], dtype=np.uint8)) == OTHER_ANSWER
 
 
 def test_a_hash_begins_with_the_state_that_the_key_gives() -> None:

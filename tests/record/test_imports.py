@@ -26,13 +26,13 @@ def test_the_package_and_its_core_import_nothing_heavy() -> None:
 
 
 def test_the_client_is_nothing_but_python() -> None:
-    assert heavy_after("penstock.aio, penstock.client.blocking") == []
+    assert heavy_after("penstock.aio, penstock.client.sync") == []
 
 
 def test_messages_and_the_layout_are_nothing_but_python() -> None:
-    assert heavy_after("penstock.record.message, penstock.record.layout, penstock.record.kernel_cache") == []
+    assert heavy_after("penstock.record.message, penstock.record.layout, penstock.record.kernels.kernel_cache") == []
 
 
-@pytest.mark.parametrize("module", ["penstock.record.block", "penstock.record.kernels"])
+@pytest.mark.parametrize("module", ["penstock.record.block", "penstock.record.kernels.block_kernels"])
 def test_arrow_comes_in_only_when_it_is_asked_for(module: str) -> None:
     assert {"pyarrow", "sqlalchemy"}.isdisjoint(heavy_after(module))

@@ -17,10 +17,10 @@ from penstock.core.clock import SystemClock
 from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.problems import Problem
-from penstock.schema.procedures import Form, Pair, Procedure, carry_out
-from penstock.schema.registered import Registered
-from penstock.schema.registry import Registry
-from penstock.storage.catalog import Catalog
+from penstock.schema.registry.models import Registered
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Form, Pair, Procedure, carry_out
+from penstock.storage.catalog.catalog import Catalog
 
 T = TypeVar("T")
 

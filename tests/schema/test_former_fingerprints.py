@@ -11,12 +11,12 @@ import pytest
 
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import SchemaNotFound
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import Form, Procedure, carry_out
-from penstock.schema.registered import fingerprint_of
-from penstock.schema.registry import Registry
-from penstock.storage.catalog import Catalog
-from penstock.storage.schema_rows import NewVersion
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.models import fingerprint_of
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Form, Procedure, carry_out
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.catalog.schema_rows import NewVersion
 from penstock.testing import ManualClock
 
 INT = '{"type": "int"}'

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from starlette.types import ASGIApp
 
 from penstock.core.errors import Code
-from penstock.server.http import Http
+from penstock.server.transports.http import Http
 
 DEADLINE_SECONDS: Final = 20.0
 

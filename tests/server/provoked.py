@@ -10,8 +10,8 @@ from tests.schema.hostile import FAN_OUT, PAYLOADS, SCHEMAS
 from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message
-from penstock.schema.procedures import Compare, Examine, Pair
-from penstock.server.examinations import Examinations
+from penstock.schema.steps import Compare, Examine, Pair
+from penstock.server.background.schema_workers import Examinations
 
 Ask = Callable[[Examinations], Awaitable[object]]
 

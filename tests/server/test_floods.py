@@ -33,7 +33,7 @@ from tests.server.kit import (
 )
 
 from penstock.core.limits import MIB
-from penstock.server.holdings import STRANGERS_BYTES_MAX
+from penstock.server.resources.buffer_budget import STRANGERS_BYTES_MAX
 from penstock.server.session import UNKNOWN_MESSAGES_MAX
 
 ANSWERS = 50

@@ -35,11 +35,11 @@ from penstock.core.limits import Limits, WireLimits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft, read_draft
 from penstock.record.message import Message
-from penstock.server.app import now_ms
-from penstock.server.consultants import settled
+from penstock.server.background.registry_tasks import settled
 from penstock.server.hub import Hub
+from penstock.server.main import now_ms
 from penstock.server.session import Session
-from penstock.storage.commit import Ticket
+from penstock.storage.log.group_commit import Ticket
 from penstock.storage.store import Store
 from penstock.testing import ManualClock, ScriptedStream
 

@@ -16,10 +16,10 @@ from penstock.core.clock import SystemClock
 from penstock.core.limits import MIB, Limits, WireLimits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
-from penstock.server.app import now_ms
 from penstock.server.hub import Hub
-from penstock.storage.commit import Ticket
-from penstock.storage.log import Log
+from penstock.server.main import now_ms
+from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.log import Log
 from penstock.storage.store import Store
 from penstock.testing import ScriptedStream
 

@@ -16,7 +16,14 @@ from penstock.core.limits import MIB, WireLimits
 from penstock.server import hub as module
 from penstock.server.hub import Hub
 from penstock.server.session import Session
-from penstock.server.websocket import FRAMES_A_TURN, IDLE_FRAMES_MAX, IDLE_FRAMES_MS, Door, IdleFrames, WebSocketStream
+from penstock.server.transports.websocket import (
+    FRAMES_A_TURN,
+    IDLE_FRAMES_MAX,
+    IDLE_FRAMES_MS,
+    Door,
+    IdleFrames,
+    WebSocketStream,
+)
 from penstock.testing import ScriptedStream
 
 BEAT = message(f"request:system.heartbeat:1.0.0:{ID}", b"{}")

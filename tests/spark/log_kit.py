@@ -10,7 +10,7 @@ from penstock.core.names import TopicName
 from penstock.core.places import Earliest
 from penstock.record.block import Draft
 from penstock.record.message import Message, Record
-from penstock.storage.readers import DataReader, LogReader
+from penstock.storage.inspect.data_reader import DataReader, LogReader
 from penstock.storage.store import Store
 
 ORDERS: Final = TopicName.parse("orders")

@@ -15,7 +15,7 @@ from penstock.core.places import Earliest
 from penstock.record.block import Draft
 from penstock.record.message import Message, Record, SchemaRef
 from penstock.spark.files.location import Location
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

@@ -28,10 +28,10 @@ from penstock.core.names import TopicName
 from penstock.core.places import Earliest
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.server.security.directory import ask
+from penstock.server.security.offline_keys import ask
 from penstock.spark.files.objects import opened
 from penstock.spark.lake import open_table
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 

@@ -11,10 +11,10 @@ from penstock.core.ids import IdGenerator, format_id
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.storage.disk import OsDisk
-from penstock.storage.log import Log
-from penstock.storage.reading import read, view_of
-from penstock.storage.verify import verify_segment
+from penstock.storage.base.disk import OsDisk
+from penstock.storage.inspect.verify import verify_segment
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import read, view_of
 from penstock.testing import FaultDisk, ManualClock
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log-1"

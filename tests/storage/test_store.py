@@ -32,14 +32,14 @@ from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.places import AtTime
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.storage import catalog_sqlite
-from penstock.storage.commit import Ticket
-from penstock.storage.disk import is_owned
-from penstock.storage.log import Durability
-from penstock.storage.producers import derive
+from penstock.storage.base.disk import is_owned
+from penstock.storage.catalog import sqlite
+from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.topics import Dispatch, Retention, Run, TopicSettings
+from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.log import Durability
+from penstock.storage.producer_windows import derive
 from penstock.storage.store import Store
-from penstock.storage.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
-from penstock.storage.topics import Dispatch, Retention, Run, TopicSettings
 from penstock.testing import ManualClock
 
 MakeDraft = Callable[..., Draft]
@@ -382,7 +382,7 @@ def test_a_topic_that_its_namespace_makes_impossible_is_refused_before_anything_
 
 
 def test_the_last_of_many_alterations_is_what_the_logs_go_by(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_sqlite, "BUSY_MS", 60_000)  # on a slow disk, each waits long for all the others
+    monkeypatch.setattr(sqlite, "BUSY_MS", 60_000)  # on a slow disk, each waits long for all the others
     with Store.open(root, create=True) as store:
         store.create_topic(ORDERS)
 

@@ -18,8 +18,8 @@ from penstock.bench import Figure
 from penstock.bench.kernels import sample
 from penstock.bench.spark import CORES, TOPIC
 from penstock.bench.stream import best_in_turns
-from penstock.record import kernel_cache
 from penstock.record.block import Draft
+from penstock.record.kernels import kernel_cache
 from penstock.storage.store import Store
 
 _MASTER: Final = f"local[{CORES}]"

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from penstock.server.http import IMPLEMENTATION
+from penstock.server.transports.http import IMPLEMENTATION
 
 _BACKLOG: Final = 256
 

@@ -14,9 +14,9 @@ from penstock.core.clock import SystemClock
 from penstock.core.ids import IdGenerator
 from penstock.core.limits import KIB, MIB
 from penstock.record.block import Draft
-from penstock.storage.commit import GroupCommit, Ticket
-from penstock.storage.disk import OsDisk
-from penstock.storage.log import Log
+from penstock.storage.base.disk import OsDisk
+from penstock.storage.log.group_commit import GroupCommit, Ticket
+from penstock.storage.log.log import Log
 
 _BLOCK_BYTES = 256 * KIB
 _APPENDERS = 64

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from penstock.bench import Figure, best_seconds
 from penstock.bench.spark import CORES, TOPIC, Sample, drain
-from penstock.record import kernel_cache
-from penstock.spark.jobs.audit import audit
-from penstock.spark.lake.archive import archive
+from penstock.record.kernels import kernel_cache
+from penstock.spark.jobs.audit.audit import audit
+from penstock.spark.lake.archive.archive import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from penstock.bench import Figure
 from penstock.bench.stream import best_in_turns
 from penstock.bench.wire import CORES, on
 from penstock.core.errors import Timeout
-from penstock.record import kernel_cache
+from penstock.record.kernels import kernel_cache
 from penstock.testing import RunningBroker
 
 CONNECTIONS: Final = 64

@@ -10,11 +10,11 @@ from penstock.bench import Figure, best_seconds
 from penstock.core.clock import SystemClock
 from penstock.core.ids import IdGenerator
 from penstock.core.limits import MIB
-from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.arrow import encode, encoder_columns
 from penstock.record.block import Block, Draft, scan, stamp
 from penstock.record.hashing import as_array
+from penstock.record.kernels import block_kernels
 from penstock.record.message import Message
 
 _ROWS = 1024
@@ -70,7 +70,7 @@ def scan_all(array: object, *, verify: bool) -> int:
     done: int = 0
     size = len(array)  # type: ignore[arg-type]
     while True:
-        count, position, reason = kernels.scan(array, position, size, mode, high, low, done, columns)
+        count, position, reason = block_kernels.scan(array, position, size, mode, high, low, done, columns)
         done += count
         if reason != at.MORE:
             return done

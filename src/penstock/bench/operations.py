@@ -24,7 +24,7 @@ from penstock.bench import Figure
 from penstock.bench.stream import best_in_turns, fill, sent
 from penstock.bench.wire import on
 from penstock.core.errors import InvalidRequest
-from penstock.record import kernel_cache
+from penstock.record.kernels import kernel_cache
 from penstock.testing import RunningBroker
 
 _CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

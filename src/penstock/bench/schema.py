@@ -20,9 +20,9 @@ import uvloop
 from penstock.aio import connect
 from penstock.bench import Figure
 from penstock.bench.stream import best_in_turns
-from penstock.client.schemas import Schemas
+from penstock.client.serde.registry_client import Schemas
 from penstock.core.errors import Timeout
-from penstock.record import kernel_cache
+from penstock.record.kernels import kernel_cache
 from penstock.record.message import SchemaRef
 from penstock.testing import RunningBroker
 

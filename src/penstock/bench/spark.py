@@ -20,17 +20,17 @@ from penstock.bench.schema import ORDER, payload
 from penstock.bench.stream import best_in_turns
 from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind, default_subject
-from penstock.record import kernel_cache
 from penstock.record.block import Draft
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
-from penstock.schema.registry import Registry
+from penstock.record.kernels import kernel_cache
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import carry_out
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit import audit
-from penstock.spark.lake.archive import archive
-from penstock.storage.disk import OsDisk
+from penstock.spark.jobs.audit.audit import audit
+from penstock.spark.lake.archive.archive import archive
+from penstock.storage.base.disk import OsDisk
+from penstock.storage.inspect.verify import segment_paths, verify_segment
 from penstock.storage.store import Store
-from penstock.storage.verify import segment_paths, verify_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,18 +17,18 @@ from penstock.core.limits import MIB, Limits
 from penstock.core.names import TopicName
 from penstock.record import layout as at
 from penstock.record.block import Draft
-from penstock.storage.disk import OsDisk, opened
-from penstock.storage.index import IndexFile, State
-from penstock.storage.log import Log
-from penstock.storage.reading import view_of
-from penstock.storage.segment import index_path, read_block
+from penstock.storage.base.disk import OsDisk, opened
+from penstock.storage.log.index import IndexFile, State
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import view_of
+from penstock.storage.log.segment import index_path, read_block
 from penstock.storage.store import Store
 
 _LOAD = """
 import time
 import numba
 began = time.perf_counter()
-from penstock.record import kernel_cache, kernels
+from penstock.record.kernels import block_kernels, kernel_cache
 kernel_cache.load_all()
 print(time.perf_counter() - began)
 """
@@ -38,7 +38,7 @@ _SCAN = """
 import resource, sys
 from pathlib import Path
 from penstock.bench.start import scan_file
-from penstock.record.kernel_cache import load_all
+from penstock.record.kernels.kernel_cache import load_all
 load_all()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 scan_file(Path(sys.argv[1]), int(sys.argv[2]))

@@ -24,21 +24,21 @@ from penstock.bench.disk import BareFile
 from penstock.bench.kernels import sample
 from penstock.bench.rivals import Lane, Redis, RedisLane, Rival, pump
 from penstock.bench.wire import framed, on
-from penstock.client.consumer import Consumer
+from penstock.client.consume.consumer import Consumer
 from penstock.core.clock import SystemClock, now_ms
 from penstock.core.errors import InvalidRequest, Timeout
 from penstock.core.limits import KIB, Limits
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset
-from penstock.record import kernel_cache
 from penstock.record.block import Draft
-from penstock.storage.catalog_file import CatalogFile
-from penstock.storage.catalog_rows import row_of_cursor, row_of_subscription, row_of_topic
-from penstock.storage.catalog_schema import CURSORS, SUBSCRIPTIONS, TOPICS, add_rows
-from penstock.storage.directory import CATALOG
+from penstock.record.kernels import kernel_cache
+from penstock.storage.base.layout import CATALOG
+from penstock.storage.catalog.database import CatalogFile
+from penstock.storage.catalog.rows import row_of_cursor, row_of_subscription, row_of_topic
+from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.tables import CURSORS, SUBSCRIPTIONS, TOPICS, add_rows
+from penstock.storage.catalog.topics import Dispatch, Topic, TopicSettings
 from penstock.storage.store import Store
-from penstock.storage.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
-from penstock.storage.topics import Dispatch, Topic, TopicSettings
 from penstock.testing import RunningBroker
 
 _OURS: Final = "Penstock"

@@ -21,7 +21,7 @@ from penstock.bench import Figure, best_seconds
 from penstock.core.errors import InvalidRequest, Timeout
 from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import FrameLimits
-from penstock.record import kernel_cache
+from penstock.record.kernels import kernel_cache
 from penstock.testing import RunningBroker
 
 _CHUNK_BYTES: Final = 64 * 1024

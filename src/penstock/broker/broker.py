@@ -11,30 +11,22 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, Final
 
-from penstock.broker import system
-from penstock.broker.access import ANONYMOUS, Access, BadCredentials, Principal, Resource
-from penstock.broker.access_rules import LIVE, check_action
-from penstock.broker.clients import Client, Clients
-from penstock.broker.desk import Desk, Reply
-from penstock.broker.discretion import Discretion
+from penstock.broker.access.policy import ANONYMOUS, Access, BadCredentials, Principal, Resource
+from penstock.broker.access_enforcement import Gate
+from penstock.broker.admin import operations
+from penstock.broker.base.effects import Close, Effect, Send
+from penstock.broker.base.metrics import COUNTED, Metrics
+from penstock.broker.base.redaction import Discretion
+from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, own_message, publish, request, response
+from penstock.broker.base.request_fields import Fields, check_known, read_fields
+from penstock.broker.context import Desk, Reply
 from penstock.broker.durable import Durable
-from penstock.broker.effects import Close, Effect, Send
-from penstock.broker.fields import Fields, check_known, read_fields
-from penstock.broker.gate import Gate
-from penstock.broker.metrics import COUNTED, Metrics
-from penstock.broker.quota import Rates
-from penstock.broker.replies import (
-    FAILURE,
-    SUCCESS,
-    json_bytes,
-    own_message,
-    publish,
-    request,
-    response,
-)
-from penstock.broker.requests import OpenRequest, OpenRequests
-from penstock.broker.routing import Kind, Routes
-from penstock.broker.streams import AutoCreate
+from penstock.broker.live.connections import Client, Clients
+from penstock.broker.live.rate_limits import Rates
+from penstock.broker.live.requests import OpenRequest, OpenRequests
+from penstock.broker.live.routing import Kind, Routes
+from penstock.broker.permissions import LIVE, check_action
+from penstock.broker.topics.topics import AutoCreate
 from penstock.core.clock import Clock, iso_time
 from penstock.core.errors import (
     InvalidRequest,
@@ -205,7 +197,7 @@ class Broker:
             principal=principal,
         )
         try:
-            return system.ask(self, nobody, topic, fields, reply)
+            return operations.ask(self, nobody, topic, fields, reply)
         except PenstockError as error:
             return reply(error)
 
@@ -297,7 +289,7 @@ class Broker:
             case Action.UNSUBSCRIBE:
                 return self._unsubscribe_frame(client, frame)
             case _ if head.is_system:
-                return system.answer(self, client, frame)
+                return operations.answer(self, client, frame)
             case Action.PUBLISH:
                 return self._publish_one(client, frame)
             case Action.REQUEST:
@@ -369,7 +361,7 @@ class Broker:
 
     def _no_route(self, head: Head, count: int) -> PenstockError:
         if head.is_system:
-            return system.wrong_action(head)
+            return operations.wrong_action(head)
         self.metrics.add("router.publish.dropped", count)
         refused = None if self.durable is None else self.durable.refuses(head.destination)
         return refused or NoRouteFound(f"No subscribers for topic {head.topic}")
@@ -436,8 +428,8 @@ class Broker:
         if self.durable is not None and self.durable.wants(fields):
             return self.durable.subscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
-        kinds = system.parse_kinds({"action": "publish"} | fields)
-        self.subscribe(client, kinds, pattern, system.parse_priority(fields))
+        kinds = operations.parse_kinds({"action": "publish"} | fields)
+        self.subscribe(client, kinds, pattern, operations.parse_priority(fields))
         return self._answered(client, frame, SUCCESS)
 
     def _unsubscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
@@ -445,7 +437,7 @@ class Broker:
         if self.durable is not None and self.durable.wants(fields):
             return self.durable.unsubscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
-        kinds = system.parse_kinds({"action": "both"} | fields)
+        kinds = operations.parse_kinds({"action": "both"} | fields)
         return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
     def subscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern, priority: int) -> None:
@@ -570,5 +562,5 @@ def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], li
 def _subscription(frame: Frame) -> tuple[TopicPattern, Fields]:
     """What a `subscribe` or `unsubscribe` frame is about."""
     pattern = TopicPattern.parse(frame.header.topic)
-    system.refuse_system(pattern)
+    operations.refuse_system(pattern)
     return pattern, read_fields(frame.payload)

@@ -7,26 +7,26 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from penstock.broker import fields as read
-from penstock.broker import subscription as sub
-from penstock.broker.access import Deed, Operation, Resource
-from penstock.broker.burial import Burial
-from penstock.broker.clients import Client
-from penstock.broker.consuming import DURABLE_OPTIONS, Consuming, parse_wish
-from penstock.broker.desk import Desk, Reply, guarded
-from penstock.broker.effects import Effect, Held, Send, Work
-from penstock.broker.feeds import Feeds
-from penstock.broker.fields import Fields
-from penstock.broker.gate import Gate
-from penstock.broker.guarding import Guards
-from penstock.broker.messages import Scans
-from penstock.broker.posting import Posting
-from penstock.broker.producers import Owner, Producers, check_not_own
-from penstock.broker.publishing import Publishing
-from penstock.broker.quota import Rates
-from penstock.broker.replies import json_bytes, own_message
-from penstock.broker.routing import Routes
-from penstock.broker.streams import AutoCreate, Stream, Streams
+from penstock.broker.access.policy import Deed, Operation, Resource
+from penstock.broker.access_enforcement import Gate
+from penstock.broker.base import request_fields as read
+from penstock.broker.base.effects import Effect, Held, Send, Work
+from penstock.broker.base.replies import json_bytes, own_message
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.context import Desk, Reply, guarded
+from penstock.broker.live.connections import Client
+from penstock.broker.live.rate_limits import Rates
+from penstock.broker.live.routing import Routes
+from penstock.broker.reads.feed import Feeds
+from penstock.broker.reads.scan import Scans
+from penstock.broker.subscriptions import machine as sub
+from penstock.broker.subscriptions.dead_letters import Burial
+from penstock.broker.subscriptions.service import DURABLE_OPTIONS, Consuming, parse_wish
+from penstock.broker.topics.idempotence import Owner, Producers, check_not_own
+from penstock.broker.topics.publish_batch import Posting
+from penstock.broker.topics.publishing import Publishing
+from penstock.broker.topics.schema_policy import Guards
+from penstock.broker.topics.topics import AutoCreate, Stream, Streams
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
@@ -36,10 +36,10 @@ from penstock.protocol.blocks import Batch
 from penstock.protocol.frames import Frame
 from penstock.protocol.header import Head
 from penstock.protocol.notices import FENCED
-from penstock.schema.registry import Registry
-from penstock.storage.producers import WINDOW
+from penstock.schema.registry.registry import Registry
+from penstock.storage.catalog.topics import check_producer_name
+from penstock.storage.producer_windows import WINDOW
 from penstock.storage.store import Store
-from penstock.storage.topics import check_producer_name
 
 _LOG: Final = logging.getLogger(__name__)
 _RETAIN_EVERY_MS: Final = 60_000

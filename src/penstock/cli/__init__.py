@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import TextIOWrapper
 from types import FrameType
 
-EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
+from penstock.cli.exit_codes import EXIT_INTERRUPTED, EXIT_TERMINATED
+from penstock.cli.imports import importing
 
 
 def main() -> None:
@@ -30,16 +28,6 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
     finally:
         gc.freeze()  # or the interpreter goes over all that was ever imported, in search of garbage, before it ends
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile: there is none, and a few hundred thousand objects to look through."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _report_unless_hung_up(unraisable: sys.UnraisableHookArgs) -> None:

@@ -10,45 +10,20 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import (
-    EXIT_INTERRUPTED,
-    access,
-    archive,
-    audit,
-    backup,
-    bench,
-    browse,
-    compact,
-    connection,
-    demo,
-    dlq,
-    doctor,
-    key,
-    lake,
-    live,
-    log,
-    pipeline,
-    replay,
-    schema,
-    segment,
-    serve,
-    stats,
-    stream,
-    sub,
-    top,
-    topic,
-    topic_schema,
-    transfer,
-    warm,
-)
-from penstock.cli.options import EXIT_COULD_NOT, EXIT_OK
+from penstock.cli.access import bindings, keys
+from penstock.cli.exit_codes import EXIT_COULD_NOT, EXIT_INTERRUPTED, EXIT_OK
+from penstock.cli.files import backup, log, segment
+from penstock.cli.lake import archive, audit, compact, lake, pipeline, replay, stats, transfer
 from penstock.cli.output import discard_output, fail
+from penstock.cli.registry import schema
+from penstock.cli.service import bench, connection, demo, doctor, live, serve, top, warm
+from penstock.cli.topics import browse, dlq, produce_consume, sub, topic, topic_schema
 from penstock.core.errors import PenstockError
-from penstock.storage.disk import storage_error
+from penstock.storage.base.disk import storage_error
 
 _ROOMS = {
     "server": ("penstock.broker", "penstock.demo", "penstock.server", "penstock.storage"),
-    "spark": ("penstock.spark", "penstock.cli.jobs", "penstock.cli.archive", "penstock.cli.pipeline"),
+    "spark": ("penstock.spark", "penstock.cli.lake"),
 }
 """Rooms, by the extra without which they cannot be entered."""
 
@@ -73,15 +48,15 @@ topic.app.command("browse")(browse.browse)
 topic.app.command("get")(browse.get)
 topic.app.add_typer(topic_schema.app, name="schema")
 app.add_typer(topic.app, name="topic")
-app.command("produce")(stream.produce)
-app.command("consume")(stream.consume)
+app.command("produce")(produce_consume.produce)
+app.command("consume")(produce_consume.consume)
 app.add_typer(sub.app, name="sub")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(schema.app, name="schema")
 app.add_typer(log.app, name="log")
 app.add_typer(segment.app, name="segment")
-app.add_typer(key.app, name="key")
-app.add_typer(access.app, name="access")
+app.add_typer(keys.app, name="key")
+app.add_typer(bindings.app, name="access")
 app.add_typer(backup.app, name="backup")
 app.command("restore")(backup.restore)
 app.command("archive")(archive.archive)

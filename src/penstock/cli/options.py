@@ -20,7 +20,7 @@ from penstock.core.units import parse_duration_ms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.client.blocking import Client
+    from penstock.client.sync import Client
 
 Data = Annotated[
     Path,
@@ -103,10 +103,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 DEFAULT_DATA = Path("penstock-data")
 SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
-EXIT_OK = 0
-EXIT_FINDINGS = 1
-EXIT_COULD_NOT = 2
-EXIT_MISSING = 3
 
 
 # bundles
@@ -134,7 +130,7 @@ class Broker:
 
     def connect(self, *, reconnect: bool = False, name: str | None = None) -> Client:
         """A client, to be used with `with`. `reconnect` where a command goes on after a broken connection."""
-        from penstock.client.blocking import connect
+        from penstock.client.sync import connect
 
         return connect(
             self.url,

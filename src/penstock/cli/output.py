@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.options import EXIT_COULD_NOT
+from penstock.cli.exit_codes import EXIT_COULD_NOT
 from penstock.cli.tables import columns_of, drawn
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, PenstockError

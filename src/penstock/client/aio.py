@@ -14,8 +14,16 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, overload
 
-from penstock.client.connection import Connection
-from penstock.client.core import (
+from penstock.client.consume.positions import Start, place_field
+from penstock.client.endpoints import Streams
+from penstock.client.live import Pending, Serving, Subscription
+from penstock.client.produce.receipts import Receipt, receipt_of
+from penstock.client.serde.schemas import Serde, Source
+from penstock.client.serde.values import V
+from penstock.client.wire.address import Address, parse_url, tls_context
+from penstock.client.wire.connection import Connection
+from penstock.client.wire.credentials import Secret, Token, find_secret
+from penstock.client.wire.protocol import (
     PAYLOAD_BYTES_MAX,
     Asked,
     Core,
@@ -29,22 +37,14 @@ from penstock.client.core import (
     Wanted,
     milliseconds,
 )
-from penstock.client.credentials import Secret, Token, find_secret
-from penstock.client.live import Pending, Serving, Subscription
-from penstock.client.places import Start, place_field
-from penstock.client.receipts import Receipt, receipt_of
-from penstock.client.serde import Serde, Source
-from penstock.client.streams import Streams
-from penstock.client.urls import Address, parse_url, tls_context
-from penstock.client.values import V
 from penstock.core.clock import SystemClock, iso_time, now_ms
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.limits import MIB
 from penstock.core.names import TopicPattern
 
 if TYPE_CHECKING:
-    from penstock.client.consumer import Consumer
-    from penstock.client.producer import Producer
+    from penstock.client.consume.consumer import Consumer
+    from penstock.client.produce.producer import Producer
 
 _LOG: Final = logging.getLogger(__name__)
 _HANDLERS_MAX: Final = 1000

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from penstock.client.core import Message
+from penstock.client.wire.protocol import Message
 from penstock.core.errors import PenstockError, QuotaExceeded
 from penstock.core.limits import MIB
 from penstock.core.names import TopicPattern

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from penstock.client.blocking import Client, Consumer, connect
-from penstock.client.deadletters import DeadLetters, Which
-from penstock.client.messages import Batch, StreamMessage
+from penstock.client.consume.dead_letters import DeadLetters, Which
+from penstock.client.consume.messages import Batch, StreamMessage
+from penstock.client.sync import Client, Consumer, connect
 from penstock.core.errors import PenstockError, TopicNotSupported
 from penstock.demo.orders import CATALOG, TOPIC, UNKNOWN
 

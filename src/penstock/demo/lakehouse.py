@@ -76,8 +76,8 @@ class Lakehouse:
     def archive(self) -> Archived:
         """All topics into tables, as far as there is something now."""
         from penstock.spark.files.location import Location
-        from penstock.spark.lake.archive import archive
-        from penstock.spark.lake.names import table_of
+        from penstock.spark.lake.archive.archive import archive
+        from penstock.spark.lake.tables.names import table_of
 
         place = Location.parse(path=str(self._data))
         report = self.run(lambda spark: archive(spark, place, warehouse=str(self.lake), once=True))
@@ -93,10 +93,10 @@ class Lakehouse:
     def audit(self, bar: Bar) -> Audited:
         """Every checksum of the log, and every message of it against the lake. The report is a page, too."""
         from penstock.spark.files.location import Location
-        from penstock.spark.jobs.archived import Warehouse
-        from penstock.spark.jobs.audit import Wanted, audit
-        from penstock.spark.jobs.page import page
-        from penstock.spark.jobs.report import as_dict
+        from penstock.spark.jobs.audit.archive_side import Warehouse
+        from penstock.spark.jobs.audit.audit import Wanted, audit
+        from penstock.spark.jobs.audit.page import page
+        from penstock.spark.jobs.audit.report import as_dict
 
         place, wanted = Location.parse(path=str(self._data)), Wanted(against=Warehouse(str(self.lake)))
 

@@ -42,8 +42,8 @@ def run(lakehouse: Lakehouse, file: Path) -> Revenue:
 
 
 def _run(spark: SparkSession, file: Path) -> None:
-    from penstock.spark.pipeline.parsing import load
-    from penstock.spark.pipeline.running import run
+    from penstock.spark.pipeline.file.parsing import load
+    from penstock.spark.pipeline.run.run import run
 
     for result in run(spark, load(file), once=True, say=lambda _event: None, stop=threading.Event()):
         if result.failure is not None:

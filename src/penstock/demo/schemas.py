@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.client.blocking import Client
+from penstock.client.sync import Client
 from penstock.core.errors import PenstockError
 from penstock.demo.orders import TOPIC
 

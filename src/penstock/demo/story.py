@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.client.blocking import Client, connect
+from penstock.client.sync import Client, connect
 from penstock.core.errors import PenstockError
 from penstock.demo import billing, plot, revenue, schemas
 from penstock.demo.account import Counts, Row, rows
@@ -33,7 +33,7 @@ from penstock.demo.screen import Screen
 from penstock.demo.tcp import TcpPublisher
 from penstock.demo.traffic import Killed, Publisher, Traffic
 from penstock.demo.websocket import WebSocketPublisher
-from penstock.record.kernel_cache import prepare
+from penstock.record.kernels.kernel_cache import prepare
 
 EVENTS: Final = 200_000
 EVENTS_SMALL: Final = 4_000

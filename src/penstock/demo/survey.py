@@ -17,7 +17,7 @@ from penstock.core.errors import MalformedMessage
 from penstock.core.names import TopicName
 from penstock.demo.ledger import Acknowledged
 from penstock.record.block import Block
-from penstock.storage.readers import DataReader, LogReader
+from penstock.storage.inspect.data_reader import DataReader, LogReader
 
 NOBODY: Final = -1
 """In place of an event's number where the log has nothing that can be read, or nothing of ours."""

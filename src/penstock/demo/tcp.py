@@ -8,9 +8,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.client.blocking import Client, Producer, Sent, connect
-from penstock.client.core import Payload
-from penstock.client.receipts import Receipt
+from penstock.client.produce.receipts import Receipt
+from penstock.client.sync import Client, Producer, Sent, connect
+from penstock.client.wire.protocol import Payload
 from penstock.demo.ledger import Ledger, Place
 from penstock.demo.orders import TOPIC, Orders, Transport
 from penstock.demo.schemas import Version

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
-from penstock.client.blocking import Client
+from penstock.client.sync import Client
 from penstock.core.errors import Timeout
 from penstock.core.names import TopicName
 from penstock.demo import billing as bills

@@ -12,10 +12,10 @@ from penstock.core.errors import PenstockError
 from penstock.protocol.actions import Action
 from penstock.protocol.frames import LENGTH_BYTES, Frame, FrameLimits, Rejected, parse_message, too_large
 from penstock.protocol.header import HEADER_BYTES_MAX, Head, parse_head
-from penstock.record import frame_kernels as at
-from penstock.record import stream_kernels
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.hashing import as_array, as_signed
+from penstock.record.kernels import frame_kernels as at
+from penstock.record.kernels import stream_kernels
 from penstock.record.message import Message, SchemaRef
 from penstock.record.payloads import encode_ranges
 

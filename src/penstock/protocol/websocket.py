@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from penstock.protocol.frames import LENGTH_BYTES
-from penstock.record import frame_kernels as at
 from penstock.record.hashing import as_array
+from penstock.record.kernels import frame_kernels as at
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 _OPCODES: Final = (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG)

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from penstock.core import limits
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.schemas import SCHEMA_VERSION_MAX
-from penstock.record import kernels
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, Longs
+from penstock.record.kernels import block_kernels
 from penstock.record.message import NUMBER_MAX, Message, check_request_ids, draft_bytes
 
 _ATTRIBUTES: Final = pa.map_(pa.string(), pa.string())
@@ -90,7 +90,7 @@ def _ranges(block: Block, starts: Any, sizes: Any, *, text: bool, views: bool, p
     if views:
         _check_reach(block, starts, sizes)
         out = np.empty(16 * len(block), dtype=np.uint8)
-        kernels.views(block.data, starts, sizes, out)
+        block_kernels.views(block.data, starts, sizes, out)
         kind = pa.string_view() if text else pa.binary_view()
         return pa.Array.from_buffers(kind, len(block), [present, pa.py_buffer(out), pa.py_buffer(block.data)])
     ends, gathered = _gathered(block, starts, sizes)
@@ -115,7 +115,7 @@ def _gathered(block: Block, starts: Longs, sizes: Longs) -> tuple[Any, Any]:
         )
     ends = np.empty(starts.size + 1, dtype=np.int32)
     out = np.empty(total, dtype=np.uint8)
-    kernels.gather(block.data, starts, sizes, ends, out)
+    block_kernels.gather(block.data, starts, sizes, ends, out)
     return pa.py_buffer(ends), pa.py_buffer(out)
 
 
@@ -124,7 +124,7 @@ def _attributes(block: Block, _views: bool) -> pa.Array:
     ends = np.zeros(len(block) + 1, dtype=np.int32)
     np.cumsum(counts, out=ends[1:])
     ranges = np.empty((int(ends[-1]), 4), dtype=np.int64)
-    kernels.attribute_ranges(block.data, block.columns, ranges.reshape(-1))
+    block_kernels.attribute_ranges(block.data, block.columns, ranges.reshape(-1))
     texts = []
     for column in (0, 2):
         starts, sizes = np.ascontiguousarray(ranges[:, column]), np.ascontiguousarray(ranges[:, column + 1])
@@ -201,7 +201,7 @@ class EncoderColumns(NamedTuple):
 def encode(columns: EncoderColumns) -> Draft:
     """Write the block."""
     out = np.empty(columns.size, dtype=np.uint8)
-    taken = kernels.encode(*columns.columns, out, _WITH_CHECKSUMS)
+    taken = block_kernels.encode(*columns.columns, out, _WITH_CHECKSUMS)
     assert taken == columns.size, "encode wrote another size than was added up"  # noqa: S101 - a defect, not bad input
     if columns.attributed:
         return Draft.parse(out, verify=False)  # an Arrow map may name a key twice

@@ -17,9 +17,9 @@ from penstock.core.ids import IdRun, ticks_of_id
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.schemas import SCHEMA_VERSION_MAX
-from penstock.record import kernels, stream_kernels, text_kernels
 from penstock.record import layout as at
 from penstock.record.hashing import as_array, as_signed
+from penstock.record.kernels import block_kernels, stream_kernels, text_kernels
 from penstock.record.message import NUMBER_MAX, Message, Record, SchemaRef, draft_bytes
 from penstock.record.payloads import encode_payloads
 from penstock.record.rows import Row, accepted, matching, one_row, rows
@@ -244,7 +244,9 @@ def _scan(
     while True:
         table = room if room is not None and not done else _table(max(_ROWS_FIRST, done), rows_max, done)
         expected = after.next_offset + done if after.next_offset >= 0 and mode & at.ENVELOPES else -1
-        count, position, reason = kernels.scan(array, start, stop, mode, after.id_high, after.id_low, expected, table)
+        count, position, reason = block_kernels.scan(
+            array, start, stop, mode, after.id_high, after.id_low, expected, table
+        )
         tables.append(table[:count])
         done += count
         if reason != at.MORE or done == rows_max:
@@ -282,7 +284,7 @@ class Draft:
     def sealed(self) -> Draft:
         """The same with right checksums, as a block that goes over the wire must have them."""
         data = bytearray(self.data)
-        if kernels.seal(as_array(data)) != self.count:
+        if block_kernels.seal(as_array(data)) != self.count:
             raise MalformedMessage(f"a block of {self.count} records expected")
         return Draft(data, self.count)
 
@@ -397,7 +399,7 @@ def stamp(data: bytearray, count: int, ids: IdRun, first_offset: int) -> Longs:
         raise InvalidRequest(f"{count} records take {count} ids, not {ids.count}")
     array = as_array(data)
     ends = np.empty(count, dtype=np.int64)
-    stamped = kernels.stamp(array, ids.first_ticks, as_signed(ids.low), first_offset, ends)
+    stamped = block_kernels.stamp(array, ids.first_ticks, as_signed(ids.low), first_offset, ends)
     if stamped != count:
         raise MalformedMessage(f"a block of {count} records expected, found {max(stamped, 0)}")
     return ends
@@ -417,7 +419,7 @@ def stamp_each(data: bytearray, ids: Sequence[bytes], first_offset: int) -> Long
             raise InvalidRequest(f"{each.hex()} is not a UUIDv6")
         start, end = int(columns[place, at.START]), int(columns[place, at.END])
         one = np.empty(1, dtype=np.int64)
-        kernels.stamp(array[start:end], run.first_ticks, as_signed(low), first_offset + place, one)
+        block_kernels.stamp(array[start:end], run.first_ticks, as_signed(low), first_offset + place, one)
     return columns[:, at.END].copy()
 
 
@@ -473,7 +475,7 @@ def _check_attributes(block: Block) -> None:
 def _attribute_ranges(data: Bytes, columns: Longs) -> Longs:
     """Where name and value of every attribute lie: start and size of the one, start and size of the other."""
     ranges = np.empty((int(columns[:, at.ATTRIBUTES].sum()), 4), dtype=np.int64)
-    kernels.attribute_ranges(data, columns, ranges.reshape(-1))
+    block_kernels.attribute_ranges(data, columns, ranges.reshape(-1))
     return ranges
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.core.errors import InvalidRequest
-from penstock.record import kernels
-from penstock.record.simd import KEY, PACKET_BYTES, initial_state
+from penstock.record.kernels import block_kernels
+from penstock.record.kernels.simd import KEY, PACKET_BYTES, initial_state
 
 KEY_BYTES: Final = len(KEY)
 _KEY: Final = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", re.ASCII)
@@ -26,7 +26,7 @@ def as_signed(word: int) -> int:
 
 
 def hash64(data: Any) -> int:
-    return int(kernels.hash_bytes(as_array(data)))
+    return int(block_kernels.hash_bytes(as_array(data)))
 
 
 def parse_hash_key(text: str) -> bytes:
@@ -59,11 +59,11 @@ class StreamHash:
             self._rest += array[:missing].tobytes()
             if len(self._rest) < PACKET_BYTES:
                 return
-            kernels.hash_absorb(self._state, as_array(self._rest), 1)
+            block_kernels.hash_absorb(self._state, as_array(self._rest), 1)
             array = array[missing:]
         whole = array.size // PACKET_BYTES
-        kernels.hash_absorb(self._state, array, whole)
+        block_kernels.hash_absorb(self._state, array, whole)
         self._rest = array[whole * PACKET_BYTES :].tobytes()
 
     def digest(self) -> int:
-        return int(kernels.hash_finish(self._state, as_array(self._rest)))
+        return int(block_kernels.hash_finish(self._state, as_array(self._rest)))

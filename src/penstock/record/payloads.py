@@ -10,8 +10,8 @@ import numpy as np
 from penstock.core import limits
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.record import layout as at
-from penstock.record import stream_kernels
 from penstock.record.hashing import as_array
+from penstock.record.kernels import stream_kernels
 from penstock.record.message import Message, check_request_ids, checked_bytes, draft_bytes
 
 _Bytes = np.ndarray[Any, np.dtype[np.uint8]]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.record import layout as at
-from penstock.record import stream_kernels
+from penstock.record.kernels import stream_kernels
 from penstock.record.message import SchemaRef
 
 _Bytes = np.ndarray[Any, np.dtype[np.uint8]]

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.core.schemas import SchemaKind
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.formats import Fault, Parsed, Validator
+from penstock.schema.language import Fault, Parsed, Validator
 from penstock.schema.problems import Problem
 
 _NUMBER: Final = re.compile(rb"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*")

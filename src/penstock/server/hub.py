@@ -12,22 +12,22 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.broker.access import ANONYMOUS, Access, Principal
+from penstock.broker.access.policy import ANONYMOUS, Access, Principal
+from penstock.broker.base.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
 from penstock.broker.broker import Broker
-from penstock.broker.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
 from penstock.protocol.blocks import Scratch
 from penstock.protocol.frames import FrameLimits
-from penstock.schema.procedures import Procedure, Result
-from penstock.schema.registry import Registry
-from penstock.server.consultants import Consultants, settled
-from penstock.server.holdings import Holdings
-from penstock.server.read_budget import ReadBudget
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Procedure, Result
+from penstock.server.background.registry_tasks import Consultants, settled
+from penstock.server.background.threads import Workers
+from penstock.server.resources.buffer_budget import Holdings
+from penstock.server.resources.read_budget import ReadBudget
 from penstock.server.session import NOBODY, UNKNOWN_MESSAGES_MAX, Session
-from penstock.server.stream import Stream
-from penstock.server.workers import Workers
-from penstock.storage.commit import GroupCommit, Ticket
+from penstock.server.transport import Stream
+from penstock.storage.log.group_commit import GroupCommit, Ticket
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01

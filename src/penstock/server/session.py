@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.access import ANONYMOUS
-from penstock.broker.clients import Client
-from penstock.broker.effects import Effect
+from penstock.broker.access.policy import ANONYMOUS
+from penstock.broker.base.effects import Effect
+from penstock.broker.live.connections import Client
 from penstock.protocol.blocks import BlockReader
 from penstock.protocol.frames import FrameLimits
-from penstock.server.stream import Stream
+from penstock.server.transport import Stream
 
 if TYPE_CHECKING:
     from penstock.server.hub import Hub

@@ -13,14 +13,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from penstock.broker.streams import AutoCreate
+from penstock.broker.topics.topics import AutoCreate
 from penstock.core.errors import InvalidRequest
 from penstock.core.limits import Limits, WireLimits
 from penstock.core.units import parse_duration_ms, parse_size
 from penstock.server.logs import FORMATS, LEVELS
-from penstock.server.security.trust import TrustFiles
 from penstock.server.tls import TlsFiles
-from penstock.storage.log import Durability
+from penstock.server.trust import TrustFiles
+from penstock.storage.log.log import Durability
 
 ENVIRONMENT: Final = "PENSTOCK_"
 _OTHER_VARIABLES: Final = frozenset(

@@ -14,7 +14,7 @@ from penstock.spark.runtime.daemon import end_quietly
 
 if TYPE_CHECKING:
     from penstock.spark.decode import decode as decode
-    from penstock.spark.jobs.counting import counts as counts
+    from penstock.spark.jobs.stats.offset_stats import counts as counts
     from penstock.spark.runtime.session import session as session
 
 __all__ = ["counts", "decode", "session"]
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return session
     if name == "counts":
-        from penstock.spark.jobs.counting import counts
+        from penstock.spark.jobs.stats.offset_stats import counts
 
         return counts
     if name == "decode":

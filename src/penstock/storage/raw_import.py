@@ -11,10 +11,10 @@ from penstock.core.limits import TYPE_BYTES_MAX
 from penstock.record import layout as at
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.storage.commit import GroupCommit
-from penstock.storage.disk import File
-from penstock.storage.log import Log
-from penstock.storage.raw import RawRecord, raw_records
+from penstock.storage.base.disk import File
+from penstock.storage.inspect.raw_segments import RawRecord, raw_records
+from penstock.storage.log.group_commit import GroupCommit
+from penstock.storage.log.log import Log
 
 ORIGINAL_ID: Final = "x-original-id"
 """The attribute that keeps the id of a message that was given a new one."""

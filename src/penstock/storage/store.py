@@ -27,9 +27,9 @@ from penstock.core.ids import unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.record.block import Draft
-from penstock.storage.catalog import Catalog
-from penstock.storage.commit import HELPERS, GroupCommit, SharedIds, Ticket, release_all
-from penstock.storage.directory import (
+from penstock.storage.base.clock_record import Moment, last_told_ns, note_moment, noted_moment, this_boot
+from penstock.storage.base.disk import Disk, OwnerLock, replace_file, storage_error
+from penstock.storage.base.layout import (
     CATALOG,
     FORMAT,
     IDENTITY,
@@ -43,15 +43,15 @@ from penstock.storage.directory import (
     log_path,
     read_identity,
 )
-from penstock.storage.disk import Disk, OwnerLock, replace_file, storage_error
-from penstock.storage.ends import Ends
-from penstock.storage.log import Appended, Durability, Log
-from penstock.storage.metering import Meter, MeteredDisk
-from penstock.storage.producers import derive
-from penstock.storage.reserve import DiskReserve
-from penstock.storage.rounds import Rounds
-from penstock.storage.timepiece import Moment, last_told_ns, note_moment, noted_moment, this_boot
-from penstock.storage.topics import Dispatch, Retention, Topic, TopicSettings, merged
+from penstock.storage.base.metrics import Meter, MeteredDisk
+from penstock.storage.base.reserve import DiskReserve
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.catalog.topics import Dispatch, Retention, Topic, TopicSettings, merged
+from penstock.storage.log.group_commit import HELPERS, GroupCommit, SharedIds, Ticket, release_all
+from penstock.storage.log.log import Appended, Durability, Log
+from penstock.storage.log_ends import Ends
+from penstock.storage.maintenance import Rounds
+from penstock.storage.producer_windows import derive
 
 _LOG = logging.getLogger(__name__)
 

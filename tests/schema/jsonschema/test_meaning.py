@@ -24,7 +24,7 @@ from tests.schema.jsonschema.kit import (
 
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.jsonschema import JsonSchema
-from penstock.schema.jsonschema.string_formats import CHECKS
+from penstock.schema.jsonschema.model.string_formats import CHECKS
 
 randoms = st.integers(0, 2**64 - 1).map(Random)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.schema.protobuf.reading.encodings import is_text
+from penstock.schema.protobuf.compatibility.encodings import is_text
 
 SCALARS = (
     *("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64"),

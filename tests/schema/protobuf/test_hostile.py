@@ -18,8 +18,7 @@ from tests.schema.protobuf.test_options import GOOD as OPTIONS
 from tests.schema.protobuf.test_parsing import BAD, EVERYTHING, GOOD, REFERENCES
 
 from penstock.schema.protobuf import proto_text
-from penstock.schema.protobuf.linking.interfaces import TEXTS
-from penstock.schema.protobuf.linking.wellknown import ALWAYS
+from penstock.schema.protobuf.linking.well_known import ALWAYS, TEXTS
 
 DESCRIPTORS = 'import "google/protobuf/descriptor.proto"; '
 IMPORTS = [P3 + f'import "{name}";' for name in (*TEXTS, *ALWAYS)]

@@ -14,7 +14,7 @@ from tests.server.admin.kit import admin_of
 
 from penstock.core.errors import Code
 from penstock.server.admin.routes import ROWS
-from penstock.server.api.problems import STATUSES
+from penstock.server.api.errors import STATUSES
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "admin.md").read_text()
 

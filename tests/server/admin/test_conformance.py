@@ -20,7 +20,7 @@ from tests.server.admin.kit import Admin, admin_of
 
 from penstock.server.api.routing import PUBLIC, Row
 from penstock.server.registry.routes import ROWS as REGISTRY
-from penstock.server.tables import ALL
+from penstock.server.routes import ALL
 
 pytestmark = pytest.mark.slow  # a real broker, and hundreds of requests
 

@@ -12,14 +12,14 @@ import pytest
 import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
-from tests.server.registry_kit import RegistryServer, record, serve_registry
+from tests.server.registry.kit import RegistryServer, record, serve_registry
 
 from penstock.core.names import TopicName
-from penstock.server.api.problems import REGISTRY_MEDIA as MEDIA
+from penstock.server.api.errors import REGISTRY_MEDIA as MEDIA
 from penstock.server.api.routing import Row
 from penstock.server.registry.routes import ROWS
-from penstock.server.tables import ALL
-from penstock.storage.topics import TopicSettings
+from penstock.server.routes import ALL
+from penstock.storage.catalog.topics import TopicSettings
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.api.problems import JSON, PLAIN, HttpError, WrongMethod
+from penstock.server.api.errors import JSON, PLAIN, HttpError, WrongMethod
 from penstock.server.api.routing import (
     PUBLIC,
     Method,

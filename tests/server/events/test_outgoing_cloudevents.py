@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.server.http_kit import Client
 
-from penstock.broker.merging import Slice, Source
+from penstock.broker.reads.merge import Slice, Source
 from penstock.core.ids import id_bytes
 from penstock.core.names import TopicName
 from penstock.record.message import Message
 from penstock.record.rows import Row
 from penstock.server.events.cloudevents import from_object
 from penstock.server.events.outgoing_cloudevents import ID, note_event
-from penstock.server.events.writing import GAP, Form, Writer
+from penstock.server.events.stream_formats import GAP, Form, Writer
 
 MESSAGE_ID = id_bytes(123456789, 0x8000_0000_0000_0001)
 CLOUDEVENTS = "application/cloudevents+json"

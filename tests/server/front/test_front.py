@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.server.http_kit import Answer, Client
-from tests.server.registry_kit import RegistryServer, serve_registry
+from tests.server.registry.kit import RegistryServer, serve_registry
 
 from penstock import __version__
 from penstock.server.api.openapi import described, operation_id
-from penstock.server.tables import ALL
+from penstock.server.routes import ALL
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.kit import child_environment
 
 import penstock
-from penstock.server.operations.families import ROWS
+from penstock.server.operations.metrics import ROWS
 from penstock.testing import RunningBroker
 
 Labels = tuple[tuple[str, str], ...]

@@ -13,7 +13,7 @@ from tests.server.kit import ID, Link, TcpClient, WsClient, eventually
 from tests.server.tls_kit import Authority
 
 from penstock.core.errors import InvalidRequest
-from penstock.server.security.directory import ask
+from penstock.server.security.offline_keys import ask
 from penstock.server.settings import load
 from penstock.testing import RunningBroker
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.test_access import ORACLE
+from tests.broker.access.test_policy import ORACLE
 from tests.server.http_kit import Answer, Client
 from tests.server.http_kit import raw as answered
 from tests.server.kit import ID, Link, eventually, upgrade
 from tests.server.security.conftest import Guarded
 from tests.server.security.token_kit import claims, ec_key, forged, hs256, jwk, raw, rsa_key, signed
 
-from penstock.broker.access import Operation
-from penstock.broker.access_grants import ROLES
-from penstock.server.security.directory import ask as ask_directory
-from penstock.server.tables import ALL
+from penstock.broker.access.policy import Operation
+from penstock.broker.access.roles import ROLES
+from penstock.server.routes import ALL
+from penstock.server.security.offline_keys import ask as ask_directory
 
 REFUSED = ("UNAUTHORIZED", "FORBIDDEN")
 OF_TOPICS = ("topic.", "service.", "subscription.")

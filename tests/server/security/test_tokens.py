@@ -28,10 +28,10 @@ from tests.server.security.token_kit import (
     signed,
 )
 
-from penstock.broker.access import Principal
+from penstock.broker.access.policy import Principal
 from penstock.core.errors import InvalidRequest, Unauthorized
 from penstock.server.security.tokens import BINDINGS_MAX, LEEWAY_SECONDS, Trust
-from penstock.server.security.trust import TrustFiles
+from penstock.server.trust import TrustFiles
 
 
 @pytest.fixture

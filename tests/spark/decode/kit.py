@@ -15,12 +15,12 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
-from penstock.schema.registry import Registry
-from penstock.schema.transfer import VersionRecord
-from penstock.spark.decode.choices import Mode, Unnamed
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.registry import Registry
+from penstock.schema.registry.transfer import VersionRecord
+from penstock.schema.steps import carry_out
 from penstock.spark.decode.decoder import Decoded, Decoder
+from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.decode.target import Target, target_for
 from penstock.spark.files.registry import ExportedRegistry, SchemaSource
 from penstock.storage.store import Store

@@ -20,13 +20,13 @@ from tests.spark.decode.kit import (
     rows,
 )
 
-from penstock.client.framing import prefix
+from penstock.client.serde.framing import prefix
 from penstock.core.errors import InvalidRequest, MalformedMessage, ServiceUnavailable
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.spark.decode import decoder as decoders
 from penstock.spark.decode.assembly import BAD
-from penstock.spark.decode.choices import Mode, Unnamed
 from penstock.spark.decode.decoder import Decoder
+from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.files.registry import SchemaSource
 
 NUMBERS = json_schema(properties("a", a={"type": "integer"}))

@@ -9,9 +9,9 @@ import pytest
 from tests.spark.decode.kit import Shelf, batch, json_schema, properties
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.decode.choices import Mode
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.layout import Layout, check_columns
+from penstock.spark.decode.options import Mode
 from penstock.spark.scan.columns import schema_of
 
 SHELF = Shelf(json_schema(properties(id={"type": "integer"}, amount={"type": "number"}, Offset={}, value_id={})))

@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 from tests.cli.kit import child_environment
 from tests.server.http_kit import Serving
-from tests.server.registry_kit import LocalDesk
+from tests.server.registry.kit import LocalDesk
 from tests.server.tls_kit import Authority
 from tests.spark.log_kit import ORDERS, SMALL, everything, make_data, records
 
 import penstock
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, ServiceUnavailable, VersionNotSupported
 from penstock.core.names import TopicName
-from penstock.schema.registry import Registry
+from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.files.log_files import LogFiles
-from penstock.server.registry.kept import Kept
-from penstock.server.tables import ALL
+from penstock.server.registry.cache import Kept
+from penstock.server.routes import ALL
 from penstock.spark.files import web
 from penstock.spark.files.http import HttpDisk
 from penstock.spark.files.location import Location
 from penstock.spark.files.web import Web
-from penstock.storage.catalog import Catalog
-from penstock.storage.readers import DataReader
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import ManualClock, RunningBroker
 

@@ -10,7 +10,7 @@ from tests.spark.log_kit import ORDERS, everything, make_data
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.files.location import Location
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 
 
 def test_a_directory_is_absolute_wherever_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

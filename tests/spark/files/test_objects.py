@@ -10,8 +10,8 @@ from tests.spark.log_kit import ORDERS, SMALL, append, everything, make_data, re
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, ServiceUnavailable
 from penstock.spark.files.location import Location
 from penstock.spark.files.objects import ObjectDisk, opened
-from penstock.storage.disk import read_all
-from penstock.storage.readers import DataReader
+from penstock.storage.base.disk import read_all
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 
 

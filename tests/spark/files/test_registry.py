@@ -25,10 +25,10 @@ from penstock.spark.files import registry as registries
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import HttpRegistry, RegistryAt, SchemaSource, exported
 from penstock.spark.files.web import Web
-from penstock.storage.catalog_reader import CatalogReader
-from penstock.storage.catalog_rows import topic_row
+from penstock.storage.catalog.reader import CatalogReader
+from penstock.storage.catalog.rows import topic_row
+from penstock.storage.catalog.topics import TopicSettings
 from penstock.storage.store import Store
-from penstock.storage.topics import TopicSettings
 from penstock.testing import RunningBroker
 
 ORDERS = TopicName.parse("orders")
@@ -220,12 +220,12 @@ def test_what_was_read_while_an_owner_came_is_read_again(tmp_path: Path, monkeyp
 
     def slow(connection: Any, topic: TopicName) -> Any:
         found = asked(connection, topic)
-        monkeypatch.setattr("penstock.storage.catalog_reader.topic_row", asked)
+        monkeypatch.setattr("penstock.storage.catalog.reader.topic_row", asked)
         with Store.open(root) as store:
             store.create_topic(CARTS, settings=TopicSettings(schema_subjects=("carts.v2",)))
         return found
 
-    monkeypatch.setattr("penstock.storage.catalog_reader.topic_row", slow)
+    monkeypatch.setattr("penstock.storage.catalog.reader.topic_row", slow)
     assert reader.subjects_of(CARTS) == ("carts.v2",)
 
 

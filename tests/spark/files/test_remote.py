@@ -16,8 +16,8 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange
 from penstock.core.places import AtTime
 from penstock.spark.files import remote
 from penstock.spark.files.remote import Entry, Listing, RemoteDisk, Spans
-from penstock.storage.disk import opened, read_all
-from penstock.storage.readers import DataReader, LogReader
+from penstock.storage.base.disk import opened, read_all
+from penstock.storage.inspect.data_reader import DataReader, LogReader
 from penstock.storage.store import Store
 
 HERE = Path()

@@ -16,7 +16,7 @@ from penstock.spark.files import objects
 from penstock.spark.files.location import Location
 from penstock.spark.files.objects import check_options
 from penstock.spark.files.store_options import CONNECTION, names, split_options
-from penstock.spark.lake.folder import Folder
+from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.source.options import ReadOptions
 
 STORES = ("s3://bucket/x", "gs://bucket/x", "az://container/x")

@@ -12,14 +12,14 @@ import pytest
 from tests.cli.kit import child_environment
 
 import penstock
-from penstock.client.credentials import FILE_VARIABLE, REGISTRY_VARIABLE, VARIABLE
+from penstock.client.wire.credentials import FILE_VARIABLE, REGISTRY_VARIABLE, VARIABLE
 from penstock.core.errors import Forbidden, InvalidRequest, Unauthorized
 from penstock.core.names import TopicName
-from penstock.server.security.directory import ask
+from penstock.server.security.offline_keys import ask
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.publishing import connect
+from penstock.spark.sink.publisher import connect
 from penstock.spark.source.progress import Progress
 from penstock.testing import RunningBroker
 

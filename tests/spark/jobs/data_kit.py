@@ -14,17 +14,17 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, Record
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.archived import Warehouse
-from penstock.spark.jobs.audit import ALL, Audit, Wanted, audit_with
-from penstock.spark.jobs.findings import Finding, Kind
-from penstock.spark.jobs.runners import Here
+from penstock.spark.jobs.audit.archive_side import Warehouse
+from penstock.spark.jobs.audit.audit import ALL, Audit, Wanted, audit_with
+from penstock.spark.jobs.audit.findings import Finding, Kind
+from penstock.spark.jobs.audit.runners import Here
 from penstock.spark.lake import LakeTable, Marker, Range
-from penstock.spark.lake.columns import PARTITION, SYSTEM
-from penstock.spark.lake.names import bad_of, table_of
-from penstock.spark.lake.upkeep import shape_of
-from penstock.spark.lake.writing import FileWriter
-from penstock.storage.readers import DataReader
-from penstock.storage.segment import base_of
+from penstock.spark.lake.tables.columns import PARTITION, SYSTEM
+from penstock.spark.lake.tables.compaction import shape_of
+from penstock.spark.lake.tables.file_writer import FileWriter
+from penstock.spark.lake.tables.names import bad_of, table_of
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log.segment import base_of
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

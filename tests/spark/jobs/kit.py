@@ -15,15 +15,15 @@ from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.spark.jobs.partial import Partial
-from penstock.spark.jobs.tally import NOT_ARCHIVED, Archived, Spans, Tally
-from penstock.spark.jobs.walk import walk
-from penstock.storage import index as indexes
-from penstock.storage.disk import opened, write_all
-from penstock.storage.index import HEADER_BYTES, Header, State
-from penstock.storage.log import Log
-from penstock.storage.reading import View, view_of
-from penstock.storage.segment import base_of, index_path, segment_name
+from penstock.spark.jobs.audit.partition_summary import Partial
+from penstock.spark.jobs.audit.scan_range import walk
+from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, Archived, Spans, Tally
+from penstock.storage.base.disk import opened, write_all
+from penstock.storage.log import index as indexes
+from penstock.storage.log.index import HEADER_BYTES, Header, State
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import View, view_of
+from penstock.storage.log.segment import base_of, index_path, segment_name
 from penstock.testing import FaultDisk, ManualClock
 
 FOLDER = Path("/log")

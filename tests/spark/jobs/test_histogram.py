@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.record.tally_kernels import BUCKETS, VALUE_BITS
+from penstock.record.kernels.tally_kernels import BUCKETS, VALUE_BITS
 from penstock.spark.jobs.histogram import NO_VALUES, Histogram, bucket_of, bucket_range, total
 
 values = st.lists(st.integers(0, 2**VALUE_BITS - 1) | st.integers(0, 300), max_size=50)

@@ -13,12 +13,12 @@ from tests.spark.log_kit import SOLD
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.files.location import Location
-from penstock.spark.jobs import surveying
-from penstock.spark.jobs.audit import Audit, Wanted, audit
-from penstock.spark.jobs.findings import Kind
-from penstock.spark.jobs.runners import Here, OnSpark
-from penstock.spark.jobs.running import run
-from penstock.spark.jobs.stats import stats, stats_with
+from penstock.spark.jobs.audit import inventory
+from penstock.spark.jobs.audit.audit import Audit, Wanted, audit
+from penstock.spark.jobs.audit.findings import Kind
+from penstock.spark.jobs.audit.runners import Here, OnSpark
+from penstock.spark.jobs.stats.stats import stats, stats_with
+from penstock.spark.jobs.worker_jobs import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> Path:
 def many_slices() -> Iterator[None]:
     """A small log in many slices, so that there are seams between tasks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surveying, "SLICE_BYTES", 2000)
+        patch.setattr(inventory, "SLICE_BYTES", 2000)
         yield
 
 

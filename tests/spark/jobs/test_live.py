@@ -12,9 +12,9 @@ import penstock
 from penstock.core.names import TopicName
 from penstock.record.message import SchemaRef
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit import Wanted, audit_with
-from penstock.spark.jobs.runners import Here
-from penstock.spark.jobs.stats import stats_with
+from penstock.spark.jobs.audit.audit import Wanted, audit_with
+from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.stats.stats import stats_with
 from penstock.testing import RunningBroker
 
 SCHEMA = '{"type": "object", "required": ["order"], "properties": {"order": {"type": "integer"}}}'

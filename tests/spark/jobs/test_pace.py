@@ -10,7 +10,7 @@ from tests.spark.sink.kit import stored
 
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
-from penstock.spark.jobs.replay import PACED
+from penstock.spark.jobs.transfer.replay import PACED
 from penstock.spark.sink.numbers import check_rising
 from penstock.storage.store import Store
 from penstock.testing import ManualClock

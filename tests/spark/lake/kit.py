@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.spark.lake import DataFile, LakeTable, Marker, Range, open_table
-from penstock.spark.lake.upkeep import shape_of
-from penstock.spark.lake.writing import FileWriter
+from penstock.spark.lake.tables.compaction import shape_of
+from penstock.spark.lake.tables.file_writer import FileWriter
 
 KINDS: Final = ("delta", "iceberg", "parquet")
 TOPIC: Final = "/default/orders"

@@ -16,7 +16,7 @@ from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
 from penstock.cli.app import run
 from penstock.core.names import TopicName
 from penstock.spark.lake import LakeTable
-from penstock.spark.lake.checkpoint import Checkpoint
+from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.storage.store import Store
 
 

@@ -11,8 +11,8 @@ from tests.spark.lake.kit import KINDS, SCHEMA, files, independent, made, marker
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.lake import AlreadyThere, Committed, LakeTable, Marker, open_table
-from penstock.spark.lake.folder import Folder
 from penstock.spark.lake.frames import read_frame, write_frame
+from penstock.spark.lake.tables.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

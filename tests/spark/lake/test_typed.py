@@ -11,21 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.spark.decode.kit import SUBJECT, json_schema, properties, register
+from tests.spark.lake.archive.test_batch_commit import here, slices
 from tests.spark.lake.kit import KINDS, independent
-from tests.spark.lake.test_batching import here, slices
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.examiner import Examiner
-from penstock.schema.procedures import carry_out
-from penstock.schema.registry import Registry
+from penstock.schema.languages import Examiner
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import carry_out
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
-from penstock.spark.lake.archive import goal_of
-from penstock.spark.lake.batching import Archiver, BatchReport, Goal
-from penstock.spark.lake.checkpoint import Checkpoint
+from penstock.spark.lake.archive.archive import goal_of
+from penstock.spark.lake.archive.batch_commit import Archiver, BatchReport, Goal
+from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.storage.store import Store
 
 TOPIC = TopicName.parse("orders")

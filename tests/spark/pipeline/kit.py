@@ -12,8 +12,8 @@ import pytest
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.spark.pipeline.model import Pipeline, Sink, Source, Step
-from penstock.spark.pipeline.parsing import PipelineInvalid, load, parse
+from penstock.spark.pipeline.file.model import Pipeline, Sink, Source, Step
+from penstock.spark.pipeline.file.parsing import PipelineInvalid, load, parse
 from penstock.storage.store import Store
 
 FILE: Final = Path("/pipelines/shop.toml")

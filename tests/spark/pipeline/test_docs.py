@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from penstock.spark.pipeline.parsing import PipelineInvalid, parse
+from penstock.spark.pipeline.file.parsing import PipelineInvalid, parse
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
 BLOCKS: Final = re.findall(r"^```toml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)

@@ -21,8 +21,8 @@ import json, sys
 from pyspark.sql import SparkSession
 from penstock.core.errors import InvalidRequest
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit import audit
-from penstock.spark.jobs.stats import stats
+from penstock.spark.jobs.audit.audit import audit
+from penstock.spark.jobs.stats.stats import stats
 from penstock.spark.runtime.session import register
 
 (data,) = sys.argv[1:]

@@ -11,7 +11,7 @@ IN_A_SOURCE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with excep
 Traceback (most recent call last):
   File "following.py", line 1, in _lose_log
     raise DataLoss(
-penstock.spark.scan.reading.DataLoss: /default/orders partition 0 was read up to offset 7, and cannot be read on
+penstock.spark.scan.slice_reader.DataLoss: /default/orders partition 0 was read up to offset 7, and cannot be read on
   SQLSTATE: 38000"""
 
 

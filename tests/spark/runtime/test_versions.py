@@ -15,7 +15,7 @@ import penstock.spark
 from penstock.core.errors import ServiceUnavailable
 from penstock.spark.runtime import jvm, versions
 from penstock.spark.scan.columns import COLUMNS
-from penstock.spark.sink.rows import as_batches
+from penstock.spark.sink.writers import as_batches
 from penstock.spark.source.data_source import PenstockSource
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from tests.spark.source_kit import location, make_logs, unchanged
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.scan.columns import COLUMNS, DEFAULT_NAMES, NAMES, NULLABLE, Maker, schema_of
-from penstock.spark.scan.reading import blocks
+from penstock.spark.scan.slice_reader import blocks
 from penstock.spark.scan.slices import Slice
 
 

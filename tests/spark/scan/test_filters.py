@@ -14,7 +14,7 @@ from pyspark.sql import datasource as spark
 from tests.spark.source_kit import EPOCH, TYPES, Row, location, make_logs, unchanged
 
 from penstock.spark.scan.filters import NO_FILTERS, translate
-from penstock.spark.scan.reading import batches
+from penstock.spark.scan.slice_reader import batches
 from penstock.spark.scan.slices import opened_data, plan, view_within
 
 COMPARED = {

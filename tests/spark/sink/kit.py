@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.core.names import TopicName
 from penstock.record.message import Record
 from penstock.spark.sink.options import SinkOptions
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 
 
 def rows(count: int, first: int = 0, **columns: Sequence[Any]) -> pa.RecordBatch:

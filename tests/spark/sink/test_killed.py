@@ -21,7 +21,7 @@ from tests.spark.sink.kit import values
 from penstock.core.errors import PenstockError
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
-from penstock.storage.readers import DataReader
+from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.sink.pace import Pace
+from penstock.spark.sink.publisher import Pace
 
 
 class Time:

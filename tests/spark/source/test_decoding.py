@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark.decode.kit import TOPIC, V1, json_schema, make_log, register
 
-from penstock.client.framing import prefix
+from penstock.client.serde.framing import prefix
 from penstock.core.errors import InvalidRequest, MalformedMessage
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.spark.files.location import Location
 from penstock.spark.scan.slices import Slice
-from penstock.spark.source.asked import work_for
 from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.read_schema import work_for
 from penstock.storage.store import Store
 
 

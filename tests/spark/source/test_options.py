@@ -10,9 +10,9 @@ import pytest
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.spark.jobs.archived import Warehouse
-from penstock.spark.lake.batching import Goal
-from penstock.spark.lake.folder import Folder
+from penstock.spark.jobs.audit.archive_side import Warehouse
+from penstock.spark.lake.archive.batch_commit import Goal
+from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.scan.columns import DEFAULT_NAMES, NAMES
 from penstock.spark.scan.slices import Slice
 from penstock.spark.source.offsets import Bounds

@@ -16,7 +16,7 @@ import pytest
 from tests.spark.source_kit import TYPES, Row, flip, location, make_logs, plain, segments, unchanged
 
 from penstock.spark.scan.columns import NAMES
-from penstock.spark.scan.reading import batches
+from penstock.spark.scan.slice_reader import batches
 from penstock.spark.scan.slices import Slice
 from penstock.spark.source.data_source import PenstockSource
 

@@ -15,11 +15,11 @@ from tests.spark.source_kit import make_logs, unchanged
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.scan.columns import COLUMNS, schema_of
-from penstock.spark.source.asked import work_for
 from penstock.spark.source.batch import BatchReader, PushingReader, reader_for
 from penstock.spark.source.data_source import PenstockSource
 from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.read_schema import work_for
 from penstock.spark.source.streaming import WholeReader, stream_reader
 from penstock.storage.store import Store
 

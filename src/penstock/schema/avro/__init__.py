@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from penstock.schema.avro import parsing
 from penstock.schema.avro.canonical import canonical
+from penstock.schema.avro.compatibility import problems
 from penstock.schema.avro.model import Schema
-from penstock.schema.avro.reading import problems
-from penstock.schema.avro.validation import BinaryValidator
-from penstock.schema.formats import Validator
+from penstock.schema.avro.payload import BinaryValidator
+from penstock.schema.language import Validator
 from penstock.schema.problems import Problem
 
 

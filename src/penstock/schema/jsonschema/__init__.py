@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.schema.formats import Validator
-from penstock.schema.jsonschema import canonical, reading
-from penstock.schema.jsonschema.linked import Linked
-from penstock.schema.jsonschema.parse import documents_of
-from penstock.schema.jsonschema.quick import quick
-from penstock.schema.jsonschema.tree import Document
-from penstock.schema.jsonschema.validation import PayloadValidator
+from penstock.schema.jsonschema import compatibility
+from penstock.schema.jsonschema.model import canonical
+from penstock.schema.jsonschema.model.documents import documents_of
+from penstock.schema.jsonschema.model.linked import Linked
+from penstock.schema.jsonschema.model.tree import Document
+from penstock.schema.jsonschema.validation.fast_accept import quick
+from penstock.schema.jsonschema.validation.validator import PayloadValidator
+from penstock.schema.language import Validator
 from penstock.schema.problems import Problem
 
 
@@ -28,7 +29,7 @@ class JsonSchema:
         return canonical.canonical(self.documents)
 
     def problems_reading(self, writer: JsonSchema, *, lenient: bool = False) -> list[Problem]:
-        return reading.problems_reading(self._root, writer._root, self._linked_with(writer), lenient=lenient)
+        return compatibility.problems_reading(self._root, writer._root, self._linked_with(writer), lenient=lenient)
 
     def validator(self) -> Validator:
         return PayloadValidator(self._exact, quick(self._root, self._linked_with(self)))

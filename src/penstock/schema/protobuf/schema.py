@@ -9,14 +9,14 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, message_factory
 
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.formats import Validator
+from penstock.schema.language import Validator
 from penstock.schema.problems import Problem
+from penstock.schema.protobuf.compatibility.comparison import problems_reading
 from penstock.schema.protobuf.linking.library import ROOT, Library, library
 from penstock.schema.protobuf.names import camel_case
-from penstock.schema.protobuf.payloads.validation import MessageValidator, NoMessage
+from penstock.schema.protobuf.payloads.validator import MessageValidator, NoMessage
 from penstock.schema.protobuf.printing.canonical import canonical
-from penstock.schema.protobuf.printing.files import printed
-from penstock.schema.protobuf.reading.comparison import problems_reading
+from penstock.schema.protobuf.printing.text import printed
 from penstock.schema.protobuf.walk import Sort, elements
 
 _FILE_NAME: Final = "schema.proto"

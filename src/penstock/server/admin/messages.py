@@ -12,9 +12,9 @@ from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.server.admin.asking import asked, asked_patiently, given
-from penstock.server.api.calls import Call
-from penstock.server.api.problems import HttpError
+from penstock.server.api.broker_calls import asked, asked_patiently, given
+from penstock.server.api.errors import HttpError
+from penstock.server.api.request import Call
 
 BYTES: Final = "application/octet-stream"
 _OFFSET: Final = re.compile("[0-9]{1,19}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from penstock.core.errors import ServiceUnavailable
-from penstock.server.admin.asking import asked, given, page
-from penstock.server.api.calls import Call
-from penstock.server.api.problems import HttpError
+from penstock.server.api.broker_calls import asked, given, page
+from penstock.server.api.errors import HttpError
+from penstock.server.api.request import Call
 
 
 async def list_services(call: Call) -> object:

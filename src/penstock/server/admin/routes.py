@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from penstock.broker.access import Operation
-from penstock.broker.browsing import SCANNED, SCANNED_MAX
-from penstock.broker.messages import SHOWN, SHOWN_MAX
-from penstock.broker.showing import PREVIEW_BYTES, PREVIEW_BYTES_MAX
+from penstock.broker.access.policy import Operation
+from penstock.broker.admin.messages import SHOWN, SHOWN_MAX
+from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX
+from penstock.broker.reads.scan import SCANNED, SCANNED_MAX
 from penstock.core.letters import REDRIVES_ASKED_MAX, REDRIVES_MAX
 from penstock.core.limits import KIB, LIST_ENTRIES_MAX, MIB, PARTITIONS_MAX
-from penstock.server.admin import answers, bodies, letters, messages, people, subscriptions, topics
+from penstock.server.admin import answers, bodies, dead_letters, messages, people, subscriptions, topics
 from penstock.server.api.routing import Method, Need, Parameter, Row, text
 
 _BODY_BYTES_MAX: Final = 64 * KIB
@@ -217,20 +217,20 @@ _SUBSCRIPTIONS: Final = (
 
 _DEAD_LETTERS: Final = (
     _row(
-        _GET, "/dead-letters", letters.list_all, "topics that have dead letters", _SEE,
+        _GET, "/dead-letters", dead_letters.list_all, "topics that have dead letters", _SEE,
         query=(_OF_NAMESPACE, *_PAGE), answer=answers.LettersListAnswer,
     ),
     _row(
-        _GET, "/topics/{topic}/dead-letters", letters.browse, "the dead letters that are left", _BROWSE,
+        _GET, "/topics/{topic}/dead-letters", dead_letters.browse, "the dead letters that are left", _BROWSE,
         query=(_PARTITION, *_LETTERS, *_SCAN), answer=answers.LettersAnswer, errors=(404, 422, 429),
     ),
     _row(
-        _POST, "/topics/{topic}/dead-letters/redrive", letters.redrive,
+        _POST, "/topics/{topic}/dead-letters/redrive", dead_letters.redrive,
         "send them back to the topic, each once, however often this is asked", _MANAGE,
         body=bodies.RedriveBody, answer=answers.RedrivenAnswer, errors=(404, 422, 429),
     ),
     _row(
-        _POST, "/topics/{topic}/dead-letters/drop", letters.drop, "settle them without sending them back", _MANAGE,
+        _POST, "/topics/{topic}/dead-letters/drop", dead_letters.drop, "settle them without sending them back", _MANAGE,
         body=bodies.LettersBody, answer=answers.DroppedAnswer, errors=(404, 422, 429),
     ),
 )  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.server.admin.asking import asked, asked_patiently, given, page
-from penstock.server.api.calls import Call
+from penstock.server.api.broker_calls import asked, asked_patiently, given, page
+from penstock.server.api.request import Call
 
 _PLACE = ("topic", "subscription")
 

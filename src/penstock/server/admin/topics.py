@@ -5,11 +5,11 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from penstock.broker.access import Operation, Resource
-from penstock.broker.fields import topic_name
-from penstock.server.admin.asking import asked, given, page
-from penstock.server.api.calls import Call
-from penstock.server.api.problems import HttpError
+from penstock.broker.access.policy import Operation, Resource
+from penstock.broker.base.request_fields import topic_name
+from penstock.server.api.broker_calls import asked, given, page
+from penstock.server.api.errors import HttpError
+from penstock.server.api.request import Call
 
 
 async def list_namespaces(call: Call) -> object:

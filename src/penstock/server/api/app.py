@@ -16,15 +16,15 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.broker.access import ADMINISTRATION, SERVER, Deed, Operation, Origin, Principal, Resource
-from penstock.broker.deeds import Trail
+from penstock.broker.access.audit import Trail
+from penstock.broker.access.policy import ADMINISTRATION, SERVER, Deed, Operation, Origin, Principal, Resource
 from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.api.bodies import Bodies, check_content, check_encoding, decode_body, negotiated, refusal
-from penstock.server.api.calls import Call, Desk, Encoded, Parts, Pieces, SentHeaders, action_of
-from penstock.server.api.problems import JSON, Dialect, is_own
+from penstock.server.api.errors import JSON, Dialect, is_own
+from penstock.server.api.request import Call, Desk, Encoded, Parts, Pieces, SentHeaders, action_of
 from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
-from penstock.server.api.scopes import WHOLE, body_bytes, header, raw_path
-from penstock.server.fair_queue import ASKER, Asker, name_of
+from penstock.server.http_scope import WHOLE, body_bytes, header, raw_path
+from penstock.server.resources.fair_queue import ASKER, Asker, name_of
 from penstock.server.security.credentials import identify
 from penstock.server.security.credentials import origin as origin_of
 

@@ -14,10 +14,10 @@ from starlette.types import Receive, Scope
 
 from penstock.core.errors import PayloadTooLarge, PenstockError, ServiceUnavailable
 from penstock.core.limits import MIB
-from penstock.server.api.mismatches import mismatch
-from penstock.server.api.problems import JSON, Dialect, HttpError, dialect_at
+from penstock.server.api.body_mismatch import mismatch
+from penstock.server.api.errors import JSON, Dialect, HttpError, dialect_at
 from penstock.server.api.routing import quoted
-from penstock.server.api.scopes import header, raw_path
+from penstock.server.http_scope import header, raw_path
 
 _BODIES_BYTES_MAX: Final = 64 * MIB
 """Of all bodies that are being read or worked on: what one import and some dozens of the largest schemas take."""

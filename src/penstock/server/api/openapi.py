@@ -13,8 +13,8 @@ from typing import Any, Final, get_args
 import msgspec
 
 from penstock import __version__
-from penstock.broker.access import Operation
-from penstock.server.api.problems import FLAT, PLAIN, Dialect
+from penstock.broker.access.policy import Operation
+from penstock.server.api.errors import FLAT, PLAIN, Dialect
 from penstock.server.api.routing import RAW, Parameter, Row, Table
 
 _NAMES: Final = "#/components/schemas/{name}"

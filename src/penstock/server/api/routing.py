@@ -15,12 +15,12 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from penstock.broker.access import SERVER, Operation, Resource
+from penstock.broker.access.policy import SERVER, Operation, Resource
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
-from penstock.server.api.problems import PLAIN, Dialect, HttpError, WrongMethod, is_own
-from penstock.server.api.scopes import target_path
-from penstock.storage.readers import parse_log
+from penstock.server.api.errors import PLAIN, Dialect, HttpError, WrongMethod, is_own
+from penstock.server.http_scope import target_path
+from penstock.storage.inspect.data_reader import parse_log
 
 _ESCAPED: Final = re.compile("(?:[^%]|%[0-9A-Fa-f]{2})*")
 _WHOLE: Final = re.compile("-?[0-9]{1,10}")

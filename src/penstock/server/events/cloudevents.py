@@ -19,7 +19,7 @@ from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLar
 from penstock.core.limits import ATTRIBUTES_MAX, KIB, QUOTED_CHARS_MAX
 from penstock.record.message import Message
 from penstock.server.events.outgoing_cloudevents import JSON_MEDIA, NAME, PREFIX, TRACE, VERSION
-from penstock.server.events.writing import CONTENT_TYPE, said_media
+from penstock.server.events.stream_formats import CONTENT_TYPE, said_media
 
 BATCH: Final = "application/cloudevents-batch+json"
 _REQUIRED: Final = ("id", "source", "type")

@@ -8,22 +8,22 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from penstock.broker.access import ANONYMOUS, Operation, Resource
-from penstock.broker.feeds import Wanted
-from penstock.broker.posting import Placed
+from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
+from penstock.broker.reads.feed import Wanted
+from penstock.broker.topics.publish_batch import Placed
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
 from penstock.core.places import AtId, Place, parse_place
-from penstock.server.api.calls import Call
-from penstock.server.api.problems import HttpError
+from penstock.server.api.errors import HttpError
+from penstock.server.api.request import Call
 from penstock.server.api.routing import quoted
-from penstock.server.events import reading
-from penstock.server.events.desk import Events
-from penstock.server.events.following import HEARTBEAT_SECONDS, EventStream, Following
+from penstock.server.events import publish_formats
 from penstock.server.events.outgoing_cloudevents import STRUCTURED
-from penstock.server.events.reading import Given, Posted, Words
-from penstock.server.events.writing import NDJSON, SSE, Form, spelled_id
+from penstock.server.events.publish_formats import Given, Posted, Words
+from penstock.server.events.state import Events
+from penstock.server.events.stream import HEARTBEAT_SECONDS, EventStream, Following
+from penstock.server.events.stream_formats import NDJSON, SSE, Form, spelled_id
 
 DEFAULT_TOPIC: Final = "events"
 """Where messages go that name no topic."""
@@ -76,7 +76,7 @@ async def post_events(call: Call) -> Stored | StoredBatch:
     events = call.part(Events)
     topic = TopicName.parse(call.query["topic"])
     _check_create(call, events, topic)
-    said = reading.words(call.scope["headers"])
+    said = publish_formats.words(call.scope["headers"])
     key = call.query["key"]
     given = Given(
         type=call.query["type"],
@@ -85,7 +85,7 @@ async def post_events(call: Call) -> Stored | StoredBatch:
     )
     _check_size(events, said, len(call.body))
     posted = await read_beside(said, call.body, given)
-    numbered = reading.numbered(said, len(posted.messages), call.principal.name)
+    numbered = publish_formats.numbered(said, len(posted.messages), call.principal.name)
     places = await events.post(topic, posted, numbered)
     return _single(topic, places[0]) if posted.single else _several(topic, places)
 
@@ -98,14 +98,14 @@ def _check_create(call: Call, events: Events, topic: TopicName) -> None:
 
 async def read_beside(said: Words, body: bytes, given: Given) -> Posted:
     """What was posted. Others are answered meanwhile, however long it takes to take it apart."""
-    if len(body) > _AT_ONCE_BYTES_MAX and reading.is_parsed(said):
-        return await asyncio.to_thread(reading.read, said, body, given)
-    return reading.read(said, body, given)
+    if len(body) > _AT_ONCE_BYTES_MAX and publish_formats.is_parsed(said):
+        return await asyncio.to_thread(publish_formats.read, said, body, given)
+    return publish_formats.read(said, body, given)
 
 
 def _check_size(events: Events, said: Words, size: int) -> None:
     """Before anything is looked at: what is too large is not taken apart first."""
-    limits, several = events.hub.limits, reading.is_several(said)
+    limits, several = events.hub.limits, publish_formats.is_several(said)
     most = limits.block_bytes_max if several else limits.payload_bytes_max
     if size > most:
         what = "a POST of several messages" if several else "a message"

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from penstock.broker.merging import Source
+from penstock.broker.reads.merge import Source
 from penstock.record.rows import Row, attributes_of
 
 STRUCTURED: Final = "application/cloudevents+json"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.broker.access import Operation
+from penstock.broker.access.policy import Operation
 from penstock.core.limits import MIB
 from penstock.server.api.routing import RAW, Method, Need, Parameter, Row, choice, flag, number, text
 from penstock.server.events import handlers
 from penstock.server.events.handlers import DEFAULT_TOPIC
 from penstock.server.events.outgoing_cloudevents import STRUCTURED
-from penstock.server.events.writing import NDJSON, SSE
+from penstock.server.events.stream_formats import NDJSON, SSE
 
 BODY_BYTES_MAX: Final = 16 * MIB
 """Of one POST, whatever the broker's own limits allow: it is held in memory."""

@@ -19,17 +19,16 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.broker.access import Operation, Resource
+from penstock.broker.access.policy import Operation, Resource
 from penstock.core.limits import MIB
-from penstock.server.api.problems import HttpError
+from penstock.server.api.errors import HttpError
 from penstock.server.api.routing import Parameter, quoted
-from penstock.storage.directory import FORMAT, TOPICS
-from penstock.storage.marker import MARKER
-from penstock.storage.readers import parse_log
-from penstock.storage.segment import is_segment_or_index
+from penstock.storage.base.layout import FORMAT, TOPICS
+from penstock.storage.inspect.data_reader import parse_log
+from penstock.storage.log.segment import MARKER, is_segment_or_index
 
 if TYPE_CHECKING:
-    from penstock.server.api.calls import Call
+    from penstock.server.api.request import Call
 
 BYTES: Final = "application/octet-stream"
 PIECE_BYTES: Final = 1 * MIB

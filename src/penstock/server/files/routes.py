@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.broker.access import Operation
+from penstock.broker.access.policy import Operation
 from penstock.server.api.routing import Method, Need, Parameter, Row
 from penstock.server.files import log_files
 

@@ -9,11 +9,11 @@ import msgspec
 from penstock import __version__
 from penstock.server.api import openapi
 from penstock.server.api.bodies import best_of
-from penstock.server.api.calls import Call, Encoded
-from penstock.server.api.problems import FLAT, JSON
+from penstock.server.api.errors import FLAT, JSON
+from penstock.server.api.request import Call, Encoded
 from penstock.server.api.routing import PUBLIC, Method, Parameter, Row, Table
-from penstock.server.api.scopes import header
 from penstock.server.front import pages
+from penstock.server.http_scope import header
 
 VARIABLES: Final[dict[str, Parameter]] = {}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker.access import Operation
-from penstock.server.api.calls import Call, Encoded
+from penstock.broker.access.policy import Operation
+from penstock.server.api.request import Call, Encoded
 from penstock.server.api.routing import PUBLIC, Method, Need, Parameter, Row
-from penstock.server.operations.desk import Operations
-from penstock.server.operations.exposition import MEDIA
 from penstock.server.operations.health import Health
+from penstock.server.operations.metrics import MEDIA
+from penstock.server.operations.state import Operations
 
 VARIABLES: Final[dict[str, Parameter]] = {}
 

@@ -10,15 +10,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock import __version__
-from penstock.broker.access import Kind as ResourceKind
-from penstock.broker.access import Operation, Resource
+from penstock.broker.access.policy import Kind as ResourceKind
+from penstock.broker.access.policy import Operation, Resource
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import RegistryError, SchemaNotFound
-from penstock.schema.image import Place
-from penstock.schema.procedures import Examine, Form, Procedure
-from penstock.schema.registered import Registered, Which, hinted_subject
-from penstock.server.api.calls import Call, Encoded, Pieces
-from penstock.server.registry.bodies import (
+from penstock.schema.registry.index import Place
+from penstock.schema.registry.models import Registered, Which, hinted_subject
+from penstock.schema.steps import Examine, Form, Procedure
+from penstock.server.api.request import Call, Encoded, Pieces
+from penstock.server.registry.cache import Kept
+from penstock.server.registry.models import (
     Clusters,
     ReferenceBody,
     RegisteredAnswer,
@@ -32,8 +33,7 @@ from penstock.server.registry.bodies import (
     properties,
     properties_of,
 )
-from penstock.server.registry.kept import Kept
-from penstock.storage.schema_rows import StoredSchema
+from penstock.storage.catalog.schema_rows import StoredSchema
 
 NAMES_MAX: Final = 20_000
 """Subjects in one answer: some MiB. Those behind them are asked for with an offset."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.broker.access import Operation
+from penstock.broker.access.policy import Operation
 from penstock.core.limits import KIB, MIB
 from penstock.core.schemas import SCHEMA_BYTES_MAX, SUBJECT_CHARS_MAX
 from penstock.schema.errors import SchemaNotFound
-from penstock.schema.registered import version_number
-from penstock.server.api.problems import FLAT, PLAIN
+from penstock.schema.registry.models import version_number
+from penstock.server.api.errors import FLAT, PLAIN
 from penstock.server.api.routing import (
     PUBLIC,
     Method,
@@ -23,12 +23,12 @@ from penstock.server.api.routing import (
     texts,
     whole,
 )
-from penstock.server.registry import bodies, own, rules
+from penstock.server.registry import config, extensions, models
 from penstock.server.registry import handlers as dialect
 
 _BODY_BYTES_MAX: Final[dict[Any, int]] = {
-    bodies.SchemaBody: 2 * SCHEMA_BYTES_MAX + 256 * KIB,
-    bodies.ImportBody: 16 * MIB,
+    models.SchemaBody: 2 * SCHEMA_BYTES_MAX + 256 * KIB,
+    models.ImportBody: 16 * MIB,
 }
 """A schema within JSON, with every other character of it escaped, and its references. Thousands of ordinary schemas;
 more of them go in several parts."""
@@ -121,14 +121,14 @@ def _row(method: Method, path: str, handler: Any, about: str, needs: Need, **mor
 
 _SERVER: Final = (
     _row(_GET, "/contexts", dialect.list_contexts, "the one context", PUBLIC, query=_PAGE, answer=list[str]),
-    _row(_GET, "/v1/metadata/id", dialect.get_server_id, "who serves", PUBLIC, answer=bodies.ServerIdAnswer),
+    _row(_GET, "/v1/metadata/id", dialect.get_server_id, "who serves", PUBLIC, answer=models.ServerIdAnswer),
     _row(
         _GET,
         "/v1/metadata/version",
         dialect.get_server_version,
         "which release",
         PUBLIC,
-        answer=bodies.ServerVersionAnswer,
+        answer=models.ServerVersionAnswer,
     ),
 )
 
@@ -139,34 +139,34 @@ _SUBJECTS: Final = (
     ),
     _row(
         _POST, "/subjects/{subject}", dialect.look_up, "the version that is this schema", _READ,
-        query=(_NORMALIZE, _DELETED, _FORMAT), body=bodies.SchemaBody, answer=bodies.VersionAnswer,
+        query=(_NORMALIZE, _DELETED, _FORMAT), body=models.SchemaBody, answer=models.VersionAnswer,
         errors=(40401, 40403, 42201),
     ),
     _row(
         _DELETE, "/subjects/{subject}", dialect.delete_subject, "delete all its versions", _REMOVE,
-        query=(_PERMANENT,), answer=list[bodies.Version], errors=(40401, 40404, 40405, 42205, 42206),
+        query=(_PERMANENT,), answer=list[models.Version], errors=(40401, 40404, 40405, 42205, 42206),
     ),
     _row(
         _GET, "/subjects/{subject}/metadata", dialect.get_with_metadata, "the latest version with these properties",
         _READ,
-        query=(_KEY, _VALUE, _DELETED, _FORMAT), answer=bodies.VersionAnswer, errors=(40401, 40403),
+        query=(_KEY, _VALUE, _DELETED, _FORMAT), answer=models.VersionAnswer, errors=(40401, 40403),
     ),
     _row(
         _GET, "/subjects/{subject}/versions", dialect.list_versions, "numbers of versions", _READ,
-        query=(_DELETED, _ONLY, *_PAGE), answer=list[bodies.Version], errors=(40401,),
+        query=(_DELETED, _ONLY, *_PAGE), answer=list[models.Version], errors=(40401,),
     ),
     _row(
         _POST, "/subjects/{subject}/versions", dialect.register, "register a schema as the next version", _WRITE,
-        query=(_NORMALIZE,), body=bodies.SchemaBody, answer=bodies.RegisteredAnswer,
+        query=(_NORMALIZE,), body=models.SchemaBody, answer=models.RegisteredAnswer,
         errors=(409, 42201, 42205),
     ),
     _row(
         _GET, "/subjects/{subject}/versions/{version}", dialect.get_version, "one version", _READ,
-        query=(_DELETED, _FORMAT), answer=bodies.VersionAnswer, errors=(40401, 40402, 42202),
+        query=(_DELETED, _FORMAT), answer=models.VersionAnswer, errors=(40401, 40402, 42202),
     ),
     _row(
         _DELETE, "/subjects/{subject}/versions/{version}", dialect.delete_version, "delete one version", _REMOVE,
-        query=(_PERMANENT,), answer=bodies.Version, errors=(40401, 40402, 40406, 40407, 42202, 42205, 42206),
+        query=(_PERMANENT,), answer=models.Version, errors=(40401, 40402, 40406, 40407, 42202, 42205, 42206),
     ),
     _row(
         _GET, "/subjects/{subject}/versions/{version}/schema", dialect.get_version_text,
@@ -176,7 +176,7 @@ _SUBJECTS: Final = (
     _row(
         _GET, "/subjects/{subject}/versions/{version}/referencedby", dialect.list_referrers,
         "ids of schemas that refer to it", _READ,
-        query=(_DELETED, *_PAGE), answer=list[bodies.SchemaId], errors=(40401, 40402, 42202),
+        query=(_DELETED, *_PAGE), answer=list[models.SchemaId], errors=(40401, 40402, 42202),
     ),
 )  # fmt: skip
 
@@ -185,13 +185,13 @@ _LIST: Final = (_PREFIX, _DELETED, flag("latestOnly", "true: the last version of
 _SCHEMAS: Final = (
     _row(
         _GET, "/schemas", dialect.list_schemas, "versions of all subjects that are Avro, JSON Schema or Protobuf", _ANY,
-        query=(*_LIST, _FORMAT), answer=list[bodies.VersionAnswer],
+        query=(*_LIST, _FORMAT), answer=list[models.VersionAnswer],
     ),
     _row(_GET, "/schemas/types", dialect.list_schema_types, "what schemas are written in", PUBLIC, answer=list[str]),
     _row(
         _GET, "/schemas/ids/{id}", dialect.get_schema, "a schema", _ANY,
         query=(_HINT, _FORMAT, flag("fetchMaxId", "true: with the highest id there is")),
-        answer=bodies.SchemaAnswer, errors=(40403,),
+        answer=models.SchemaAnswer, errors=(40403,),
     ),
     _row(
         _GET, "/schemas/ids/{id}/schema", dialect.get_schema_text, "its text, as it was written", _ANY,
@@ -203,19 +203,19 @@ _SCHEMAS: Final = (
     ),
     _row(
         _GET, "/schemas/ids/{id}/versions", dialect.list_schema_versions, "versions that have it", _ANY,
-        query=(_SUBJECT, _DELETED, *_PAGE), answer=list[bodies.SubjectVersion], errors=(40403,),
+        query=(_SUBJECT, _DELETED, *_PAGE), answer=list[models.SubjectVersion], errors=(40403,),
     ),
 )  # fmt: skip
 
 _COMPATIBILITY: Final = (
     _row(
-        _POST, "/compatibility/subjects/{subject}/versions", rules.check, "whether it could be registered", _READ,
-        query=(_VERBOSE, _NORMALIZE), body=bodies.SchemaBody, answer=bodies.CheckAnswer, errors=(42201,),
+        _POST, "/compatibility/subjects/{subject}/versions", config.check, "whether it could be registered", _READ,
+        query=(_VERBOSE, _NORMALIZE), body=models.SchemaBody, answer=models.CheckAnswer, errors=(42201,),
     ),
     _row(
-        _POST, "/compatibility/subjects/{subject}/versions/{version}", rules.check_version,
+        _POST, "/compatibility/subjects/{subject}/versions/{version}", config.check_version,
         "whether it goes with one version", _READ,
-        query=(_VERBOSE, _NORMALIZE), body=bodies.SchemaBody, answer=bodies.CheckAnswer,
+        query=(_VERBOSE, _NORMALIZE), body=models.SchemaBody, answer=models.CheckAnswer,
         errors=(40401, 40402, 42201, 42202),
     ),
 )  # fmt: skip
@@ -227,28 +227,28 @@ def _settings(place: str, of: str) -> tuple[Row, ...]:
     read, write = Need(Operation.SCHEMA_READ, subject), Need(Operation.SCHEMA_WRITE, subject)
     return (
         _row(
-            _GET, f"/config{place}", rules.get_config, f"what new versions {of} are held to", read,
-            query=(_GLOBAL,), answer=bodies.ConfigAnswer, errors=(40408,) if place else (),
+            _GET, f"/config{place}", config.get_config, f"what new versions {of} are held to", read,
+            query=(_GLOBAL,), answer=models.ConfigAnswer, errors=(40408,) if place else (),
         ),
         _row(
-            _PUT, f"/config{place}", rules.put_config, f"hold new versions {of} to this", write,
-            body=bodies.CompatibilityBody, answer=bodies.ConfigSetAnswer, errors=(42203, 42205),
+            _PUT, f"/config{place}", config.put_config, f"hold new versions {of} to this", write,
+            body=models.CompatibilityBody, answer=models.ConfigSetAnswer, errors=(42203, 42205),
         ),
         _row(
-            _DELETE, f"/config{place}", rules.delete_config, f"what new versions {of} were held to; no longer", write,
-            answer=bodies.ConfigAnswer, errors=(40401, 42205) if place else (42205,),
+            _DELETE, f"/config{place}", config.delete_config, f"what new versions {of} were held to; no longer", write,
+            answer=models.ConfigAnswer, errors=(40401, 42205) if place else (42205,),
         ),
         _row(
-            _GET, f"/mode{place}", rules.get_mode, f"what may be done with versions {of}", read,
-            query=(_GLOBAL,), answer=bodies.ModeAnswer, errors=(40409,) if place else (),
+            _GET, f"/mode{place}", config.get_mode, f"what may be done with versions {of}", read,
+            query=(_GLOBAL,), answer=models.ModeAnswer, errors=(40409,) if place else (),
         ),
         _row(
-            _PUT, f"/mode{place}", rules.put_mode, f"let this be done with versions {of}", write,
-            query=(_FORCE,), body=bodies.ModeBody, answer=bodies.ModeAnswer, errors=(42204, 42205),
+            _PUT, f"/mode{place}", config.put_mode, f"let this be done with versions {of}", write,
+            query=(_FORCE,), body=models.ModeBody, answer=models.ModeAnswer, errors=(42204, 42205),
         ),
         _row(
-            _DELETE, f"/mode{place}", rules.delete_mode, f"what might be done with versions {of}; no longer", write,
-            answer=bodies.ModeAnswer, errors=(40401,) if place else (),
+            _DELETE, f"/mode{place}", config.delete_mode, f"what might be done with versions {of}; no longer", write,
+            answer=models.ModeAnswer, errors=(40401,) if place else (),
         ),
     )  # fmt: skip
 
@@ -259,46 +259,46 @@ def _own(method: Method, path: str, handler: Any, about: str, needs: Need, **mor
 
 _OWN: Final = (
     _own(
-        _GET, "/v1/topics/{topic}/schema", own.get_topic_schema,
+        _GET, "/v1/topics/{topic}/schema", extensions.get_topic_schema,
         "what a topic wants of its messages' schemas", Need(Operation.DESCRIBE, "topic"),
-        answer=bodies.TopicSchemaAnswer, errors=(404,),
+        answer=models.TopicSchemaAnswer, errors=(404,),
     ),
     _own(
-        _PUT, "/v1/topics/{topic}/schema", own.put_topic_schema,
+        _PUT, "/v1/topics/{topic}/schema", extensions.put_topic_schema,
         "let a topic want this", Need(Operation.ALTER, "topic"),
-        body=bodies.TopicSchemaBody, answer=bodies.TopicSchemaAnswer, errors=(404, 422),
+        body=models.TopicSchemaBody, answer=models.TopicSchemaAnswer, errors=(404, 422),
     ),
     _own(
         _GET, "/v1/schemas", dialect.list_all_schemas, "versions of all subjects, of every type", _ANY,
-        query=(*_LIST, _FORMAT), answer=list[bodies.VersionAnswer],
+        query=(*_LIST, _FORMAT), answer=list[models.VersionAnswer],
     ),
-    _own(_GET, "/v1/schemas/types", own.list_schema_types, "types of schemas, with those of Penstock's own", PUBLIC,
-        answer=list[str],
+    _own(_GET, "/v1/schemas/types", extensions.list_schema_types, "types of schemas, with those of Penstock's own",
+        PUBLIC, answer=list[str],
     ),
     _own(
-        _POST, "/v1/subjects/{subject}/undelete", own.undelete, "bring back what was deleted softly", _WRITE,
+        _POST, "/v1/subjects/{subject}/undelete", extensions.undelete, "bring back what was deleted softly", _WRITE,
         query=(number("version", "one version alone", at_least=1),),
-        answer=bodies.VersionsAnswer, errors=(40401, 40402, 42205),
+        answer=models.VersionsAnswer, errors=(40401, 40402, 42205),
     ),
     _own(
-        _PUT, "/v1/subjects/{subject}/versions/{version}/deprecation", own.put_deprecation,
+        _PUT, "/v1/subjects/{subject}/versions/{version}/deprecation", extensions.put_deprecation,
         "say why a version should no longer be used", _WRITE,
-        body=bodies.DeprecationBody, answer=bodies.VersionAnswer, errors=(40401, 40402, 42202, 42205),
+        body=models.DeprecationBody, answer=models.VersionAnswer, errors=(40401, 40402, 42202, 42205),
     ),
     _own(
-        _DELETE, "/v1/subjects/{subject}/versions/{version}/deprecation", own.delete_deprecation,
+        _DELETE, "/v1/subjects/{subject}/versions/{version}/deprecation", extensions.delete_deprecation,
         "take that back", _WRITE,
-        answer=bodies.VersionAnswer, errors=(40401, 40402, 42202, 42205),
+        answer=models.VersionAnswer, errors=(40401, 40402, 42202, 42205),
     ),
     _own(
-        _GET, "/v1/export", own.export_schemas,
+        _GET, "/v1/export", extensions.export_schemas,
         "all versions and settings, to be taken in elsewhere", Need(Operation.SCHEMA_READ),
-        query=(_PREFIX,), answer=bodies.ExportAnswer,
+        query=(_PREFIX,), answer=models.ExportAnswer,
     ),
     _own(
-        _POST, "/v1/import", own.import_schemas,
+        _POST, "/v1/import", extensions.import_schemas,
         "take in what was exported, with its ids and versions", Need(Operation.SCHEMA_WRITE),
-        body=bodies.ImportBody, answer=bodies.ImportedAnswer,
+        body=models.ImportBody, answer=models.ImportedAnswer,
     ),
 )  # fmt: skip
 

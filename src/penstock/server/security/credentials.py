@@ -10,8 +10,9 @@ from typing import Any, Final, Protocol
 
 from starlette.types import Scope
 
-from penstock.broker.access import (
+from penstock.broker.access.policy import (
     ANONYMOUS,
+    PREFIX,
     SERVER,
     UNKNOWN,
     Access,
@@ -21,10 +22,9 @@ from penstock.broker.access import (
     Outcome,
     Principal,
 )
-from penstock.broker.access_keys import PREFIX
 from penstock.core.errors import Unauthorized
 from penstock.core.limits import QUOTED_CHARS_MAX
-from penstock.server.api.scopes import header
+from penstock.server.http_scope import header
 
 HTTP: Final = "http"
 CERTIFICATE: Final = "certificate"

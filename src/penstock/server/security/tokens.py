@@ -20,10 +20,10 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from penstock.broker.access import Binding, Principal, check_principal
+from penstock.broker.access.policy import Binding, Principal, check_principal
 from penstock.core.errors import InvalidRequest, Unauthorized
 from penstock.core.limits import KIB
-from penstock.server.security.trust import TrustFiles
+from penstock.server.trust import TrustFiles
 
 CLAIM: Final = "penstock"
 """The claim with bindings: a list of texts such as `consumer@topic:orders.#`."""

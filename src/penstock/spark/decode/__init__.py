@@ -16,11 +16,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from penstock.spark.decode.choices import Mode as Mode
-    from penstock.spark.decode.choices import Unnamed as Unnamed
     from penstock.spark.decode.decoder import Decoded as Decoded
     from penstock.spark.decode.decoder import Decoder as Decoder
     from penstock.spark.decode.frames import decode as decode
+    from penstock.spark.decode.options import Mode as Mode
+    from penstock.spark.decode.options import Unnamed as Unnamed
     from penstock.spark.decode.target import Target as Target
     from penstock.spark.decode.target import has_schemas as has_schemas
     from penstock.spark.decode.target import target_for as target_for

@@ -9,16 +9,16 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.framing import framed_id
-from penstock.client.serde import AUTO, CONFLUENT
+from penstock.client.serde.framing import framed_id
+from penstock.client.serde.schemas import AUTO, CONFLUENT
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import SchemaKind
 from penstock.spark.decode.assembly import Assembly, bad_rows, failure
-from penstock.spark.decode.choices import Mode, Unnamed
 from penstock.spark.decode.groups import NO_SCHEMA, Group, Unreadable, by_prefix, by_schema
+from penstock.spark.decode.languages.writer_schemas import Registry, Schemas
+from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.decode.plans import Plan, Refusal, pieces, plan_for
 from penstock.spark.decode.target import Target
-from penstock.spark.decode.writers import Registry, Schemas
 
 PIECE_BYTES: Final = 8 << 20
 """Payloads that are decoded at once: what they become while that lasts takes some ten times as much."""

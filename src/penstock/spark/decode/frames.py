@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.spark.decode.assembly import BAD
-from penstock.spark.decode.choices import LATEST, Mode, Unnamed
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.layout import Layout, check_columns
+from penstock.spark.decode.options import LATEST, Mode, Unnamed
 from penstock.spark.decode.quarantine import BadRecords
 from penstock.spark.decode.target import target_for
 from penstock.spark.files.location import BROKER_SCHEMES, Location

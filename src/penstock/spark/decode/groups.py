@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.framing import PREFIX_BYTES, framed_id, read_indexes
-from penstock.client.serde import AUTO, CONFLUENT
+from penstock.client.serde.framing import PREFIX_BYTES, framed_id, read_indexes
+from penstock.client.serde.schemas import AUTO, CONFLUENT
 from penstock.core.errors import MalformedMessage
 
 NO_SCHEMA: Final = "it names no schema"

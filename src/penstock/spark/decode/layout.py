@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.decode.choices import Mode
 from penstock.spark.decode.decoder import Decoded
+from penstock.spark.decode.options import Mode
 from penstock.spark.decode.target import Target
 from penstock.spark.scan.columns import NAMES
 

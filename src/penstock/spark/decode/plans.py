@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.serde import needs_schemas
-from penstock.client.values import Misfit
+from penstock.client.serde.schemas import needs_schemas
+from penstock.client.serde.values import Misfit
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.spark.decode.columns import REFUSALS, Batches
-from penstock.spark.decode.rows import reason
+from penstock.spark.decode.columns.builder import REFUSALS, Batches
+from penstock.spark.decode.languages.rows import reason
+from penstock.spark.decode.languages.writer_schemas import written
 from penstock.spark.decode.target import Target
-from penstock.spark.decode.writers import written
 
 _PARTS: Final = 16
 """That rows are cut into to find the bad ones: few steps where one is bad, and hardly more than one for each where all

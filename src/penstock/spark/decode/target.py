@@ -9,14 +9,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.client.serde import needs_schemas
+from penstock.client.serde.schemas import needs_schemas
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import SchemaKind
-from penstock.spark.decode.choices import LATEST, MERGED
-from penstock.spark.decode.merging import merged
-from penstock.spark.decode.shapes import Record, arrow_schema, bare, root
-from penstock.spark.decode.writers import Schemas, written
+from penstock.spark.decode.columns.merged_shapes import merged
+from penstock.spark.decode.columns.shapes import Record, arrow_schema, bare, root
+from penstock.spark.decode.languages.writer_schemas import Schemas, written
+from penstock.spark.decode.options import LATEST, MERGED
 
 _DIGITS_MAX: Final = 10
 

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.client.credentials import find_secret
+from penstock.client.wire.credentials import find_secret
 from penstock.core.errors import InvalidRequest, ServiceUnavailable
 from penstock.spark.files.remote import Entry, Listing, RemoteDisk
 from penstock.spark.files.web import Answer, Web
-from penstock.storage.directory import IDENTITY, TOPICS
+from penstock.storage.base.layout import IDENTITY, TOPICS
 
 LOGS: Final = "/v1/logs"
 _IDENTITY_TAG: Final = "identity"

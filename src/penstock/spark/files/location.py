@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from penstock.core.errors import InvalidRequest
-from penstock.storage.disk import Disk, OsDisk
-from penstock.storage.readers import DataReader
+from penstock.storage.base.disk import Disk, OsDisk
+from penstock.storage.inspect.data_reader import DataReader
 
 OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "file")
 BROKER_SCHEMES: Final = ("http", "https")

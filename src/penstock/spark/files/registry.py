@@ -15,15 +15,15 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from penstock.client.credentials import REGISTRY_VARIABLE, find_secret, secret_in
+from penstock.client.wire.credentials import REGISTRY_VARIABLE, find_secret, secret_in
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, Definition, Reference, Schema, SchemaKind, default_subject
-from penstock.schema.transfer import VersionRecord
+from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import BROKER_SCHEMES, Location
 from penstock.spark.files.web import Web
-from penstock.storage.catalog_reader import CatalogReader
-from penstock.storage.directory import CATALOG
+from penstock.storage.base.layout import CATALOG
+from penstock.storage.catalog.reader import CatalogReader
 
 _KEPT_SECONDS: Final = 60.0
 """For so long a process goes on with the source it has: tasks of a stream come several times a second."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
 from penstock.core.errors import InvalidRequest
-from penstock.storage.disk import File
-from penstock.storage.segment import base_of
+from penstock.storage.base.disk import File
+from penstock.storage.log.segment import base_of
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from penstock.client.credentials import Secret, find_secret
-from penstock.client.urls import tls_context
+from penstock.client.wire.address import tls_context
+from penstock.client.wire.credentials import Secret, find_secret
 from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, from_dict
 
 _SECONDS: Final = 30.0

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.record.block import Longs
-from penstock.record.tally_kernels import BUCKETS, FINE, VALUE_BITS, count_values
+from penstock.record.kernels.tally_kernels import BUCKETS, FINE, VALUE_BITS, count_values
 
 _FINE_BITS: Final = FINE.bit_length() - 1
 

@@ -6,8 +6,8 @@ does, or much is to be done (`frames`, `engines`): tables, files, their upkeep a
 
 from __future__ import annotations
 
-from penstock.spark.lake.opening import KINDS, open_table, table_names
-from penstock.spark.lake.table import AlreadyThere, Committed, DataFile, LakeTable, Marker, Range
+from penstock.spark.lake.tables.table import AlreadyThere, Committed, DataFile, LakeTable, Marker, Range
+from penstock.spark.lake.tables.table_factory import KINDS, open_table, table_names
 
 __all__ = [
     "KINDS",

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.lake.columns import canonical, merged
-from penstock.spark.lake.fitting import fitted
-from penstock.spark.lake.scanning import file_batches
-from penstock.spark.lake.table import AlreadyThere, Committed, DataFile, LakeTable, Marker
-from penstock.spark.lake.upkeep import shape_of
-from penstock.spark.lake.writing import FileWriter
+from penstock.spark.lake.tables.cast import fitted
+from penstock.spark.lake.tables.columns import canonical, merged
+from penstock.spark.lake.tables.compaction import shape_of
+from penstock.spark.lake.tables.file_writer import FileWriter
+from penstock.spark.lake.tables.table import AlreadyThere, Committed, DataFile, LakeTable, Marker
+from penstock.spark.lake.tables.table_scan import file_batches
 from penstock.spark.runtime.failures import ours
 from penstock.spark.runtime.versions import arrow_schema, spark_schema
 

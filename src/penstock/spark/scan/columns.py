@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
-from penstock.record import column_kernels as kernels
 from penstock.record import layout as at
 from penstock.record.block import Block
+from penstock.record.kernels import column_kernels as kernels
 from penstock.spark.scan.memory import room
 
 _TYPES: Final[dict[str, pa.DataType]] = {

@@ -18,8 +18,8 @@ from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
 from penstock.record import layout as at
 from penstock.record.block import Block, Bools
 from penstock.spark.scan.columns import NAMES, NULLABLE
-from penstock.storage.disk import Disk
-from penstock.storage.reading import View, find_id
+from penstock.storage.base.disk import Disk
+from penstock.storage.log.log_view import View, find_id
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS: Final = 1000

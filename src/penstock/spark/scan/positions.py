@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from penstock.record.block import Longs
-from penstock.storage.index import ENTRY_BYTES, IndexFile, claimed_ends, decode_entries
-from penstock.storage.reading import Segment
+from penstock.storage.log.index import ENTRY_BYTES, IndexFile, claimed_ends, decode_entries
+from penstock.storage.log.log_view import Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)

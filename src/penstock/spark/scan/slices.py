@@ -16,11 +16,11 @@ from typing import Final
 from penstock.core.names import TopicName
 from penstock.core.offsets import OffsetRange
 from penstock.spark.files.location import Location
-from penstock.storage.disk import Disk
-from penstock.storage.index import IndexFile
-from penstock.storage.readers import DataReader
-from penstock.storage.reading import Segment, View, view_of
-from penstock.storage.segment import index_path
+from penstock.storage.base.disk import Disk
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log.index import IndexFile
+from penstock.storage.log.log_view import Segment, View, view_of
+from penstock.storage.log.segment import index_path
 
 SLICE_BYTES_MAX: Final = 96 << 20
 """A task costs some 15 ms before its first row, in the JVM and in Python: a twentieth of what this takes to read."""

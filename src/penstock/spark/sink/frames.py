@@ -17,16 +17,16 @@ import pyarrow as pa
 from penstock.core.errors import PenstockError
 from penstock.spark.runtime.failures import ours
 from penstock.spark.sink.columns import check_kinds
-from penstock.spark.sink.committing import commit
 from penstock.spark.sink.identity import Identity, Tally
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.publishing import connect
+from penstock.spark.sink.publisher import connect
+from penstock.spark.sink.staged_commit import commit
 from penstock.spark.sink.tasks import Written, write_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.client.blocking import Client
+    from penstock.client.sync import Client
 
 Progress = Callable[[int], None]
 """Told how many rows were published so far, about."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from penstock.client.urls import parse_url
+from penstock.client.wire.address import parse_url
 from penstock.core.errors import InvalidRequest
 from penstock.core.limits import PARTITIONS_MAX
 from penstock.core.names import TopicName

@@ -26,7 +26,7 @@ import pyarrow as pa
 from penstock.core.errors import StorageFailed
 from penstock.spark.runtime.failpoints import reach
 from penstock.spark.sink.options import ONCE
-from penstock.storage.disk import OsDisk, replace_file
+from penstock.storage.base.disk import OsDisk, replace_file
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _FORMAT: Final = 1

@@ -13,7 +13,7 @@ from penstock.spark.sink.identity import Identity, Tally
 from penstock.spark.sink.numbers import batch_of, row_of
 from penstock.spark.sink.options import Numbers, Order, SinkOptions
 from penstock.spark.sink.ordering import by_content
-from penstock.spark.sink.publishing import Publisher
+from penstock.spark.sink.publisher import Publisher
 from penstock.spark.sink.routing import Router, check_order
 from penstock.spark.sink.staging import StagedFile, Staging
 

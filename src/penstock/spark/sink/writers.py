@@ -1,25 +1,50 @@
-"""The sink as Spark calls it: `write` in the tasks, `commit` and `abort` in a Python process beside the driver.
-
-What a write is called comes from the options, or, in a stream, from the properties that every task of it has: there is
-no other way to learn it, and `commit` learns it from the tasks.
-"""
+"""The sink as Spark calls it: `write` in the tasks, `commit` and `abort` in a Python process beside the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.runtime.versions import ARROW_STREAMS
-from penstock.spark.sink.committing import commit, discard
+from penstock.spark.runtime.versions import ARROW_STREAMS, arrow_schema
 from penstock.spark.sink.identity import Identity
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.rows import as_batches
+from penstock.spark.sink.staged_commit import commit, discard
 from penstock.spark.sink.tasks import Written, write_task
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+ROWS_MAX: Final = 10_000
+"""As many as Spark itself puts into a batch."""
+
+
+def as_batches(rows: Iterable[tuple[Any, ...]], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order; no batch is empty."""
+    kinds = arrow_schema(schema)
+    waiting = iter(rows)
+    while chunk := list(islice(waiting, ROWS_MAX)):
+        columns = [[_value(value) for value in column] for column in zip(*chunk, strict=True)]
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=kinds)
+
+
+def _value(value: Any) -> Any:
+    """Bytes and maps as Arrow takes them."""
+    match value:
+        case bytearray():
+            return bytes(value)
+        case dict():
+            return list(value.items())
+        case _:
+            return value
+
 
 if TYPE_CHECKING or ARROW_STREAMS.there:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -27,7 +52,6 @@ else:
     DataSourceStreamArrowWriter = DataSourceStreamWriter
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 _QUERY_ID: Final = "sql.streaming.queryId"

@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.runtime.versions import FILTERS
 from penstock.spark.scan.filters import NO_FILTERS, Filters, translate
+from penstock.spark.scan.slice_work import settled
 from penstock.spark.scan.slices import Slice, opened_data, plan
-from penstock.spark.scan.work import settled
-from penstock.spark.source.asked import Reading, work_for
+from penstock.spark.source.batch_ranges import batch_ranges
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.ranges import batch_ranges
+from penstock.spark.source.read_schema import Reading, work_for
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -35,8 +35,8 @@ class PenstockSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for. Raises `InvalidRequest` that names the option that is wrong."""
-        from penstock.spark.source.asked import work_for
         from penstock.spark.source.options import ReadOptions
+        from penstock.spark.source.read_schema import work_for
 
         return versions.spark_schema(work_for(ReadOptions.of(self.options, streaming=None)).schema)
 
@@ -47,8 +47,8 @@ class PenstockSource(DataSource):
         return reader_for(ReadOptions.of(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        from penstock.spark.source.asked import work_for
         from penstock.spark.source.options import ReadOptions
+        from penstock.spark.source.read_schema import work_for
         from penstock.spark.source.streaming import stream_reader
 
         options = ReadOptions.of(self.options, streaming=True)

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.spark.decode.choices import Mode, Unnamed
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.layout import Layout
+from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.decode.quarantine import BadRecords
 from penstock.spark.decode.target import target_for
 from penstock.spark.files.registry import RegistryAt
 from penstock.spark.runtime.versions import arrow_schema
 from penstock.spark.scan.columns import COLUMNS, schema_of
 from penstock.spark.scan.filters import NO_FILTERS, Filters
-from penstock.spark.scan.reading import batches
+from penstock.spark.scan.slice_reader import batches
 from penstock.spark.scan.slices import Slice
 from penstock.spark.source.option_values import Framing
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
-from penstock.client.urls import parse_url
+from penstock.client.wire.address import parse_url
 from penstock.core.names import TopicName
 from penstock.core.places import AtTime, parse_place
 from penstock.core.units import parse_size
-from penstock.spark.decode.choices import LATEST, MERGED
+from penstock.spark.decode.options import LATEST, MERGED
 from penstock.spark.scan.columns import schema_of
-from penstock.storage.topics import check_subscription_name
+from penstock.storage.catalog.topics import check_subscription_name
 
 
 class Rows(StrEnum):

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.spark.decode.choices import Mode, Unnamed
+from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.files.location import Location
 from penstock.spark.scan.columns import ATTRIBUTES, DEFAULT_NAMES, NAMES
-from penstock.spark.scan.counting import SLICE_BYTES as COUNT_SLICE_BYTES
 from penstock.spark.scan.filters import NO_FILTERS, Filters
+from penstock.spark.scan.offset_counts import SLICE_BYTES as COUNT_SLICE_BYTES
 from penstock.spark.scan.where import WHERE, parse_where
 from penstock.spark.source import option_values as values
 from penstock.spark.source.offsets import Bounds, parse_bounds

@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from penstock.client.urls import parse_url
+from penstock.client.wire.address import parse_url
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.storage.topics import check_subscription_name
+from penstock.storage.catalog.topics import check_subscription_name
 
 if TYPE_CHECKING:
-    from penstock.client.blocking import Client
+    from penstock.client.sync import Client
 
 _LOG: Final = logging.getLogger(__name__)
 TOPIC: Final = "system.subscription.report"
@@ -156,7 +156,7 @@ class Progress:
             raise refused
 
     def _connected(self) -> Client:
-        from penstock.client.blocking import connect
+        from penstock.client.sync import connect
 
         if self._client is None:
             self._client = connect(

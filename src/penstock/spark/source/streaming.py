@@ -13,12 +13,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from penstock.spark.runtime.versions import LIMITS
 from penstock.spark.scan.slices import plan
-from penstock.spark.source.asked import Reading
 from penstock.spark.source.batch import Task, run
-from penstock.spark.source.following import Follower
+from penstock.spark.source.follower import Follower
 from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.progress import Progress
+from penstock.spark.source.read_schema import Reading
 
 _LAST_WORD_SECONDS: Final = 10.0
 """Longer than a broker is waited for: only one who is slow to be reached is, and once."""

@@ -9,14 +9,14 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema.protobuf.limits import TOKENS_MAX
-from penstock.schema.protobuf.linking.built import check_built
 from penstock.schema.protobuf.linking.checks import check
-from penstock.schema.protobuf.linking.interpreting import Interpreter, draft, has_custom_options, has_options
+from penstock.schema.protobuf.linking.feature_rules import check_built
 from penstock.schema.protobuf.linking.link import Linked, link
 from penstock.schema.protobuf.linking.option_rules import OPTIONS
+from penstock.schema.protobuf.linking.option_values import Interpreter, draft, has_custom_options, has_options
 from penstock.schema.protobuf.linking.source import Source, source
-from penstock.schema.protobuf.linking.structure import STRUCTURE
-from penstock.schema.protobuf.linking.wellknown import ALWAYS, well_known
+from penstock.schema.protobuf.linking.structure_rules import STRUCTURE
+from penstock.schema.protobuf.linking.well_known import ALWAYS, well_known
 
 ROOT: Final = ""
 """The name of a schema's own file: nothing can import it."""

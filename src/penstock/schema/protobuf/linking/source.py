@@ -1,18 +1,98 @@
-"""One file of a schema, before anything in it is resolved: from a .proto text, or from a serialised descriptor."""
+"""One file of a schema before anything in it is resolved: from a .proto text, or from a serialised descriptor."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import DecodeError
+
 from penstock.core.schemas import SCHEMA_BYTES_MAX
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.protobuf.linking.described import decoded
-from penstock.schema.protobuf.names import local
+from penstock.schema.protobuf.limits import DESCRIPTOR_BYTES_MAX, TOKENS_MAX
+from penstock.schema.protobuf.names import QUALIFIED, camel_case, local
 from penstock.schema.protobuf.parsing.cursor import Cursor
-from penstock.schema.protobuf.parsing.files import read
+from penstock.schema.protobuf.parsing.files import EDITIONS, read
 from penstock.schema.protobuf.parsing.tokens import brief, refusal
+from penstock.schema.protobuf.walk import Sort, elements
+
+
+def decoded(text: str, name: str) -> Any:
+    """A FileDescriptorProto from its base64, as a parser could have made it. Raises `InvalidSchema`."""
+    if len(text) // 4 * 3 > DESCRIPTOR_BYTES_MAX:
+        raise InvalidSchema(f"a serialised descriptor has at most {DESCRIPTOR_BYTES_MAX} bytes")
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, DecodeError):
+        raise InvalidSchema("it is neither a .proto text nor the base64 of a FileDescriptorProto") from None
+    for is_sound, wrong in _RULES:
+        if not is_sound(file):
+            raise InvalidSchema(f"the FileDescriptorProto is not sound: {wrong}")
+    file.name = name
+    _forget_what_follows(file)
+    return file
+
+
+def _forget_what_follows(file: Any) -> None:
+    """Comments and places; JSON names that are what they would be anyway; the syntax that is one without being said."""
+    file.ClearField("source_code_info")
+    if file.syntax == "proto2":
+        file.ClearField("syntax")
+    for element in elements(file):
+        if element.sort in (Sort.FIELD, Sort.EXTENSION):
+            field = element.descriptor
+            if element.sort is Sort.EXTENSION or field.json_name == camel_case(field.name):
+                field.ClearField("json_name")
+
+
+def _all_text_is_text(file: Any) -> bool:
+    """The library hands out bytes where a string is not UTF-8."""
+    return all(isinstance(each, str) for each in _strings(file))
+
+
+def _strings(message: Any) -> Iterator[Any]:
+    for descriptor, value in message.ListFields():
+        values = value if descriptor.is_repeated else (value,)
+        if descriptor.message_type is not None:
+            for each in values:
+                yield from _strings(each)
+        elif descriptor.type == descriptor.TYPE_STRING:
+            yield from values
+
+
+def _is_not_too_large(file: Any) -> bool:
+    """Counted from outside inwards, and no further than it may go."""
+    waiting = [(file.message_type, file.enum_type, file.extension)]
+    left = TOKENS_MAX // 4
+    while waiting and left >= 0:
+        messages, enums, fields = waiting.pop()
+        left -= len(messages) + len(enums) + len(fields)
+        if left >= 0:
+            left -= sum(len(each.value) for each in enums)
+            waiting.extend((each.nested_type, each.enum_type, each.field) for each in messages)
+    return left >= 0
+
+
+_RULES: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
+    (_is_not_too_large, "it has too much in it"),
+    (_all_text_is_text, "a string in it is not UTF-8"),
+    (lambda file: file.syntax in ("", "proto2", "proto3", "editions"), "its syntax is unknown"),
+    (lambda file: (file.syntax == "editions") == bool(file.edition), "an edition is one of editions"),
+    (lambda file: file.edition in (0, *EDITIONS.values()), f"of editions, {', '.join(EDITIONS)} can be read here"),
+    (lambda file: not file.package or bool(QUALIFIED.fullmatch(file.package)), "its package is not a name"),
+    (lambda file: len(set(file.dependency)) == len(file.dependency), "it imports a file twice"),
+    (
+        lambda file: {*file.public_dependency, *file.weak_dependency} <= set(range(len(file.dependency))),
+        "it marks an import that it does not have",
+    ),
+    (lambda file: not file.option_dependency, "it imports files for options only"),
+)
+
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 

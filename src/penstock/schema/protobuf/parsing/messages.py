@@ -10,9 +10,8 @@ from penstock.schema.protobuf.limits import INT32_MAX, NUMBER_MAX
 from penstock.schema.protobuf.names import synthetic_oneof
 from penstock.schema.protobuf.parsing import options
 from penstock.schema.protobuf.parsing.cursor import Cursor, Dialect
-from penstock.schema.protobuf.parsing.enums import enum
+from penstock.schema.protobuf.parsing.enums import enum, names, ranges
 from penstock.schema.protobuf.parsing.fields import Home, field
-from penstock.schema.protobuf.parsing.ranges import names, ranges
 from penstock.schema.protobuf.parsing.tokens import Kind
 
 

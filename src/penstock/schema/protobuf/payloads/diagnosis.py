@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from penstock.schema.formats import Fault
+from penstock.schema.language import Fault
+from penstock.schema.protobuf.compatibility.encodings import Encoding, encoding, is_text
 from penstock.schema.protobuf.limits import PAYLOAD_DEPTH_MAX
 from penstock.schema.protobuf.payloads.wire import Broken, Piece, Wire, WireType
-from penstock.schema.protobuf.reading.encodings import Encoding, encoding, is_text
 
 _SIZES: Final = {
     Encoding.FIXED32: 4,

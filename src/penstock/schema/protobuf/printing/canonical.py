@@ -16,9 +16,7 @@ from penstock.schema.protobuf.linking.link import Linked
 from penstock.schema.protobuf.literals import quoted
 from penstock.schema.protobuf.names import camel_case
 from penstock.schema.protobuf.numbers import Ranges
-from penstock.schema.protobuf.printing.files import printed_file
-from penstock.schema.protobuf.printing.lines import Style
-from penstock.schema.protobuf.printing.options import written_option
+from penstock.schema.protobuf.printing.text import Style, printed_file, written_option
 from penstock.schema.protobuf.walk import Sort, elements
 
 _Proto: Final = descriptor_pb2.FieldDescriptorProto

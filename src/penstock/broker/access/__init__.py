@@ -1,0 +1,1 @@
+"""Access control: principals, roles, keys, and what is written down of each decision."""

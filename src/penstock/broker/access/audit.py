@@ -1,0 +1,167 @@
+"""What exactly somebody asked for, for the audit log: which message or request it was, and what it named.
+
+Only names come in, and only those of the table: never a payload, and never a secret, wherever somebody wrote one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.broker.access.policy import (
+    ADMINISTRATION,
+    PREFIX,
+    UNSAID,
+    Access,
+    Deed,
+    Operation,
+    Origin,
+    Principal,
+    Resource,
+)
+from penstock.broker.access.roles import SCOPE_CHARS_MAX
+from penstock.core.errors import Forbidden, PenstockError, Unauthorized
+from penstock.core.limits import KIB
+
+if TYPE_CHECKING:
+    from penstock.broker.base.effects import Effect
+
+NAMES: Final[dict[Operation, tuple[str, ...]]] = {
+    Operation.SERVER_MANAGE: (
+        "name",
+        "key",
+        "principal",
+        "binding",
+        "bindings",
+        "expires_ms",
+        "connection",
+        "id",
+    ),
+    Operation.MANAGE: ("subscription",),
+    Operation.SCHEMA_WRITE: ("version", "id"),
+    Operation.SCHEMA_DELETE: ("version", "permanent"),
+}
+"""Fields that say what is meant, where the resource does not say it all."""
+
+TEXTS_MAX: Final = 100
+"""Of a list: as many as may be granted in one message. What is longer is refused anyway."""
+
+FOUND: Final[dict[Operation, tuple[str, ...]]] = {Operation.SCHEMA_WRITE: ("version", "id")}
+"""The same, of what came of it: a schema has them only once it is registered."""
+
+_ANSWER_BYTES_MAX: Final = 64 * KIB
+"""Of an answer that is looked into for those: what registers one schema is shorter."""
+
+_HIDDEN: Final = "(hidden)"
+_SECRET: Final = re.compile(rf"{PREFIX}|eyJ[A-Za-z0-9_-]*\.")
+"""A key, or the beginning of any JWT."""
+
+
+def deed_of(operation: Operation, action: str, *given: Mapping[str, Any]) -> Deed:
+    """Of what was sent, whatever that is: nothing is known of it yet."""
+    names = NAMES.get(operation, ())
+    found = {name: each[name] for each in given for name in names if name in each}
+    target = tuple((name, text) for name in names if (text := _shown(found.get(name))))
+    return Deed(action, target) if action or target else UNSAID
+
+
+def _shown(value: object) -> str | tuple[str, ...]:
+    match value:
+        case bool():
+            return "true" if value else ""
+        case str():
+            return _text(value)
+        case int():
+            return _text(str(value)) if -(2**63) <= value < 2**64 else _HIDDEN
+        case list() | tuple():
+            return tuple(_texts(value))
+        case _:
+            return ""
+
+
+def _texts(values: Iterable[object]) -> Iterable[str]:
+    for _, each in zip(range(TEXTS_MAX), values, strict=False):
+        if isinstance(each, str):
+            yield _text(each)
+
+
+def _text(given: str) -> str:
+    shown = given[:SCOPE_CHARS_MAX]
+    return _HIDDEN if _SECRET.search(shown) else shown
+
+
+Act = tuple[Operation, Resource, Deed]
+"""What somebody may do, what to, and what exactly."""
+
+
+class Trail:
+    """What one request does that belongs into the audit log, kept until it is known how that ended."""
+
+    def __init__(self, access: Access, principal: Principal, origin: Origin) -> None:
+        self._access = access
+        self._principal = principal
+        self._origin = origin
+        self._unread: list[Act] = []
+        self._deeds: list[Act] = []
+
+    def expect(self, operation: Operation, resource: Resource, action: str) -> None:
+        """As much as is known of a request that nobody has read: told if it is refused before it says more."""
+        self._unread = [(operation, resource, Deed(action))] if operation in ADMINISTRATION else []
+
+    def add(self, operation: Operation, resource: Resource, deed: Deed) -> None:
+        """Something that may be done now."""
+        self._unread = []
+        if operation in ADMINISTRATION:
+            self._deeds.append((operation, resource, deed))
+
+    def found(self, **facts: object) -> None:
+        """What came of it, as far as the table wants to know that."""
+        self._deeds = [
+            (operation, resource, _with(operation, deed, facts)) for operation, resource, deed in self._deeds
+        ]
+
+    def end(self, error: PenstockError | None = None) -> None:
+        """It was done; or refused, with this. Told once; and what was denied has been told by whoever did that."""
+        if error is not None and not isinstance(error, Unauthorized | Forbidden):
+            self._deeds += self._unread
+        deeds, self._deeds, self._unread = self._deeds, [], []
+        refused = "" if error is None else _reason(error)
+        for operation, resource, deed in deeds:
+            self._access.record(self._principal, operation, resource, self._origin, deed, refused=refused)
+
+    def told(self, reply: Callable[[Any], list[Effect]]) -> Callable[[Any], list[Effect]]:
+        """A reply that ends it, with what is answered."""
+
+        def answer(outcome: Any) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                self.end(outcome)
+            elif self._deeds:
+                self.found(**_members(outcome))
+                self.end()
+            return reply(outcome)
+
+        return answer
+
+
+def _with(operation: Operation, deed: Deed, facts: Mapping[str, object]) -> Deed:
+    """What was found counts before what was asked for: `latest` is a number by now."""
+    names = FOUND.get(operation, ())
+    more = {name: text for name in names if name in facts and (text := _shown(facts[name]))}
+    return replace(deed, target=tuple((dict(deed.target) | more).items())) if more else deed
+
+
+def _members(answer: object) -> dict[str, Any]:
+    """Of an answer, which is encoded already or is not; nothing where there are none to speak of."""
+    if isinstance(answer, bytes) and len(answer) <= _ANSWER_BYTES_MAX:
+        answer = msgspec.json.decode(answer)
+    return answer if isinstance(answer, dict) else {}
+
+
+def _reason(error: PenstockError) -> str:
+    """By its codes alone: what is said in words may quote what was sent."""
+    number = getattr(error, "number", error.details.get("registry_code"))
+    return error.code.value if number is None else f"{error.code.value} {number}"

@@ -1,0 +1,258 @@
+"""Operations, roles and bindings: what there is to be allowed, and how it is written down. Values and tables alone.
+
+A binding is a role within a scope, `publisher@topic:/shop/orders.#`: the same text in a command, in a token, in a file
+and in the catalog. Who has it is not said here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from penstock.core.errors import InvalidRequest, TopicNotSupported
+from penstock.core.limits import QUOTED_CHARS_MAX
+from penstock.core.names import TopicName, TopicPattern
+from penstock.schema.registry.models import subject_name
+
+ONE_LEVEL: Final = "+"
+THE_REST: Final = "#"
+ANY_TEXT: Final = "*"
+SCOPE_CHARS_MAX: Final = 512
+"""A namespace, a topic and what says which it is; a subject has at most half of that."""
+
+
+class Operation(StrEnum):
+    """What somebody may want to do. The names are in audit logs and in documentation: they stay."""
+
+    PUBLISH = "topic.publish"
+    CONSUME = "topic.consume"
+    BROWSE = "topic.browse"
+    DESCRIBE = "topic.describe"
+    CREATE = "topic.create"
+    ALTER = "topic.alter"
+    DELETE = "topic.delete"
+    MANAGE = "subscription.manage"
+    """Seek, pause, resume, skip, delete; redrive and drop dead letters."""
+
+    REQUEST = "service.request"
+    RESPOND = "service.respond"
+    SCHEMA_READ = "schema.read"
+    SCHEMA_WRITE = "schema.write"
+    SCHEMA_DELETE = "schema.delete"
+    SERVER_VIEW = "server.view"
+    """Connections, services, metrics, logs."""
+
+    SERVER_MANAGE = "server.manage"
+    """Keys, bindings, disconnect."""
+
+    CONNECT = "server.connect"
+    """What everybody may who is known: a name for one's service, the end of one's own subscriptions, lists of which
+    only what one may see is shown."""
+
+    PUBLIC = "public"
+    """What anybody may: heartbeats, to authenticate, to ask whether the server lives."""
+
+
+class Kind(StrEnum):
+    """What an operation is about."""
+
+    SERVER = "server"
+    NAMESPACE = "namespace"
+    TOPIC = "topic"
+    SUBJECT = "subject"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One thing that an operation is about; or every topic that a pattern may match."""
+
+    kind: Kind
+    name: str = ""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @classmethod
+    def topic(cls, name: TopicName | TopicPattern) -> Resource:
+        return cls(Kind.TOPIC, str(name))
+
+    @classmethod
+    def subject(cls, text: str) -> Resource:
+        """As the registry understands it, however it is written. Raises `RegistryError` for what names no subject."""
+        return cls(Kind.SUBJECT, subject_name(text))
+
+    @classmethod
+    def namespace(cls, name: str) -> Resource:
+        return cls(Kind.NAMESPACE, name.lower())
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.name[:QUOTED_CHARS_MAX]}" if self.name else "the server"
+
+
+SERVER: Final = Resource(Kind.SERVER)
+
+_READS: Final = frozenset({Operation.DESCRIBE, Operation.SCHEMA_READ})
+_SCHEMAS: Final = frozenset({Operation.SCHEMA_READ, Operation.SCHEMA_WRITE, Operation.SCHEMA_DELETE})
+
+ROLES: Final[dict[str, frozenset[Operation]]] = {
+    "viewer": _READS | {Operation.SERVER_VIEW},
+    "publisher": _READS | {Operation.PUBLISH, Operation.REQUEST},
+    "consumer": _READS | {Operation.CONSUME, Operation.BROWSE},
+    "responder": _READS | {Operation.RESPOND},
+    "registrar": _SCHEMAS,
+    "operator": _READS
+    | _SCHEMAS
+    | {
+        Operation.BROWSE,
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DELETE,
+        Operation.MANAGE,
+        Operation.SERVER_VIEW,
+    },
+    "admin": frozenset(Operation),
+}
+"""What each may, within the scope it is bound to. `CONNECT` and `PUBLIC` need no role."""
+
+ADMINISTRATION: Final = frozenset(
+    {
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DELETE,
+        Operation.MANAGE,
+        Operation.SCHEMA_WRITE,
+        Operation.SCHEMA_DELETE,
+        Operation.SERVER_MANAGE,
+    }
+)
+"""What is written to the audit log also where it is allowed."""
+
+_SUBJECT_CHARS_MAX: Final = 255
+_SUBJECT: Final = re.compile(rf"[^\x00-\x1f\x7f]{{1,{_SUBJECT_CHARS_MAX}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a role holds: everywhere, in a namespace, for topics or for subjects that match."""
+
+    kind: Kind
+    pattern: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        """`server`, `namespace:shop`, `topic:orders.#`, `subject:orders-*`. Raises `InvalidRequest`."""
+        kind, colon, name = text.partition(":")
+        if len(text) > SCOPE_CHARS_MAX or kind not in tuple(Kind) or bool(colon) != (kind != Kind.SERVER):
+            raise InvalidRequest(
+                f"a scope is server, namespace:NAME, topic:PATTERN or subject:PATTERN, not '{text[:QUOTED_CHARS_MAX]}'",
+                field="scope",
+            )
+        return cls(Kind(kind), _PATTERNS[Kind(kind)](name))
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.pattern}" if self.pattern else self.kind.value
+
+    def covers(self, resource: Resource) -> bool:
+        """Whether all of it lies within this scope."""
+        if self.kind is Kind.SERVER:
+            return True
+        if self.kind is Kind.NAMESPACE:
+            return _namespace_of(resource) == self.pattern
+        if self.kind is not resource.kind:
+            return False
+        return (covers_topic if self.kind is Kind.TOPIC else covers_subject)(self.pattern, resource.name)
+
+
+def _namespace_of(resource: Resource) -> str | None:
+    if resource.kind is Kind.NAMESPACE:
+        return resource.name
+    return resource.name[1:].partition("/")[0] if resource.kind is Kind.TOPIC else None
+
+
+def covers_topic(pattern: str, name: str) -> bool:
+    """Whether every topic that the second may stand for is matched by the first. Both are full names."""
+    mine, theirs = pattern.replace("/", ".").split("."), name.replace("/", ".").split(".")
+    for place, level in enumerate(mine):
+        if level == THE_REST:
+            return len(theirs) > place
+        if place >= len(theirs) or theirs[place] == THE_REST:
+            return False
+        if level not in (ONE_LEVEL, theirs[place]):
+            return False
+    return len(mine) == len(theirs)
+
+
+def covers_subject(pattern: str, name: str) -> bool:
+    """Whether the name is the pattern, in which `*` stands for any text, also for none. In linear time."""
+    first, *rest = pattern.split(ANY_TEXT)
+    if not rest:
+        return name == first
+    last = rest.pop()
+    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
+        return False
+    place, end = len(first), len(name) - len(last)
+    for part in rest:
+        found = name.find(part, place, end)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
+
+
+def _server(_name: str) -> str:
+    return ""
+
+
+def _topic(text: str) -> str:
+    try:
+        return str(TopicPattern.parse(text))
+    except TopicNotSupported as error:
+        raise InvalidRequest(f"scope topic:{text[:QUOTED_CHARS_MAX]}: {error.message}", field="scope") from None
+
+
+def _namespace(text: str) -> str:
+    try:
+        return TopicName(text, "any").namespace
+    except TopicNotSupported as error:
+        raise InvalidRequest(f"scope namespace:{text[:QUOTED_CHARS_MAX]}: {error.message}", field="scope") from None
+
+
+def _subject(text: str) -> str:
+    if not _SUBJECT.fullmatch(text):
+        raise InvalidRequest(
+            f"scope subject: a pattern of 1 to {_SUBJECT_CHARS_MAX} printable characters, * for any text", field="scope"
+        )
+    return text
+
+
+_PATTERNS: Final = {Kind.SERVER: _server, Kind.NAMESPACE: _namespace, Kind.TOPIC: _topic, Kind.SUBJECT: _subject}
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A role, and where it holds."""
+
+    role: str
+    scope: Scope
+
+    @classmethod
+    def parse(cls, text: str) -> Binding:
+        """`publisher@topic:orders.#`; a role alone holds everywhere. Raises `InvalidRequest`."""
+        role, at, scope = text.partition("@")
+        return cls.of(role, scope if at else Kind.SERVER.value)
+
+    @classmethod
+    def of(cls, role: str, scope: str) -> Binding:
+        if role not in ROLES:
+            raise InvalidRequest(
+                f"'{role[:QUOTED_CHARS_MAX]}' is not a role: choose from {', '.join(ROLES)}", field="role"
+            )
+        return cls(role, Scope.parse(scope))
+
+    def __str__(self) -> str:
+        return f"{self.role}@{self.scope}"
+
+    def allows(self, operation: Operation, resource: Resource) -> bool:
+        return operation in ROLES[self.role] and self.scope.covers(resource)

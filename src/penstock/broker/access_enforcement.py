@@ -1,0 +1,154 @@
+"""The gate: who is let in, and who is shown out when what they may has changed. Time and the catalog come to it.
+
+What everybody may is `Access`. Here it is carried out on connections: those that never say who they are, those whose
+credentials end, consumers that may consume no more.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from penstock.broker.access.policy import ANONYMOUS, SERVER, Access, Operation, Principal, Resource, unauthorized
+from penstock.broker.base.effects import Close, Effect, Send, Work
+from penstock.broker.base.replies import response
+from penstock.broker.context import Desk
+from penstock.broker.live.connections import Client, Clients
+from penstock.broker.live.routing import Kind, Routes
+from penstock.broker.permissions import LIVE
+from penstock.broker.subscriptions.service import Consuming
+from penstock.core.errors import InvalidRequest, PenstockError, Unauthorized
+from penstock.core.names import TopicName
+from penstock.protocol.header import NOTHING_READ
+from penstock.storage.catalog.access import AccessCatalog, AccessRows
+
+UNKNOWN_MS_MAX: Final = 10_000
+"""For a connection to say who it is: time for a slow network, too little to hold places for nothing."""
+
+LOOK_EVERY_MS: Final = 500
+"""Another process may have changed keys or bindings: what it revoked is closed within a second."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Gate:
+    """Access, carried out on the connections of one broker."""
+
+    def __init__(self, desk: Desk, clients: Clients, routes: Routes) -> None:
+        self._desk = desk
+        self._clients = clients
+        self._routes = routes
+        self._catalog: AccessCatalog | None = None
+        self._consuming: Consuming | None = None
+        self._look_ms = desk.now_ms
+        self._looking = False
+        self._trouble = False
+        self.access.now_ms = desk.unix_ms()
+        if self.access.enabled:
+            routes.allowed = self._may_have
+
+    @property
+    def access(self) -> Access:
+        return self._desk.access
+
+    def attach(self, catalog: AccessCatalog, consuming: Consuming) -> None:
+        """Where keys and bindings are kept, and who consumes; read here and now."""
+        self._catalog, self._consuming = catalog, consuming
+        if self.access.enabled:
+            self.access.load(catalog.load())
+
+    def _may_have(self, kind: Kind, client_id: str, topic: TopicName) -> bool:
+        """Whether a client may still have what it subscribed to. What is found is kept with the routes."""
+        client = self._clients.get(client_id)
+        return client is not None and self.may(client.principal, kind, topic)
+
+    def may(self, principal: Principal, kind: Kind, topic: TopicName) -> bool:
+        return self.access.allows(principal, LIVE[kind], Resource.topic(topic))
+
+    # who it is
+
+    def admit(self, client: Client, token: str) -> Principal:
+        """It says who it is. Raises `BadCredentials`; `InvalidRequest` for somebody else than before."""
+        found = self.access.authenticate(token, client.origin)
+        before = client.principal
+        if before.name != found.name and (before.key_id or before.expires_ms is not None):
+            raise InvalidRequest(f"this connection is {before}'s: connect once more to be {found}", field="token")
+        client.principal = found
+        self._routes.forget()
+        _LOG.info("authenticated", extra={"client": client.id, "principal": found.name})
+        return found
+
+    # what has changed
+
+    def load(self, rows: AccessRows) -> list[Effect]:
+        """Keys and bindings as they are now; what that ends."""
+        return self._sweep() if self.access.load(rows) and self.access.enabled else []
+
+    def renewed(self) -> list[Effect]:
+        """Something else has changed, such as whose tokens are trusted."""
+        self.access.renew()
+        return self._sweep() if self.access.enabled else []
+
+    def _sweep(self) -> list[Effect]:
+        self._routes.forget()
+        effects: list[Effect] = []
+        for client in list(self._clients):
+            if client.principal is not ANONYMOUS and not self.access.is_live(client.principal):
+                effects += self._show_out(client, unauthorized(client.principal))
+            else:
+                effects += self._take_back(client)
+        return effects
+
+    def _take_back(self, client: Client) -> list[Effect]:
+        """What it has and may no longer have; the connection stays."""
+        if client.log_filter is not None and not self.access.allows(client.principal, Operation.SERVER_VIEW, SERVER):
+            self._clients.filter_logs(client, None)
+        if self._consuming is None:
+            return []
+        return self._consuming.take_back(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
+
+    def _show_out(self, client: Client, reason: PenstockError) -> list[Effect]:
+        said = response(NOTHING_READ.topic, NOTHING_READ.version, self._desk.new_id(), self._desk.error(reason))
+        return [Send(client.id, said), Close(client.id, reason)]
+
+    # time
+
+    def next_due_ms(self, due_ms: int) -> int:
+        """When `tick` has something to do, at the latest then."""
+        return min(due_ms, self._look_ms) if self.access.enabled and not self._looking else due_ms
+
+    def tick(self) -> list[Effect]:
+        self.access.now_ms = self._desk.unix_ms()
+        if not self.access.enabled:
+            return []
+        effects = [each for client in list(self._clients) for each in self._overdue(client)]
+        if self._catalog is not None and not self._looking and self._look_ms <= self._desk.now_ms:
+            self._looking = True
+            catalog, known = self._catalog, self.access.stored_revision
+            effects.append(Work(lambda: _newer(catalog, known), self._looked, reads=True))
+        return effects
+
+    def _overdue(self, client: Client) -> list[Effect]:
+        if client.principal is not ANONYMOUS:
+            live = self.access.is_live(client.principal)
+            return [] if live else self._show_out(client, unauthorized(client.principal))
+        if self._desk.now_ms - client.connected_ms < UNKNOWN_MS_MAX:
+            return []
+        silent = Unauthorized(f"nobody said within {UNKNOWN_MS_MAX // 1000} s who this is; closing the connection")
+        return self._show_out(client, silent)
+
+    def _looked(self, outcome: AccessRows | PenstockError | None) -> list[Effect]:
+        self._looking = False
+        self._look_ms = self._desk.now_ms + LOOK_EVERY_MS
+        if isinstance(outcome, PenstockError):
+            if not self._trouble:
+                _LOG.warning("keys and bindings cannot be read", extra={"error": outcome.message})
+            self._trouble = True
+            return []
+        self._trouble = False
+        return [] if outcome is None else self.load(outcome)
+
+
+def _newer(catalog: AccessCatalog, known: int) -> AccessRows | None:
+    """None where nothing has changed. In another thread."""
+    return None if catalog.revision() == known else catalog.load()

@@ -1,0 +1,1 @@
+"""System topics of administration: a row for each."""

@@ -1,0 +1,70 @@
+"""System topics about connections: who is connected, and ending one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.base import request_fields as read
+from penstock.broker.base.effects import Close, Effect
+from penstock.broker.base.replies import SUCCESS, listed
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.context import Reply
+from penstock.broker.live.connections import Client
+from penstock.broker.topics.schema_rejections import NotThere
+from penstock.core.clock import iso_time
+from penstock.core.errors import ServiceUnavailable
+from penstock.core.limits import LIST_ENTRIES_MAX, QUOTED_CHARS_MAX
+from penstock.protocol.header import is_request_id
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_REASON_CHARS_MAX: Final = 256
+
+
+def _list(broker: Broker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """In the order of ids; `after` goes on where the last answer ended."""
+    read.check_known(fields, ("after", "limit"))
+    after = read.text(fields, "after").lower() if "after" in fields else ""
+    limit = read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
+    found = sorted((each for each in broker.clients if each.id > after), key=lambda each: each.id)
+    shown = (_described(broker, each) for each in found[:limit])
+    return reply(listed(broker.answer_bytes_max, "connections", shown, len(found)))
+
+
+def _described(broker: Broker, client: Client) -> Fields:
+    durable = broker.durable
+    return {
+        "id": client.id,
+        "address": client.address,
+        "name": client.name,
+        "description": client.description,
+        "principal": str(client.principal),
+        "connectedAt": iso_time(broker.desk.unix_ms_of(client.connected_ms)),
+        "lastHeartbeat": iso_time(broker.desk.unix_ms_of(client.heard_ms)),
+        "errors": client.errors,
+        "subscriptions": len(client.subscriptions),
+        "consumes": 0 if durable is None else durable.consuming.count(client),
+        "produces": len(client.produces),
+    }
+
+
+def _close(broker: Broker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """It is told why; what it consumes goes to others, and what it was to answer is answered as unavailable."""
+    read.check_known(fields, ("id", "reason"))
+    wanted = read.text(fields, "id")
+    found = broker.clients.get(wanted.lower()) if is_request_id(wanted) else None
+    if found is None:
+        raise NotThere(f"there is no connection {wanted[:QUOTED_CHARS_MAX]!r}: it may be gone by now", field="id")
+    said = read.text(fields, "reason", "no reason was given")[:_REASON_CHARS_MAX]
+    error = ServiceUnavailable(f"An operator ended this connection: {said}")
+    end: list[Effect] = [broker.last_word(found, error), Close(found.id, error)]
+    # Whoever ends its own connection is answered first.
+    return [*reply(SUCCESS), *end] if found is client else [*end, *reply(SUCCESS)]
+
+
+TOPICS: Final[dict[str, Callable[[Broker, Client, Fields, Reply], list[Effect]]]] = {
+    "system.connection.list": _list,
+    "system.connection.close": _close,
+}

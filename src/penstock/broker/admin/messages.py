@@ -1,0 +1,330 @@
+"""System topics about messages that are kept: look through them, fetch one, publish one.
+
+What takes long is done in steps and ends when nobody waits for it any more. How much one call may look at, and how much
+it answers, has a bound; its answer says how to go on.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.broker.base import request_fields as read
+from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.replies import json_bytes
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.context import Reply
+from penstock.broker.live.connections import Client
+from penstock.broker.reads import message_filter
+from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX, bare, shown
+from penstock.broker.reads.scan import SCANNED, SCANNED_MAX, Hit, Positions, Scan, Taken, check_kept, parse_token
+from penstock.broker.subscriptions.service import starts_of
+from penstock.broker.topics.message_text import message_of
+from penstock.broker.topics.topics import Stream
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
+from penstock.core.ids import parse_id
+from penstock.core.offsets import Offset
+from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Place
+from penstock.record.block import Draft, parse_block
+from penstock.record.rows import Row, one_row
+from penstock.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from penstock.broker.durable import Durable
+
+SHOWN: Final = 100
+SHOWN_MAX: Final = 1_000
+"""Messages in one answer: what a person can page through."""
+_FACTS_BYTES: Final = 32 * 1024
+"""Of an answer, for what is not a message: counters, damage, and where to go on."""
+_PLACES: Final = ("partition", "from", "until", "last", "resume", "scan")
+_BROWSED: Final = ("topic", *_PLACES, *message_filter.FIELDS, "limit", "preview_bytes")
+FETCHED: Final = ("topic", "partition", "offset", "id", "payload_from")
+_PUBLISHED: Final = ("type", "key", "key_base64", "attributes", "schema_id", "schema_version")
+_PAYLOADS: Final[dict[str, Callable[[Any], bytes]]] = {
+    "payload": lambda text: text.encode(),
+    "payload_base64": lambda text: b64decode(text, validate=True),
+    "payload_json": msgspec.json.encode,
+}
+"""The ways to write one, and what is meant."""
+
+
+# where to look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which part of a topic is to be looked at."""
+
+    partition: int | None = None
+    start: Place = field(default_factory=Earliest)
+    last: int | None = None
+    """So many before the end of each partition, in the place of `start`."""
+
+    until: Place | None = None
+    resume: str | None = None
+    """Where an earlier call stopped, whatever `start` and `last` say."""
+
+    scanned_max: int = SCANNED
+
+    def positions(self, stream: Stream) -> tuple[Positions, Positions]:
+        """Where to begin and where to stop, now. Reads the log. Raises what is out of range."""
+        if self.resume is not None:
+            starts = parse_token(stream, self.resume, self.partition)
+            for number, offset in starts.items():
+                _check_reached(stream, number, offset)
+        elif self.last is not None:
+            starts = {number: _before_end(log, self.last) for number, log in self._logs(stream).items()}
+        else:
+            starts = starts_of(stream, self.start, self.partition)
+        return starts, {number: self._stop(log) for number, log in self._logs(stream).items()}
+
+    def _logs(self, stream: Stream) -> dict[int, Log]:
+        return {number: stream.logs[number] for number in _partitions(stream, self.partition)}
+
+    def _stop(self, log: Log) -> int:
+        match self.until:
+            case None:
+                return int(log.next_offset)
+            case AtOffset(offset):
+                return min(int(offset), int(log.next_offset))
+            case place:
+                return int(log.offset_of(place))
+
+
+def parse_where(fields: Fields, stream: Stream) -> Where:
+    """Raises `InvalidRequest` naming the field that is wrong."""
+    partition = read.number(fields, "partition") if "partition" in fields else None
+    _partitions(stream, partition)
+    if "from" in fields and "last" in fields:
+        raise InvalidRequest("Give from or last, not both", field="last")
+    until = read.place(fields["until"], "until") if "until" in fields else None
+    if until is not None and not isinstance(until, AtOffset | AtTime | AtId):
+        raise InvalidRequest("Invalid until: expected an offset, a time or a message id", field="until")
+    if isinstance(until, AtOffset) and partition is None and len(stream.logs) > 1:
+        raise InvalidRequest(
+            f"{stream.name} has {len(stream.logs)} partitions: name the one of the offset", field="until"
+        )
+    return Where(
+        partition=partition,
+        start=read.place(fields.get("from", "earliest"), "from"),
+        last=read.number(fields, "last", at_least=1, at_most=SCANNED_MAX) if "last" in fields else None,
+        until=until,
+        resume=read.text(fields, "resume") if "resume" in fields else None,
+        scanned_max=read.number(fields, "scan", SCANNED, at_least=1, at_most=SCANNED_MAX),
+    )
+
+
+def _partitions(stream: Stream, partition: int | None) -> list[int]:
+    if partition is None:
+        return list(range(len(stream.logs)))
+    if partition >= len(stream.logs):
+        raise InvalidRequest(
+            f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}", field="partition"
+        )
+    return [partition]
+
+
+def _check_reached(stream: Stream, partition: int, offset: int) -> None:
+    end = int(stream.logs[partition].next_offset)
+    if offset > end:
+        raise OffsetOutOfRange(f"partition {partition} of {stream.name} goes up to {end}, not {offset}", offset=offset)
+
+
+def _before_end(log: Log, count: int) -> int:
+    return max(int(log.first_offset), int(log.next_offset) - count)
+
+
+def unless_deleted(durable: Durable, stream: Stream, reply: Reply) -> Reply:
+    """What cannot be read of a topic that was deleted meanwhile is no failure of the disk."""
+
+    def answer(outcome: Any) -> list[Effect]:
+        if isinstance(outcome, PenstockError) and durable.streams.get(stream.name) is not stream:
+            outcome = TopicNotSupported(f"{stream.name} was deleted meanwhile", topic=str(stream.name))
+        return reply(outcome)
+
+    return answer
+
+
+# browse
+
+
+@dataclass(slots=True)
+class Page:
+    """Messages for one answer, encoded, as many as there is room for."""
+
+    limit: int
+    preview: int
+    room: int
+    messages: list[msgspec.Raw] = field(default_factory=list)
+
+    def take(self, hit: Hit) -> Taken:
+        """The first is taken in any case: whoever goes on always gets further."""
+        encoded = json_bytes(self.describe(hit))
+        if len(encoded) + 1 > self.room:
+            if self.messages:
+                return Taken.FULL
+            encoded = json_bytes(self.least(hit))
+        self.room -= len(encoded) + 1
+        self.messages.append(msgspec.Raw(encoded))
+        return Taken.YES
+
+    def describe(self, hit: Hit) -> Fields:
+        return shown(hit.partition, row_of(hit), self.preview)
+
+    def least(self, hit: Hit) -> Fields:
+        """What is said of one for which there is no room."""
+        return bare(hit.partition, row_of(hit))
+
+
+def row_of(hit: Hit) -> Row:
+    return one_row(hit.block.data, hit.block.columns[hit.row].tolist())
+
+
+def page_of(durable: Durable, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
+    limit = read.number(fields, "limit", SHOWN, at_least=1, at_most=SHOWN_MAX)
+    preview = read.number(fields, "preview_bytes", PREVIEW_BYTES, at_most=PREVIEW_BYTES_MAX)
+    return page(limit, preview, max(durable.answer_bytes_max - _FACTS_BYTES, durable.answer_bytes_max // 2))
+
+
+def _browse(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, _BROWSED)
+    stream = durable.streams.find(read.topic_name(fields))
+    check_kept(stream)
+    where, sieve, page = parse_where(fields, stream), message_filter.parse_sieve(fields), page_of(durable, fields)
+
+    def begin() -> Scan:
+        return Scan(stream, *where.positions(stream), sieve, page.take, where.scanned_max, page.limit)
+
+    def browsed(scan: Scan) -> list[Effect]:
+        return reply({"topic": str(stream.name), "messages": page.messages} | scan.facts())
+
+    return durable.scans.run(client, begin, unless_deleted(durable, stream, reply), browsed)
+
+
+# fetch one
+
+
+def _get(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, FETCHED)
+    stream = durable.streams.find(read.topic_name(fields))
+    check_kept(stream)
+    return fetch(durable, stream, fields, reply)
+
+
+def fetch(durable: Durable, stream: Stream, fields: Fields, reply: Reply) -> list[Effect]:
+    """By its place, or by its id. The payload whole if that fits one answer, or else a part of it."""
+    if ("offset" in fields) == ("id" in fields):
+        raise InvalidRequest("Give offset (and partition), or id", field="offset")
+    partition = read.number(fields, "partition") if "partition" in fields else None
+    numbers = _partitions(stream, partition)
+    start = read.number(fields, "payload_from") if "payload_from" in fields else None
+    room, answer = durable.answer_bytes_max, unless_deleted(durable, stream, reply)
+    if "id" in fields:
+        wanted = parse_id(read.text(fields, "id"))
+        return [Work(lambda: _one(_with_id(stream, numbers, wanted), start, room), answer, reads=True)]
+    offset = read.number(fields, "offset")
+    if len(numbers) > 1:
+        raise InvalidRequest(
+            f"{stream.name} has {len(numbers)} partitions: name the one of the offset", field="partition"
+        )
+    return [Work(lambda: _one(_at(stream, numbers[0], offset), start, room), answer, reads=True)]
+
+
+def _at(stream: Stream, partition: int, offset: int) -> tuple[int, Row]:
+    log = stream.logs[partition]
+    if not log.first_offset <= offset < log.next_offset:
+        some = log.first_offset < log.next_offset
+        held = f"offsets {log.first_offset} to {log.next_offset - 1}" if some else "no messages"
+        raise OffsetOutOfRange(
+            f"partition {partition} of {stream.name} holds {held}, not {offset if some else f'offset {offset}'}",
+            offset=offset,
+            first_offset=int(log.first_offset),
+            next_offset=int(log.next_offset),
+        )
+    block = log.read(offset, bytes_max=1).block
+    if not len(block) or block.offsets.start != offset:
+        raise OffsetOutOfRange(f"offset {offset} of partition {partition} is damaged: it was skipped", offset=offset)
+    return partition, one_row(block.data, block.columns[0].tolist())
+
+
+def _with_id(stream: Stream, partitions: list[int], wanted: bytes) -> tuple[int, Row]:
+    for partition in partitions:
+        log = stream.logs[partition]
+        offset = log.offset_of(AtId(wanted))
+        if offset < log.next_offset:
+            found = _at(stream, partition, Offset(offset))
+            if found[1][0] == wanted:
+                return found
+    raise TopicNotSupported(f"{stream.name} has no message with that id, or has it no longer", topic=str(stream.name))
+
+
+def _one(found: tuple[int, Row], start: int | None, room: int) -> Fields:
+    partition, row = found
+    if start is not None:
+        return _piece(partition, row, start, room)
+    size = len(row[5])
+    facts = shown(partition, row, size, whole=True)
+    if len(json_bytes(facts)) > room:
+        facts = shown(partition, row, room // 8, whole=True)
+    if len(json_bytes(facts)) > room:
+        facts = shown(partition, row, room // 8)
+    if len(json_bytes(facts)) > room:
+        facts = bare(partition, row)
+    return facts
+
+
+def _piece(partition: int, row: Row, start: int, room: int) -> Fields:
+    """As many bytes of the payload as fit, from there on."""
+    payload = row[5]
+    piece = payload[start : start + room // 2]
+    return {
+        "partition": partition,
+        "offset": row[1],
+        "payload_bytes": len(payload),
+        "payload_from": start,
+        "payload_base64": b64encode(piece).decode(),
+    }
+
+
+# publish one
+
+
+def _publish(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """Answered once it is durable. The topic must be there."""
+    read.check_known(fields, ("topic", *_PAYLOADS, *_PUBLISHED))
+    stream = durable.streams.find(read.topic_name(fields))
+    check_kept(stream)
+    given: Fields = {name: fields[name] for name in _PUBLISHED if name in fields}
+    message = message_of(given, _payload(fields), producer_name=client.name)
+    block = parse_block(Draft.of([message]).data, verify=False)
+
+    def stored(outcome: Any) -> list[Effect]:
+        if isinstance(outcome, PenstockError):
+            return reply(outcome)
+        return reply({name: outcome[name] for name in ("partition", "offset", "id")} | {"topic": str(stream.name)})
+
+    return durable.publishing.store(stream, block, stored, client=client.id)
+
+
+def _payload(fields: Fields) -> bytes:
+    given = [name for name in _PAYLOADS if name in fields]
+    if len(given) != 1:
+        raise InvalidRequest(f"Give one of {', '.join(_PAYLOADS)}", field="payload")
+    value = fields[given[0]]
+    try:
+        return _PAYLOADS[given[0]](value)
+    except (AttributeError, Base64Error, TypeError, ValueError, OverflowError, RecursionError):
+        raise InvalidRequest(f"Invalid {given[0]}: expected text, base64 or JSON", field=given[0]) from None
+
+
+TOPICS: Final[dict[str, Callable[[Durable, Client, Fields, Reply], list[Effect]]]] = {
+    "system.message.browse": _browse,
+    "system.message.get": _get,
+    "system.message.publish": _publish,
+}

@@ -1,0 +1,384 @@
+"""The system topics: registration, subscriptions, lists, logs, metrics, heartbeats. One row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+from penstock.broker.access.audit import Trail
+from penstock.broker.access.policy import SERVER, Operation
+from penstock.broker.admin import access, connections, dead_letters, messages, schemas, topics
+from penstock.broker.base.effects import Consult, Effect
+from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, listed
+from penstock.broker.base.request_fields import Fields, read_fields
+from penstock.broker.context import Reply
+from penstock.broker.live.connections import Client, LogFilter, Pattern
+from penstock.broker.live.routing import Kind
+from penstock.broker.permissions import AUTHENTICATE, check_known, check_system, trail_of
+from penstock.core.clock import iso_time
+from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, ServiceUnavailable, TopicNotSupported
+from penstock.core.limits import (
+    LIST_ENTRIES_MAX,
+    LOG_PATTERN_CHARS_MAX,
+    SERVICE_DESCRIPTION_CHARS_MAX,
+    SERVICE_NAME_CHARS_MAX,
+)
+from penstock.core.names import DEFAULT_NAMESPACE, TopicPattern
+from penstock.protocol.actions import Action
+from penstock.protocol.frames import Frame
+from penstock.protocol.header import Head, is_request_id
+from penstock.protocol.notices import HEARTBEAT
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.durable import Durable
+
+LEVELS: Final = ("debug", "info", "warn", "error")
+_KINDS: Final = {"publish": (Kind.PUBLISH,), "request": (Kind.REQUEST,), "both": (Kind.PUBLISH, Kind.REQUEST)}
+_PRIORITY_MAX: Final = 2**31 - 1
+_UNSAID: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
+
+Handler = Callable[["Broker", Client, Fields], bytes]
+Later = Callable[["Durable", Client, Fields, Reply], list[Effect]]
+"""Answered when the disk has answered."""
+Act = Callable[["Broker", Client, Fields, Reply], list[Effect]]
+"""Does something to others than whoever asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTopic:
+    """How one is answered. `missing` is what is said where the payload is not a JSON object at all."""
+
+    handle: Handler | None = None
+    later: Later | None = None
+    act: Act | None = None
+    missing: str = "The payload must be a JSON object"
+    actions: tuple[Action, ...] = field(default=(Action.REQUEST,))
+    reads_payload: bool = True
+    secret: bool = False
+    """Nothing of its payload is repeated, whatever is wrong with it."""
+
+    anybody: bool = False
+    """Whether it means something to who is no connection."""
+
+
+def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
+    """The answer, where one is due. Raises the error that is the answer."""
+    topic = _bare(frame.header.head)
+    check_known(broker.access, client, topic)
+    if frame.header.action not in _actions(topic):
+        raise wrong_action(frame.header.head)
+    found = TOPICS.get(topic)
+    if found is None:
+        raise TopicNotSupported(f"Unknown system message topic: {topic}")
+    trail = trail_of(broker.access, client, topic)
+    fields = _read(found, frame.payload, trail) if found.reads_payload else {}
+    reply = broker.desk.reply(client, frame.header, always=True)
+    if found.later is not None or found.act is not None:
+        return _in_time(broker, frame, ask(broker, client, topic, fields, reply))
+    check_system(broker.access, client, topic, fields, trail)
+    payload = found.handle(broker, client, fields) if found.handle is not None else SUCCESS
+    return reply(payload) if frame.header.action is Action.REQUEST else []
+
+
+def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect]:
+    """What takes long is not begun when the time is over that a request has given itself."""
+    timeout_ms = frame.header.timeout_ms
+    if timeout_ms is None:
+        return effects
+    until_ms = broker.desk.now_ms + timeout_ms
+    return [each._replace(until_ms=until_ms) if isinstance(each, Consult) else each for each in effects]
+
+
+def _read(topic: SystemTopic, payload: bytes, trail: Trail) -> Fields:
+    try:
+        return read_fields(payload, topic.missing)
+    except PenstockError as error:
+        trail.end(error)
+        if topic.secret and isinstance(error, MalformedMessage):
+            raise MalformedMessage(error.message) from None
+        raise
+
+
+def ask(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
+    """Whoever asks need not be a connection. Raises the error that is the answer."""
+    found = TOPICS.get(topic)
+    if found is None:
+        raise TopicNotSupported(f"Unknown system message topic: {topic}")
+    if found.later is not None and broker.durable is None:
+        raise TopicNotSupported(f"{topic}: this broker keeps no topics")
+    client.trail = trail = trail_of(broker.access, client, topic)
+    try:
+        check_system(broker.access, client, topic, fields, trail)
+        return _asked(broker, client, topic, fields, trail.told(reply))
+    except PenstockError as error:
+        trail.end(error)
+        raise
+    finally:
+        client.trail = None
+
+
+def _asked(broker: Broker, client: Client, topic: str, fields: Fields, reply: Reply) -> list[Effect]:
+    found = TOPICS[topic]
+    if found.later is not None and broker.durable is not None:
+        return found.later(broker.durable, client, fields, reply)
+    if found.act is not None:
+        return found.act(broker, client, fields, reply)
+    if found.handle is None or not found.anybody:
+        raise TopicNotSupported(f"{topic}: only a connection can ask this")
+    return reply(found.handle(broker, client, fields))
+
+
+def wrong_action(head: Head) -> InvalidRequest:
+    topic = _bare(head)
+    expected = " or ".join(each.value.upper() for each in _actions(topic))
+    return InvalidRequest(f"Invalid action, expected {expected} for {topic}", action=head.action.value, topic=topic)
+
+
+def _bare(head: Head) -> str:
+    """The topic as it stands in the table: `/default/...` is the same as without it."""
+    return head.topic.lower().removeprefix(f"/{DEFAULT_NAMESPACE}/")
+
+
+def _actions(topic: str) -> tuple[Action, ...]:
+    found = TOPICS.get(topic)
+    return (Action.REQUEST,) if found is None else found.actions
+
+
+def _given(fields: Fields, *names: str) -> Fields:
+    """What was given of these, to be repeated in an error; nothing stands for what was not."""
+    return {name: fields.get(name) for name in names}
+
+
+def _heartbeat(_broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    return SUCCESS
+
+
+def _authenticate(broker: Broker, client: Client, fields: Fields) -> bytes:
+    """Who a connection is from now on. Where nobody asks, nothing is looked at."""
+    token = fields.get("token")
+    if not isinstance(token, str) or len(fields) > 1:
+        raise InvalidRequest(_UNSAID, field="token")
+    if not broker.access.enabled:
+        return json_bytes({"status": "success", "principal": client.principal.name})
+    found = broker.gate.admit(client, token)
+    until = {} if found.expires_ms is None else {"expires_ms": found.expires_ms}
+    return json_bytes({"status": "success", "principal": found.name} | until)
+
+
+# services
+
+
+def _register(broker: Broker, client: Client, fields: Fields) -> bytes:
+    name, description = fields.get("name"), fields.get("description")
+    if not (isinstance(name, str) and name and isinstance(description, str) and description):
+        raise InvalidRequest("Missing or invalid name or description", **_given(fields, "name", "description"))
+    if len(name) > SERVICE_NAME_CHARS_MAX:
+        raise InvalidRequest("Name of service is too long", name=name)
+    if len(description) > SERVICE_DESCRIPTION_CHARS_MAX:
+        raise InvalidRequest("Description of service is too long", description=description)
+    broker.register(client, name, description)
+    return SUCCESS
+
+
+def _list_services(broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    broker.metrics.add("registry.discovery")
+    found = sorted(broker.clients, key=lambda each: (not each.name, each.name, each.id))
+    return listed(broker.answer_bytes_max, "services", (_service(broker, each) for each in found), len(found))
+
+
+def _service(broker: Broker, client: Client) -> Fields:
+    return {
+        "id": client.id,
+        "name": client.name,
+        "description": client.description,
+        "connectedAt": iso_time(broker.desk.unix_ms_of(client.connected_ms)),
+        "lastHeartbeat": iso_time(broker.desk.unix_ms_of(client.heard_ms)),
+    }
+
+
+def _service_subscriptions(broker: Broker, client: Client, fields: Fields) -> bytes:
+    wanted = fields.get("serviceId", client.id)
+    if not isinstance(wanted, str) or not is_request_id(wanted):
+        raise InvalidRequest("Invalid serviceId", serviceId=wanted)
+    if wanted.lower() != client.id:
+        broker.access.check(client.principal, Operation.SERVER_VIEW, SERVER, client.origin)
+    target = broker.clients.get(wanted.lower())
+    if target is None:
+        raise ServiceUnavailable(f"Service {wanted} not found")
+    shown = [
+        {"action": kind.value, "topic": spelled(pattern)} | _priority(kind, priority)
+        for (kind, pattern), priority in target.subscriptions.items()
+    ]
+    return listed(broker.answer_bytes_max, "subscriptions", shown, len(shown))
+
+
+def spelled(pattern: TopicPattern) -> str:
+    """A bare name where it is in the default namespace."""
+    return pattern.pattern if pattern.namespace == DEFAULT_NAMESPACE else str(pattern)
+
+
+def _priority(kind: Kind, priority: int) -> Fields:
+    return {"priority": priority} if kind is Kind.REQUEST else {}
+
+
+# topics
+
+
+def parse_pattern(text: object, **details: object) -> TopicPattern:
+    if not isinstance(text, str) or not text:
+        raise InvalidRequest("Missing or invalid topic", **details)
+    try:
+        pattern = TopicPattern.parse(text)
+    except TopicNotSupported as error:
+        raise InvalidRequest("Missing or invalid topic", reason=error.message, **details) from None
+    refuse_system(pattern)
+    return pattern
+
+
+def refuse_system(pattern: TopicPattern) -> None:
+    if pattern.is_system:
+        raise InvalidRequest("Unable to subscribe to restricted topic", topic=spelled(pattern))
+
+
+def parse_kinds(fields: Fields) -> tuple[Kind, ...]:
+    given = fields.get("action")
+    kinds = _KINDS.get(given.lower()) if isinstance(given, str) else None
+    if kinds is None:
+        raise InvalidRequest("Missing or invalid action", **_given(fields, "action"))
+    return kinds
+
+
+def parse_priority(fields: Fields) -> int:
+    """The priority of a subscription to requests; one to published messages may give it too, to no effect."""
+    priority = fields.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _PRIORITY_MAX:
+        raise InvalidRequest("Invalid priority", priority=priority)
+    return priority
+
+
+def _subscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
+    kinds = parse_kinds(fields)
+    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    broker.subscribe(client, kinds, pattern, parse_priority(fields))
+    return SUCCESS
+
+
+def _unsubscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
+    kinds = parse_kinds(fields)
+    pattern = parse_pattern(fields.get("topic"), **_given(fields, "topic"))
+    return SUCCESS if broker.unsubscribe(client, kinds, pattern) else FAILURE
+
+
+def _list_topics(broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    return _subscribed(broker, "topics")
+
+
+def _list_subscriptions(broker: Broker, _client: Client, _fields: Fields) -> bytes:
+    return _subscribed(broker, "subscriptions")
+
+
+def _subscribed(broker: Broker, what: str) -> bytes:
+    """Every pattern that somebody subscribed to, with its subscribers."""
+    found: dict[tuple[str, str], list[Fields]] = {}
+    for client in broker.clients:
+        for (kind, pattern), priority in client.subscriptions.items():
+            entry = {"serviceId": client.id} | _priority(kind, priority)
+            found.setdefault((spelled(pattern), kind.value), []).append(entry)
+    entries = (_subscribers(topic, kind, found[topic, kind]) for topic, kind in sorted(found))
+    return listed(broker.answer_bytes_max, what, entries, len(found))
+
+
+def _subscribers(topic: str, kind: str, subscribers: list[Fields]) -> Fields:
+    entry = {"action": kind, "topic": topic, "subscribers": subscribers[:LIST_ENTRIES_MAX]}
+    cut = {"truncated": True, "total": len(subscribers)} if len(subscribers) > LIST_ENTRIES_MAX else {}
+    return entry | cut
+
+
+# logs and metrics
+
+
+def compile_pattern(text: object, what: str) -> Pattern:
+    """A regular expression in RE2, whose time is linear in the text."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        if not isinstance(text, str) or len(text) > LOG_PATTERN_CHARS_MAX:
+            raise InvalidRequest(f"Invalid {what} regex", regex=text)
+        compiled: Pattern = re2.compile(text, options)
+    except re2.error:
+        raise InvalidRequest(f"Invalid {what} regex", regex=text) from None
+    return compiled
+
+
+def _log_subscribe(broker: Broker, client: Client, fields: Fields) -> bytes:
+    levels = fields.get("levels", ["error"])
+    if not isinstance(levels, list):
+        raise InvalidRequest("Invalid log levels", levels=levels)
+    for level in levels:
+        if level not in LEVELS:
+            raise InvalidRequest("Invalid log level", level=level)
+    regex = fields.get("regex")
+    pattern = None if regex is None else compile_pattern(regex, "log")
+    broker.clients.filter_logs(client, LogFilter(frozenset(levels), pattern))
+    return SUCCESS
+
+
+def _log_unsubscribe(broker: Broker, client: Client, _fields: Fields) -> bytes:
+    broker.clients.filter_logs(client, None)
+    return SUCCESS
+
+
+def _metrics(broker: Broker, _client: Client, fields: Fields) -> bytes:
+    show_all, only = fields.get("showAll", True), fields.get("paramFilter", {})
+    if not isinstance(show_all, bool):
+        raise InvalidRequest("Invalid showAll: expected true or false", showAll=show_all)
+    if not isinstance(only, dict) or not all(isinstance(value, str) for value in only.values()):
+        raise InvalidRequest("Invalid paramFilter: expected an object of strings", paramFilter=only)
+    wanted = None if fields.get("filter") is None else compile_pattern(fields["filter"], "filter")
+    found = broker.measured()
+    if only:
+        marks = [f"{{{name.lower()}:{value}}}" for name, value in only.items()]
+        found = {
+            name: value
+            for name, value in found.items()
+            if all(mark in name for mark in marks) or (show_all and "{" not in name)
+        }
+    if wanted is not None:
+        found = {name: value for name, value in found.items() if wanted.search(name) is not None}
+    return json_bytes({"metrics": _fitting(found, broker.answer_bytes_max)})
+
+
+def _fitting(found: dict[str, float], room: int) -> dict[str, float]:
+    """The general ones first; of those of each service as many as fit into one message."""
+    size, shown = 0, {}
+    for name, value in found.items():
+        size += len(name) + len(repr(value)) + len('"":,')
+        if size > room:
+            break
+        shown[name] = value
+    return shown
+
+
+TOPICS: Final[dict[str, SystemTopic]] = {
+    HEARTBEAT: SystemTopic(_heartbeat, actions=(Action.REQUEST, Action.RESPONSE), reads_payload=False),
+    AUTHENTICATE: SystemTopic(_authenticate, missing=_UNSAID, secret=True),
+    "system.service.register": SystemTopic(_register, missing="Missing or invalid name or description"),
+    "system.service.list": SystemTopic(_list_services, anybody=True),
+    "system.service.subscriptions": SystemTopic(_service_subscriptions, anybody=True),
+    "system.topic.subscribe": SystemTopic(_subscribe, missing="Missing or invalid action"),
+    "system.topic.unsubscribe": SystemTopic(_unsubscribe, missing="Missing or invalid action"),
+    "system.topic.list": SystemTopic(_list_topics),
+    "system.topic.subscriptions": SystemTopic(_list_subscriptions),
+    "system.log.subscribe": SystemTopic(_log_subscribe),
+    "system.log.unsubscribe": SystemTopic(_log_unsubscribe),
+    "system.metrics": SystemTopic(_metrics, anybody=True),
+    **{topic: SystemTopic(act=act) for topic, act in connections.TOPICS.items()},
+} | {
+    topic: SystemTopic(later=handle)
+    for table in (topics.TOPICS, access.TOPICS, schemas.TOPICS, messages.TOPICS, dead_letters.TOPICS)
+    for topic, handle in table.items()
+}

@@ -1,0 +1,326 @@
+"""Treating dead letters, part by part: sent back or dropped, settled, and only then the next part.
+
+A round takes a bounded number of letters and looks at a bounded number of messages; what it has done when something
+stops it is durable, and what it does twice is recognised. It takes outcomes and returns effects, as all of the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from penstock.broker.admin.messages import row_of
+from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.context import Reply
+from penstock.broker.live.connections import Client
+from penstock.broker.reads.message_filter import Sieve
+from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
+from penstock.broker.subscriptions import machine as sub
+from penstock.broker.topics.schema_rejections import sentence
+from penstock.broker.topics.topics import Stream
+from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
+from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
+from penstock.core.limits import MIB
+from penstock.core.ranges import Ranges, joined
+from penstock.record.block import Draft, parse_block
+from penstock.record.message import Message
+from penstock.record.rows import Row, attributes_of
+from penstock.schema.language import Fault
+
+if TYPE_CHECKING:
+    from penstock.broker.durable import Durable
+
+_PART_LETTERS: Final = 256
+"""Letters on their way at once: few enough for every one of them to be recognised afterwards."""
+_PART_BYTES: Final = 1 * MIB
+_REFUSALS_MAX: Final = 10
+"""Letters that were refused and are told of one by one; the others are counted."""
+_ITS_OWN_FAULT: Final = frozenset(
+    {Code.SCHEMA_REJECTED, Code.PAYLOAD_TOO_LARGE, Code.INVALID_REQUEST, Code.MALFORMED_MESSAGE}
+)
+"""What is wrong with one letter, and need not keep the others from being sent."""
+
+Then = Callable[[PenstockError | None], list[Effect]]
+"""How it goes on: with the reason if it cannot."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What became of the letters that were looked at."""
+
+    done: int = 0
+    repeated: int = 0
+    """Of those, how many an earlier redrive had sent, and not got to settle."""
+
+    too_often: int = 0
+    strangers: int = 0
+    refused: int = 0
+    refusals: list[Fields] = field(default_factory=list)
+
+    def refuse(self, partition: int, offset: int, code: str, message: str) -> None:
+        self.refused += 1
+        if len(self.refusals) < _REFUSALS_MAX:
+            self.refusals.append({"partition": partition, "offset": offset, "code": code, "message": message})
+
+
+class Treatment(Protocol):
+    """What is done with letters of one partition. They are settled by `settle`, those that are done with."""
+
+    def wants(self, row: Row, progress: Progress) -> bool: ...
+
+    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]: ...
+
+    def facts(self, progress: Progress) -> Fields: ...
+
+
+@dataclass(slots=True)
+class _Part:
+    """Letters that are treated together."""
+
+    wanted: Callable[[Hit, Row], bool]
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    bytes: int = 0
+
+    def take(self, hit: Hit) -> Taken:
+        row = row_of(hit)
+        if self.bytes and self.bytes + len(row[5]) > _PART_BYTES:
+            return Taken.FULL
+        if not self.wanted(hit, row):
+            return Taken.NO
+        self.bytes += len(row[5]) + 1
+        self.rows.setdefault(hit.partition, []).append(row)
+        return Taken.YES
+
+
+@dataclass(slots=True, kw_only=True)
+class Round:
+    """One call: so many letters, and no more messages looked at than that."""
+
+    durable: Durable
+    client: Client
+    letters: Stream
+    treatment: Treatment
+    sieve: Sieve
+    matches: Callable[[Mapping[str, str]], bool]
+    left: dict[int, Ranges]
+    positions: Positions
+    """All before these is treated, and settled; or is not meant."""
+
+    stops: Positions
+    limit: int
+    scanned_max: int
+    reply: Reply
+    progress: Progress = field(default_factory=Progress)
+    scanned: int = 0
+    matched: int = 0
+    lost: list[Fields] = field(default_factory=list)
+    damaged: list[Fields] = field(default_factory=list)
+
+    def go_on(self) -> list[Effect]:
+        """The next part; or the answer, if it is enough."""
+        if self.matched >= self.limit or self.scanned >= self.scanned_max or self.end:
+            return self.reply(self.facts())
+        part = _Part(self._wants)
+        room = min(_PART_LETTERS, self.limit - self.matched)
+        scan = Scan(
+            self.letters, dict(self.positions), self.stops, self.sieve, part.take, self.scanned_max - self.scanned, room
+        )
+        try:
+            return self.durable.scans.run(self.client, lambda: scan, self.stop, partial(self._looked, part))
+        except PenstockError as error:
+            return self.stop(error)
+
+    @property
+    def end(self) -> bool:
+        return all(self.positions[each] >= self.stops[each] for each in self.positions)
+
+    def _wants(self, hit: Hit, row: Row) -> bool:
+        there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
+        return there and self.treatment.wants(row, self.progress)
+
+    def _looked(self, part: _Part, scan: Scan) -> list[Effect]:
+        return self._treat(scan, list(part.rows.items()), None)
+
+    def _treat(self, scan: Scan, groups: list[tuple[int, list[Row]]], error: PenstockError | None) -> list[Effect]:
+        """One partition after the other; then all that was looked at is done with."""
+        if error is not None:
+            return self.stop(error)
+        if groups:
+            (partition, rows), *rest = groups
+            return self.treatment.treat(
+                partition, self.unsettled(partition, rows), self, partial(self._treat, scan, rest)
+            )
+        self.positions = scan.positions
+        self.scanned += scan.scanned
+        self.matched += scan.matched
+        self.lost += scan.lost
+        self.damaged += scan.damaged
+        return self.go_on()
+
+    def unsettled(self, partition: int, rows: list[Row]) -> list[Row]:
+        """Those that nobody has dropped, sent back or taken since they were looked for."""
+        delivery = self.letters.deliveries.get(SUBSCRIPTION)
+        if delivery is None:
+            return rows
+        lane = delivery.group.lanes[partition]
+        return [row for row in rows if row[1] >= lane.floor and row[1] not in lane.settled]
+
+    def settle(self, partition: int, rows: list[Row], then: Then) -> list[Effect]:
+        """They are not left any more, durably."""
+        delivery = self.letters.deliveries.get(SUBSCRIPTION)
+        if delivery is None:
+            gone = TopicNotSupported(f"subscription {SUBSCRIPTION} of {self.letters.name} was deleted meanwhile")
+            return then(gone)
+        effects = delivery.handle(sub.Grown(partition, int(self.letters.logs[partition].next_offset)))
+        for start, stop in joined(row[1] for row in rows):
+            effects += delivery.handle(sub.Skip(partition, start, stop))
+
+        def settled(outcome: object) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                return then(outcome)
+            self.progress.done += len(rows)
+            return then(None)
+
+        return [*effects, *self.durable.consuming.ledger.confirm(settled, None)]
+
+    def stop(self, error: Any) -> list[Effect]:
+        """It cannot go on. What is done by then is told; if that is nothing, why."""
+        if not isinstance(error, PenstockError):
+            error = StorageFailed("the dead letters cannot be read")
+        if not self.progress.done:
+            return self.reply(error)
+        return self.reply(self.facts() | {"stopped": {"code": error.code.value, "message": error.message}})
+
+    def facts(self) -> Fields:
+        facts: Fields = {"dead_letters": str(self.letters.name), "scanned": self.scanned, "matched": self.matched}
+        facts |= self.treatment.facts(self.progress)
+        facts |= {"end": self.end, "resume": token_of(self.letters, self.positions)}
+        facts |= {"until": token_of(self.letters, self.stops)}
+        told = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
+        return facts | {name: each for name, each in told.items() if each}
+
+
+@dataclass(slots=True)
+class Drop:
+    """They are settled, and nothing else; they stay in the log for as long as its retention says."""
+
+    def wants(self, row: Row, progress: Progress) -> bool:  # noqa: ARG002 - all that are meant
+        return True
+
+    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+        return round_.settle(partition, rows, then)
+
+    def facts(self, progress: Progress) -> Fields:
+        return {"dropped": progress.done}
+
+
+@dataclass(slots=True, kw_only=True)
+class Redrive:
+    """They are stored again in the topic they came from, each once, and settled."""
+
+    original: Stream
+    redrives_max: int
+    _numbers: dict[int, int] = field(default_factory=dict)
+    """Of the producers in whose name they are sent: by partition."""
+
+    def wants(self, row: Row, progress: Progress) -> bool:
+        found = verdict(attributes_of(row), self.original.name, self.redrives_max)
+        progress.strangers += found == STRANGER
+        progress.too_often += found == TOO_OFTEN
+        return found not in (STRANGER, TOO_OFTEN)
+
+    def facts(self, progress: Progress) -> Fields:
+        names = ("repeated", "too_often", "strangers", "refused")
+        return {"redriven": progress.done} | {name: getattr(progress, name) for name in names}
+
+    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+        if partition in self._numbers:
+            return self._with_producers(partition, rows, round_, then)
+        topic, catalog = round_.letters.topic, round_.durable.streams.store.catalog
+        name = redriver(topic.name, partition, topic.partitions, topic.created_ms)
+
+        def numbered(outcome: int | PenstockError) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                return then(outcome)
+            self._numbers[partition] = outcome
+            return self._with_producers(partition, rows, round_, then)
+
+        return [Work(lambda: catalog.producer_id(self.original.topic, name), numbered)]
+
+    def _with_producers(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+        def known(outcome: object) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                return then(outcome)
+            return self._store(partition, rows, round_, then)
+
+        return round_.durable.streams.with_producers(self.original, known)
+
+    def _store(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+        rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
+        if not rows:
+            return then(None)
+        stored = partial(self._stored, partition, rows, round_, then)
+        if round_.durable.streams.get(self.original.name) is not self.original:
+            return then(TopicNotSupported(f"{self.original.name} was deleted meanwhile"))
+        try:
+            draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)
+            block = parse_block(draft.data, verify=False)
+            return round_.durable.publishing.store(self.original, block, stored, owned=True, trusted=False)
+        except PenstockError as error:
+            return stored(error)
+
+    def _stored(self, partition: int, rows: list[Row], round_: Round, then: Then, outcome: Any) -> list[Effect]:
+        if isinstance(outcome, PenstockError):
+            return self._not_stored(partition, rows, round_, then, outcome)
+        refused = self._refuse(partition, rows, round_, outcome.get("refused", []))
+        round_.progress.repeated += len(outcome["duplicates"])
+        kept = [row for number, row in enumerate(rows) if number not in refused]
+        return round_.settle(partition, kept, then)
+
+    def _refuse(self, partition: int, rows: list[Row], round_: Round, refused: Any) -> set[int]:
+        """Those that the schema policy does not let in."""
+        for number, *reason in refused:
+            round_.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
+        return {number for number, *_ in refused}
+
+    def _not_stored(
+        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError
+    ) -> list[Effect]:
+        """If it is the fault of one, the others are sent one by one."""
+        if error.code not in _ITS_OWN_FAULT:
+            return then(error)
+        if "refused" in error.details:  # every one of them, each for a reason of its own
+            self._refuse(partition, rows, round_, error.details["refused"])
+            return then(None)
+        if len(rows) == 1:
+            round_.progress.refuse(partition, rows[0][1], error.code.value, error.message)
+            return then(None)
+        return self._singly(partition, rows, round_, then, None)
+
+    def _singly(
+        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError | None
+    ) -> list[Effect]:
+        if error is not None or not rows:
+            return then(error)
+        return self._store(partition, rows[:1], round_, partial(self._singly, partition, rows[1:], round_, then))
+
+
+def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
+    return sentence(Fault(path, message))
+
+
+def _message(row: Row, producer_id: int) -> Message:
+    _, offset, _, type_, key, payload, producer, _, _, schema, attributes = row
+    return Message(
+        payload=payload,
+        type=type_,
+        key=key,
+        attributes=sent_back(attributes or {}),
+        producer_name=producer,
+        producer_id=producer_id,
+        request_id=offset + 1,
+        schema=schema,
+    )

@@ -1,0 +1,441 @@
+"""System topics about schemas: the registry, asked over the wire. One row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.broker.access.policy import SERVER, Kind, Operation, Resource
+from penstock.broker.base import request_fields as read
+from penstock.broker.base.effects import Consult, Effect
+from penstock.broker.base.replies import json_bytes, listed
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.context import Reply
+from penstock.broker.live.connections import Client
+from penstock.broker.topics.schema_usage import forget_unused, with_names
+from penstock.core.errors import Facts, InvalidRequest, PayloadTooLarge, PenstockError
+from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
+from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
+from penstock.schema.problems import Problem
+from penstock.schema.registry.models import Registered, Which, version_number
+from penstock.schema.registry.registry import Registry
+from penstock.schema.steps import Procedure
+from penstock.storage.catalog.schema_rows import Metadata
+
+if TYPE_CHECKING:
+    from penstock.broker.durable import Durable
+
+_SCHEMA: Final = ("type", "schema", "references")
+_PROBLEMS_MAX: Final = 20
+"""In an error: it has to fit into a frame, and who has mended twenty asks again."""
+
+Handler = Callable[["Durable", Client, Fields, Reply], list[Effect]]
+
+
+# how it is answered
+
+
+def _numbered(error: PenstockError) -> PenstockError:
+    """With the number by which clients of registries know it."""
+    if isinstance(error, RegistryError):
+        error.details["registry_code"] = error.number
+        problems = error.details.get("problems")
+        if isinstance(problems, list):
+            error.details |= {"problems": Facts(problems[:_PROBLEMS_MAX]), "total": len(problems)}
+    return error
+
+
+def _row(handle: Handler) -> Handler:
+    def answer(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+        def fitting(outcome: Any) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                return reply(_numbered(outcome))
+            encoded = outcome if isinstance(outcome, bytes) else json_bytes(outcome)
+            return reply(_too_large(encoded) if len(encoded) > durable.answer_bytes_max else encoded)
+
+        try:
+            return handle(durable, client, fields, fitting)
+        except PenstockError as error:
+            raise _numbered(error) from None
+
+    return answer
+
+
+def _too_large(encoded: bytes) -> PenstockError:
+    return PayloadTooLarge(f"the answer has {len(encoded)} bytes and does not fit into a message; ask over HTTP")
+
+
+def _consult(procedure: Procedure[Any], reply: Reply, shape: Callable[[Any], Fields]) -> list[Effect]:
+    def done(outcome: Any) -> list[Effect]:
+        return reply(outcome if isinstance(outcome, PenstockError) else shape(outcome))
+
+    return [Consult(procedure, done)]
+
+
+# what is asked
+
+
+def _schema(fields: Fields) -> Schema:
+    kind = read.text(fields, "type", SchemaKind.AVRO.value).upper()
+    if kind not in tuple(SchemaKind):
+        raise InvalidRequest(f"type is one of {', '.join(SchemaKind)}", field="type", given=kind)
+    text = fields.get("schema", "")
+    if not isinstance(text, str):
+        raise InvalidRequest("schema must be the text of a schema", field="schema")
+    references = fields.get("references", [])
+    if not isinstance(references, list) or len(references) > SCHEMA_REFERENCES_MAX:
+        raise InvalidRequest(f"references must be a list of at most {SCHEMA_REFERENCES_MAX}", field="references")
+    return Schema(kind=SchemaKind(kind), text=text, references=tuple(map(_reference, references)))
+
+
+def _reference(given: object) -> Reference:
+    if not isinstance(given, dict):
+        raise InvalidRequest("a reference has a name, a subject and a version", field="references", given=given)
+    version = read.number(given, "version", at_least=1, at_most=SCHEMA_VERSION_MAX)
+    return Reference(name=read.text(given, "name"), subject=read.text(given, "subject"), version=version)
+
+
+def _version(fields: Fields) -> int | str:
+    version: object = fields.get("version")
+    if isinstance(version, bool) or not isinstance(version, int | str):
+        raise InvalidRequest('version must be a number or "latest"', field="version", given=version)
+    return version
+
+
+def _version_of(registry: Registry, fields: Fields) -> Registered:
+    """A number finds a deleted version too; the latest is one that is not."""
+    subject, version = read.text(fields, "subject"), _version(fields)
+    which = Which.LIVING if version_number(version) is None else Which.ALL
+    return registry.version(subject, version, which)
+
+
+def _which(fields: Fields) -> Which:
+    return Which.ALL if read.flag(fields, "deleted") else Which.LIVING
+
+
+def _found(durable: Durable, client: Client, fields: Fields) -> Schema:
+    """A side of a comparison: by id, by subject and version, or as it stands there."""
+    if "id" in fields:
+        return durable.registry.schema(read.number(fields, "id")).schema
+    if "subject" in fields:
+        return _version_of(durable.registry, fields).schema
+    return _sent(durable, client, fields)
+
+
+def _sent(durable: Durable, client: Client, fields: Fields) -> Schema:
+    schema = _schema(fields)
+    durable.check_references(client, schema)
+    return schema
+
+
+# what is answered
+
+
+def _placed(found: Registered) -> Fields:
+    return {
+        "subject": found.subject,
+        "version": found.version,
+        "id": found.schema_id,
+        "type": found.schema.kind.value,
+    }
+
+
+def _version_facts(found: Registered) -> Fields:
+    facts = {
+        **_placed(found),
+        "deleted": found.deleted,
+        "deprecated": found.deprecated,
+        "description": found.metadata.description,
+        "tags": list(found.metadata.tags),
+        "created_by": found.metadata.created_by,
+        "created_ms": found.created_ms,
+        "fingerprint": found.fingerprint,
+    }
+    return {name: value for name, value in facts.items() if value not in (None, "", [])}
+
+
+def _text_facts(schema: Schema) -> Fields:
+    references = [asdict(each) for each in schema.references]
+    return {"type": schema.kind.value, "schema": schema.text, "references": references}
+
+
+def _verdict(problems: list[Problem]) -> Fields:
+    shown = [each.as_dict() for each in problems[:_PROBLEMS_MAX]]
+    return {"compatible": not problems, "problems": shown, "total": len(problems)}
+
+
+# registering and looking
+
+
+def _register(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("subject", *_SCHEMA, "description", "tags", "id", "version"))
+    metadata = Metadata(
+        description=read.text(fields, "description") if "description" in fields else "",
+        tags=read.texts(fields, "tags"),
+        created_by=client.signature,
+    )
+    procedure = durable.registry.register(
+        read.text(fields, "subject"),
+        _sent(durable, client, fields),
+        schema_id=read.number(fields, "id", at_least=1) if "id" in fields else None,
+        version=read.number(fields, "version", at_least=1) if "version" in fields else None,
+        metadata=metadata,
+    )
+    return _consult(procedure, reply, _placed)
+
+
+def _look_up(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("subject", *_SCHEMA, "deleted"))
+    schema, deleted = _sent(durable, client, fields), read.flag(fields, "deleted")
+    procedure = durable.registry.look_up(read.text(fields, "subject"), schema, deleted=deleted)
+    return _consult(procedure, reply, _placed)
+
+
+def _may_read(durable: Durable, client: Client, subject: str) -> bool:
+    """Of a subject by the name it is kept under."""
+    return durable.may(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
+
+
+def _check_read(durable: Durable, client: Client, fields: Fields) -> None:
+    """A subject that one may read; of an id, any that has it, so that whoever may read messages may decode them."""
+    if "id" not in fields:
+        if "subject" in fields:
+            durable.check(client, Operation.SCHEMA_READ, Resource.subject(read.text(fields, "subject")))
+        return
+    places = durable.registry.places(read.number(fields, "id"), Which.ALL)
+    if not any(_may_read(durable, client, subject) for subject, _ in places):
+        durable.check(client, Operation.SCHEMA_READ, SERVER)
+
+
+def _get(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("id", "subject", "version", "closure"))
+    _check_read(durable, client, fields)
+    registry = durable.registry
+    if "id" in fields:
+        stored = registry.schema(read.number(fields, "id"))
+        facts: Fields = {"id": stored.schema_id, "fingerprint": stored.fingerprint} | _text_facts(stored.schema)
+    else:
+        found = _version_of(registry, fields)
+        facts = _version_facts(found) | _text_facts(found.schema)
+    places = registry.places(facts["id"], Which.ALL)
+    facts["versions"] = [
+        {"subject": subject, "version": version} for subject, version in places if _may_read(durable, client, subject)
+    ]
+    if read.flag(fields, "closure"):
+        facts["closure"] = registry.definition(facts["id"]).references
+    return reply(facts)
+
+
+def _subjects(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """In order; `after` goes on where the last answer ended."""
+    read.check_known(fields, ("prefix", "deleted", "after"))
+    prefix, after = (read.text(fields, name) if fields.get(name) else "" for name in ("prefix", "after"))
+    found = [
+        each
+        for each in durable.registry.subjects(prefix, _which(fields))
+        if each > after and _may_read(durable, client, each)
+    ]
+    return reply(listed(durable.answer_bytes_max, "subjects", found, len(found)))
+
+
+def _versions(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """In order; `after` goes on where the last answer ended."""
+    read.check_known(fields, ("subject", "deleted", "after"))
+    subject, which, registry = read.text(fields, "subject"), _which(fields), durable.registry
+    after = read.number(fields, "after", 0)
+    numbers = [each for each in registry.versions(subject, which) if each > after]
+    shown = (_version_facts(registry.version(subject, number, which)) for number in numbers)
+    return reply(listed(durable.answer_bytes_max, "versions", shown, len(numbers)))
+
+
+# comparing
+
+
+def _check(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("subject", *_SCHEMA, "version"))
+    subject, registry = read.text(fields, "subject"), durable.registry
+    version = _version(fields) if "version" in fields else None
+    rules = registry.compatibility(subject, default_to_global=True)
+    demanded = {"compatibility": rules.compatibility.value, "lenient": rules.lenient}
+    procedure = registry.check(subject, _sent(durable, client, fields), version)
+    return _consult(procedure, reply, lambda problems: demanded | _verdict(problems))
+
+
+def _compare(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("reader", "writer", "lenient"))
+    sides = []
+    for side in ("reader", "writer"):
+        given = fields.get(side)
+        if not isinstance(given, dict):
+            raise InvalidRequest(f"{side} must be an object: an id, a subject and version, or a schema", field=side)
+        _check_read(durable, client, given)
+        sides.append(_found(durable, client, given))
+    procedure = durable.registry.check_pair(*sides, lenient=read.flag(fields, "lenient"))
+    return _consult(procedure, reply, _verdict)
+
+
+# changing
+
+
+def _delete(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """For good only what no message has: topics that once had some are looked through first.
+
+    What an archive has is not known better than by its reports: whoever knows better says `archived`.
+    """
+    read.check_known(fields, ("subject", "version", "permanent", "archived"))
+    subject = read.text(fields, "subject")
+    permanent, archived = read.flag(fields, "permanent"), read.flag(fields, "archived")
+    version = _version(fields) if "version" in fields else None
+    if archived and not permanent:
+        raise InvalidRequest("archived is about what is deleted for good: say permanent too", field="archived")
+
+    def delete(_outcome: object = None) -> list[Effect]:
+        try:
+            deletion = _deletion(durable.registry, subject, version, permanent=permanent, archived=archived)
+            return _consult(deletion, told, _gone)
+        except PenstockError as error:
+            return told(error)
+
+    def told(outcome: Any) -> list[Effect]:
+        return reply(with_names(durable, outcome) if isinstance(outcome, ReferenceExists) else outcome)
+
+    return forget_unused(durable, subject, version, delete) if permanent else delete()
+
+
+def _deletion(registry: Registry, subject: str, version: int | str | None, **grade: bool) -> Procedure[tuple[int, ...]]:
+    if version is None:
+        return (yield from registry.delete_subject(subject, **grade))
+    return ((yield from registry.delete_version(subject, version, **grade)),)
+
+
+def _gone(versions: tuple[int, ...]) -> Fields:
+    return {"versions": list(versions)}
+
+
+def _undelete(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("subject", "version"))
+    version = _version(fields) if "version" in fields else None
+    return _consult(durable.registry.undelete(read.text(fields, "subject"), version), reply, _gone)
+
+
+def _deprecate(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """Null takes it back: whoever forgets to say why has not said that."""
+    read.check_known(fields, ("subject", "version", "message"))
+    if "message" not in fields:
+        raise InvalidRequest("message must say why, or be null, which takes the deprecation back", field="message")
+    message = read.text(fields, "message") if fields.get("message") is not None else None
+    procedure = durable.registry.deprecate(read.text(fields, "subject"), _version(fields), message)
+    return _consult(procedure, reply, _version_facts)
+
+
+def _describe(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """What is named is changed."""
+    read.check_known(fields, ("subject", "version", "description", "tags"))
+    description = fields.get("description")
+    if description is not None and not isinstance(description, str):
+        raise InvalidRequest("description must be text", field="description")
+    tags = read.texts(fields, "tags") if "tags" in fields else None
+    subject, version = read.text(fields, "subject"), _version(fields)
+    procedure = durable.registry.describe(subject, version, description=description, tags=tags)
+    return _consult(procedure, reply, _version_facts)
+
+
+def _config(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """Of a subject, or of all that have none of their own; what is named is changed first, null takes it back."""
+    read.check_known(fields, ("subject", "compatibility", "lenient", "mode"))
+    subject = read.text(fields, "subject") if "subject" in fields else None
+    changes = bool(fields.keys() - {"subject"})
+    about = SERVER if subject is None else Resource.subject(subject)
+    operation = Operation.SCHEMA_WRITE if changes else Operation.SCHEMA_READ
+    durable.check(client, operation, about, "system.schema.config")
+    return _consult(_configured(durable.registry, subject, fields), reply, lambda facts: facts)
+
+
+def _configured(registry: Registry, subject: str | None, fields: Fields) -> Procedure[Fields]:
+    """What is to be read-only is so last: nothing else could be changed any more."""
+    steps = [_set_mode, _set_rules]
+    if str(fields.get("mode")).upper().startswith(Mode.READONLY):
+        steps.reverse()
+    for step in steps:
+        yield from step(registry, subject, fields)
+    return _configuration(registry, subject)
+
+
+def _set_rules(registry: Registry, subject: str | None, fields: Fields) -> Procedure[None]:
+    if fields.get("compatibility", fields.get("lenient", "")) is None:
+        yield from _unless_unset(registry.clear_compatibility(subject))
+    elif "compatibility" in fields or "lenient" in fields:
+        level = read.text(fields, "compatibility") if "compatibility" in fields else None
+        lenient = read.flag(fields, "lenient") if "lenient" in fields else None
+        yield from registry.set_compatibility(subject, level, lenient=lenient)
+
+
+def _set_mode(registry: Registry, subject: str | None, fields: Fields) -> Procedure[None]:
+    if "mode" in fields and fields["mode"] is None:
+        yield from _unless_unset(registry.clear_mode(subject))
+    elif "mode" in fields:
+        yield from registry.set_mode(subject, read.text(fields, "mode"))
+
+
+def _unless_unset(procedure: Procedure[Any]) -> Procedure[None]:
+    """What is not set cannot be taken back, and need not be."""
+    with suppress(SubjectNotFound):
+        yield from procedure
+
+
+def _configuration(registry: Registry, subject: str | None) -> Fields:
+    rules = registry.compatibility(subject, default_to_global=True)
+    try:
+        registry.compatibility(subject)
+        inherited = False
+    except RegistryError:
+        inherited = True
+    return {
+        "compatibility": rules.compatibility.value,
+        "lenient": rules.lenient,
+        "mode": registry.mode(subject, default_to_global=True).value,
+        "inherited": inherited,
+    }
+
+
+# elsewhere
+
+
+def _export(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """As many records as fit; `after` goes on where the last answer ended."""
+    read.check_known(fields, ("prefix", "after"))
+    after = read.number(fields, "after", 0)
+    prefix = read.text(fields, "prefix") if fields.get("prefix") else ""
+    records = durable.registry.export(prefix)[after:]
+    return reply(listed(durable.answer_bytes_max, "records", records, len(records)))
+
+
+def _import(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("records",))
+    records = fields.get("records")
+    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+        raise InvalidRequest("records must be a list of objects, as an export has them", field="records")
+    return _consult(durable.registry.import_(records), reply, asdict)
+
+
+TOPICS: Final[dict[str, Handler]] = {
+    topic: _row(handle)
+    for topic, handle in {
+        "system.schema.register": _register,
+        "system.schema.lookup": _look_up,
+        "system.schema.get": _get,
+        "system.schema.subjects": _subjects,
+        "system.schema.versions": _versions,
+        "system.schema.check": _check,
+        "system.schema.compare": _compare,
+        "system.schema.delete": _delete,
+        "system.schema.undelete": _undelete,
+        "system.schema.deprecate": _deprecate,
+        "system.schema.describe": _describe,
+        "system.schema.config": _config,
+        "system.schema.export": _export,
+        "system.schema.import": _import,
+    }.items()
+}

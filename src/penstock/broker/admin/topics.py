@@ -1,0 +1,458 @@
+"""System topics about what is kept: topics, namespaces, producers, subscriptions. One row each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.broker.access.policy import Operation, Resource
+from penstock.broker.base import request_fields as read
+from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.replies import SUCCESS, listed
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.context import Reply, guarded
+from penstock.broker.live.connections import Client
+from penstock.broker.reads.publish_times import published_ms
+from penstock.broker.subscriptions import machine as sub
+from penstock.broker.subscriptions.delivery import Delivery
+from penstock.broker.subscriptions.progress_reports import report
+from penstock.broker.subscriptions.service import DURABLE_OPTIONS, parse_wish
+from penstock.broker.topics.schema_usage import note_archive
+from penstock.broker.topics.topics import Stream
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
+from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
+from penstock.core.names import TopicName
+from penstock.schema.registry.models import subject_name
+from penstock.storage.catalog.subscriptions import SubscriptionOptions
+from penstock.storage.catalog.topics import Dispatch, Exhausted, Retention, SchemaPolicy, Topic, TopicSettings
+from penstock.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from penstock.broker.durable import Durable
+
+SETTINGS: Final = tuple(TopicSettings.__struct_fields__)
+_GAPS_MAX: Final = 100
+"""Gaps of one partition that are named: a log has none, or a few."""
+_SUBSCRIPTION: Final = ("topic", "subscription")
+_CREATED: Final = tuple(
+    each for each in DURABLE_OPTIONS if each not in ("subscription", "window", "format", "consumer")
+)
+"""What a subscription is made with; the rest is its consumers'."""
+
+
+# settings
+
+
+def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
+    """These settings in the place of those before; what is not named stays, null means: the default again."""
+    known: Fields = {name: fields[name] for name in SETTINGS if name in fields}
+    for name, kind in (("exhausted", Exhausted), ("schema_policy", SchemaPolicy)):
+        if known.get(name) is not None and known[name] not in tuple(kind):
+            raise InvalidRequest(f"{name} is one of {', '.join(kind)}", field=name, given=known[name])
+    if known.get("retention") is not None:
+        known["retention"] = _convert("retention", known["retention"], Retention)
+    elif "retention" in known:
+        known["retention"] = Retention()
+    merged = {name: getattr(before, name) for name in SETTINGS} | known
+    if _checks_payloads(known, merged):
+        merged["schema_payloads"] = True
+    given = {name: value for name, value in merged.items() if value is not None}
+    settings: TopicSettings = _convert("settings", given, TopicSettings)
+    for subject in settings.schema_subjects or ():
+        subject_name(subject)
+    return settings
+
+
+def _checks_payloads(given: Fields, merged: Fields) -> bool:
+    """Whoever asks for `enforce` now and says nothing about payloads has them checked.
+
+    That is stored with the topic: where it is not, `enforce` was asked for when it looked at nothing but ids, and stays
+    so until the policy is set again.
+    """
+    asked = "schema_policy" in given or "schema_payloads" in given
+    return asked and merged["schema_policy"] == SchemaPolicy.ENFORCE and merged["schema_payloads"] is None
+
+
+def _check_policy(settings: TopicSettings, dispatch: Dispatch) -> None:
+    if dispatch is Dispatch.LIVE and settings.schema_policy not in (None, SchemaPolicy.NONE):
+        raise InvalidRequest("a live topic keeps nothing, and so has no schema policy", field="schema_policy")
+
+
+def _convert(name: str, value: object, kind: type[Any]) -> Any:
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, dict):
+        value = {key: msgspec.to_builtins(each) for key, each in value.items()}
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        cause = error.__cause__
+        if isinstance(cause, PenstockError):
+            raise cause from None
+        raise InvalidRequest(f"Invalid {name}: {error}", field=name) from None
+
+
+def _settings(settings: TopicSettings) -> Fields:
+    return {name: value for name in SETTINGS if (value := msgspec.to_builtins(getattr(settings, name))) is not None}
+
+
+# topics
+
+
+def _create(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("topic", "partitions", "dispatch", *SETTINGS))
+    name = read.topic_name(fields)
+    partitions = read.number(fields, "partitions", 1, at_least=1, at_most=PARTITIONS_MAX)
+    dispatch = read.text(fields, "dispatch", Dispatch.RELIABLE.value)
+    if dispatch not in tuple(Dispatch):
+        raise InvalidRequest("dispatch is reliable or live", field="dispatch", given=dispatch)
+    _check_policy(parse_settings(fields, TopicSettings()), Dispatch(dispatch))
+    store = durable.streams.store
+
+    def created(outcome: Topic | PenstockError) -> list[Effect]:
+        if isinstance(outcome, PenstockError):
+            return reply(outcome)
+        return reply(_topic(durable.streams.add(outcome)))
+
+    def create() -> Topic:
+        usual = store.catalog.namespace_settings(name.namespace) if dispatch == Dispatch.RELIABLE else TopicSettings()
+        settings = parse_settings(fields, TopicSettings(schema_payloads=usual.schema_payloads))
+        return store.create_topic(name, partitions=partitions, dispatch=Dispatch(dispatch), settings=settings)
+
+    return [Work(create, created)]
+
+
+def _describe(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, ("topic",))
+    stream = durable.streams.find(read.topic_name(fields))
+    logs = [_log(number, log) for number, log in enumerate(stream.logs)]
+    subscriptions = [each.name for each in stream.deliveries.values() if not each.is_reader]
+    awaited = [name for name in stream.topic.settings.retention.keep_for if name not in subscriptions]
+    found = {"logs": logs, "subscriptions": subscriptions} | ({"retention_awaits": awaited} if awaited else {})
+    return reply(_topic(stream) | found)
+
+
+def _topic(stream: Stream) -> Fields:
+    topic = stream.topic
+    views = [log.view for log in stream.logs]
+    return {
+        "topic": str(topic.name),
+        "dispatch": topic.dispatch.value,
+        "partitions": topic.partitions,
+        "created_ms": topic.created_ms,
+        "messages": sum(view.messages for view in views),
+        "bytes": sum(view.size for view in views),
+        "rate": stream.rate,
+        "settings": _settings(topic.settings),
+        "subscriptions": sum(not each.is_reader for each in stream.deliveries.values()),
+    }
+
+
+def _log(number: int, log: Log) -> Fields:
+    view = log.view
+    return {
+        "partition": number,
+        "first_offset": view.first_offset,
+        "next_offset": view.next_offset,
+        "bytes": view.size,
+        "segments": len(view.segments),
+        "damages": len(log.damages),
+        "missing": [[int(gap.start), int(gap.stop)] for gap in log.missing[:_GAPS_MAX]],
+        "failure": None if log.failure is None else log.failure.message,
+    }
+
+
+def _alter(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    for fixed in ("partitions", "dispatch"):
+        if fixed in fields:
+            raise InvalidRequest(f"{fixed} never change: create another topic and copy", field=fixed)
+    read.check_known(fields, ("topic", *SETTINGS))
+    stream = durable.streams.find(read.topic_name(fields))
+    store = durable.streams.store
+    # What is wrong is said before anything waits.
+    _check_policy(parse_settings(fields, stream.topic.settings), stream.topic.dispatch)
+
+    def alter() -> Topic:
+        """In the catalog's thread, where all that was asked before is done."""
+        return store.alter_topic(stream.name, parse_settings(fields, store.catalog.get_topic(stream.name).settings))
+
+    def altered(outcome: Topic | PenstockError) -> list[Effect]:
+        if isinstance(outcome, PenstockError):
+            return reply(outcome)
+        stream.topic = outcome
+        durable.rates.set_topic(stream.name, outcome.settings.rate_max)
+        return reply(_topic(stream))
+
+    return [Work(alter, altered)]
+
+
+def _delete(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """In two steps where there is something to lose: the first says what, and how to go on. Files that are gone count:
+    they may be put back."""
+    read.check_known(fields, ("topic", "confirm"))
+    stream = durable.streams.find(read.topic_name(fields))
+    facts, token = _topic(stream), str(stream.topic.topic_uid)
+    at_stake = facts["messages"] or facts["subscriptions"] or any(log.missing for log in stream.logs)
+    if at_stake and fields.get("confirm") != token:
+        lost = {name: facts[name] for name in ("topic", "messages", "bytes", "subscriptions")}
+        return reply({"status": "confirm", "confirm": token} | lost)
+    durable.streams.remove(stream.name)
+    durable.rates.set_topic(stream.name, None)
+    durable.guards.forget(stream)
+    ended = [
+        each
+        for delivery in list(stream.deliveries.values())
+        for each in durable.consuming.end(delivery, "the topic was deleted")
+    ]
+
+    def deleted(outcome: object) -> list[Effect]:
+        return reply(outcome if isinstance(outcome, PenstockError) else SUCCESS)
+
+    return [*ended, Work(lambda: durable.streams.store.delete_topic(stream.name), deleted)]
+
+
+def _catalog(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """In the order of names; `after` goes on where the last answer ended."""
+    read.check_known(fields, ("namespace", "after", "limit"))
+    namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
+    after = read.text(fields, "after").lower() if "after" in fields else ""
+    limit = _limit(fields)
+    found = sorted(
+        (
+            each
+            for each in durable.streams
+            if namespace in (None, each.name.namespace) and str(each.name) > after and durable.sees(client, each.name)
+        ),
+        key=lambda each: str(each.name),
+    )
+    shown = (_topic(each) for each in found[:limit])
+    return reply(listed(durable.answer_bytes_max, "topics", shown, len(found)))
+
+
+def _limit(fields: Fields) -> int:
+    """How many entries of a list are wanted."""
+    return read.number(fields, "limit", LIST_ENTRIES_MAX, at_least=1, at_most=LIST_ENTRIES_MAX)
+
+
+# namespaces
+
+
+def _namespace(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """Its defaults for new topics; with settings, those are changed first."""
+    read.check_known(fields, ("namespace", *SETTINGS))
+    name = TopicName(read.text(fields, "namespace"), "topic").namespace
+    operation = Operation.ALTER if len(fields) > 1 else Operation.DESCRIBE
+    durable.check(client, operation, Resource.namespace(name), "system.namespace")
+    catalog = durable.streams.store.catalog
+
+    def work() -> Fields:
+        settings = parse_settings(fields, catalog.namespace_settings(name))
+        if len(fields) > 1:
+            catalog.set_namespace_settings(name, settings)
+        return {"namespace": name, "settings": _settings(settings)}
+
+    return [Work(work, reply)]
+
+
+def _list_namespaces(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """Those that have topics this one may know of, and those that have defaults; in the order of names."""
+    read.check_known(fields, ("after", "limit"))
+    after = read.text(fields, "after").lower() if "after" in fields else ""
+    limit, catalog = _limit(fields), durable.streams.store.catalog
+    counts = Counter(each.name.namespace for each in durable.streams if durable.sees(client, each.name))
+
+    def known(names: tuple[str, ...] | PenstockError) -> list[Effect]:
+        if isinstance(names, PenstockError):
+            return reply(names)
+        mine = {each for each in names if durable.may(client, Operation.DESCRIBE, Resource.namespace(each))}
+        found = sorted(each for each in mine | counts.keys() if each > after)
+        shown = ({"namespace": each, "topics": counts[each]} for each in found[:limit])
+        return reply(listed(durable.answer_bytes_max, "namespaces", shown, len(found)))
+
+    return [Work(catalog.namespaces, known)]
+
+
+def _register_producer(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    return durable.register_producer(client, fields, reply)
+
+
+# subscriptions
+
+
+def _found(durable: Durable, fields: Fields) -> Delivery:
+    return durable.consuming.find(read.topic_name(fields), read.text(fields, "subscription"))
+
+
+def _kept(durable: Durable, fields: Fields) -> Delivery:
+    delivery = _found(durable, fields)
+    if delivery.is_reader:
+        raise InvalidRequest(f"{delivery.name} is a reader: it goes with its connection", field="subscription")
+    return delivery
+
+
+def _create_subscription(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """So that nothing published from now on is missed, although nobody consumes it yet."""
+    read.check_known(fields, (*_SUBSCRIPTION, *_CREATED))
+    stream = durable.streams.find(read.topic_name(fields))
+    if not stream.kept:
+        raise TopicNotSupported(f"{stream.name} is a live topic: it keeps nothing to read later")
+    given: Fields = {name: fields[name] for name in ("subscription", *_CREATED) if name in fields}
+    given["consumer"] = read.text(given, "subscription")  # nobody consumes it: any name will do
+    return durable.consuming.create(stream, parse_wish(stream.name, given, client), reply)
+
+
+def _list_subscriptions(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """In the order of topics and names; `after` the last of them, "/ns/topic name", goes on.
+
+    `reported`: only those that are read elsewhere, which is reported.
+    """
+    read.check_known(fields, ("topic", "after", "limit", "reported"))
+    if "topic" in fields:
+        durable.check(client, Operation.DESCRIBE, Resource.topic(read.topic_name(fields)))
+    wanted = durable.streams.find(read.topic_name(fields)) if "topic" in fields else None
+    after, reported, limit = fields.get("after", ""), read.flag(fields, "reported"), _limit(fields)
+    if not isinstance(after, str):
+        raise InvalidRequest('Invalid after: expected "/namespace/topic subscription"', field="after")
+    place = tuple(after.split(" ", 1))
+    found = [
+        each
+        for each in durable.consuming
+        if wanted in (None, each.stream)
+        and _place(each) > place
+        and (each.reported_at is not None or not reported)
+        and durable.sees(client, each.stream.name)
+    ]
+    found.sort(key=_place)
+    described = [_summary(each) for each in found[:limit]]
+    lags = [list(_floors(each)) for each in found[:limit]]
+
+    def measured() -> bytes:
+        shown = (
+            facts | {"lag_seconds": _lag(lag, durable.unix_ms())} for facts, lag in zip(described, lags, strict=True)
+        )
+        return listed(durable.answer_bytes_max, "subscriptions", shown, len(found))
+
+    return [Work(measured, reply, reads=True)]
+
+
+def _place(delivery: Delivery) -> tuple[str, ...]:
+    return str(delivery.stream.name), delivery.name
+
+
+def _summary(delivery: Delivery) -> Fields:
+    facts = delivery.described()
+    kept = ("topic", "subscription", "type", "internal", "paused", "lag", "in_flight", "state", "reported_at")
+    return {name: facts[name] for name in kept} | {"consumers": len(facts["consumers"])}
+
+
+def _floors(delivery: Delivery) -> Iterator[tuple[Log, int]]:
+    """Where the oldest message lies that is not settled, in each partition that has one."""
+    for partition, lane in delivery.group.lanes.items():
+        if lane.backlog:
+            yield delivery.stream.logs[partition], lane.floor
+
+
+def _lag(floors: list[tuple[Log, int]], now_ms: int) -> float:
+    """How long the oldest message that is not settled has been there."""
+    times = [time for log, floor in floors if (time := published_ms(log, floor)) is not None]
+    return max(0.0, (now_ms - min(times)) / 1000) if times else 0.0
+
+
+def _describe_subscription(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, _SUBSCRIPTION)
+    delivery = _found(durable, fields)
+    facts = delivery.described() | {"options": _options(delivery.group.options)}
+    floors = list(_floors(delivery))
+    return [Work(lambda: facts | {"lag_seconds": _lag(floors, durable.unix_ms())}, reply, reads=True)]
+
+
+def _options(options: SubscriptionOptions) -> Fields:
+    shown = {
+        name: getattr(options, name) for name in options.__struct_fields__ if name not in ("kind", "types", "keys")
+    }
+    return shown | {"filter": {"type": options.types, "key": options.keys}}
+
+
+def _seek(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    return durable.consuming.seek(client, read.topic_name(fields), fields, reply)
+
+
+def _report(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """Of an archive it is noted first which schemas it needs: retention may take what is reported."""
+    told = partial(report, durable.streams, durable.consuming, fields, reply)
+    if not read.flag(fields, "archive"):
+        return told()
+    return note_archive(durable, fields, guarded(reply, lambda _noted: told()))
+
+
+def _pause(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    return _set_paused(durable, fields, reply, sub.Pause(), paused=True)
+
+
+def _resume(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    return _set_paused(durable, fields, reply, sub.Resume(), paused=False)
+
+
+def _set_paused(durable: Durable, fields: Fields, reply: Reply, event: sub.Event, *, paused: bool) -> list[Effect]:
+    read.check_known(fields, _SUBSCRIPTION)
+    delivery = _kept(durable, fields)
+
+    def done(outcome: object) -> list[Effect]:
+        if isinstance(outcome, PenstockError):
+            return reply(outcome)
+        return [*delivery.handle(event), *durable.consuming.ledger.confirm(reply, SUCCESS)]
+
+    return [Work(lambda: durable.streams.store.catalog.alter_subscription(delivery.uid, paused=paused), done)]
+
+
+def _delete_subscription(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    read.check_known(fields, _SUBSCRIPTION)
+    delivery = _kept(durable, fields)
+
+    def done(outcome: object) -> list[Effect]:
+        if isinstance(outcome, PenstockError):
+            return reply(outcome)
+        return [*durable.consuming.end(delivery, "the subscription was deleted"), *reply(SUCCESS)]
+
+    return [Work(lambda: durable.streams.store.catalog.delete_subscription(delivery.uid), done)]
+
+
+def _skip(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    """Settle messages that nobody need have seen: a poison one, or dead letters that were dealt with."""
+    read.check_known(fields, (*_SUBSCRIPTION, "partition", "offsets", "ranges"))
+    delivery = _kept(durable, fields)
+    partition = read.number(fields, "partition", 0)
+    spans = read.spans(fields)
+    end = delivery.group.lane(partition).end
+    effects: list[Effect] = []
+    last = max((stop for _, stop in spans), default=0) - 1
+    if last >= end:
+        raise OffsetOutOfRange(f"partition {partition} goes up to offset {end - 1}, not {last}", offset=last)
+    for start, stop in spans:
+        effects += delivery.handle(sub.Skip(partition, start, stop))
+    return [*effects, *durable.consuming.ledger.confirm(reply, SUCCESS)]
+
+
+TOPICS: Final[dict[str, Callable[[Durable, Client, Fields, Reply], list[Effect]]]] = {
+    "system.topic.create": _create,
+    "system.topic.describe": _describe,
+    "system.topic.alter": _alter,
+    "system.topic.delete": _delete,
+    "system.topic.catalog": _catalog,
+    "system.namespace": _namespace,
+    "system.namespace.list": _list_namespaces,
+    "system.producer.register": _register_producer,
+    "system.subscription.create": _create_subscription,
+    "system.subscription.list": _list_subscriptions,
+    "system.subscription.describe": _describe_subscription,
+    "system.subscription.seek": _seek,
+    "system.subscription.report": _report,
+    "system.subscription.pause": _pause,
+    "system.subscription.resume": _resume,
+    "system.subscription.delete": _delete_subscription,
+    "system.subscription.skip": _skip,
+}

@@ -1,0 +1,1 @@
+"""Reading what topics hold: browsing, feeds, filters."""

@@ -1,0 +1,85 @@
+"""Messages as people and programs without our formats look at them: JSON, with what is long cut and marked as cut.
+
+Bytes are text where they are UTF-8 and base64 where they are not, under a name that says so. What is shown of one
+message has a bound, whatever is in it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.broker.base.request_fields import Fields
+from penstock.core.ids import format_id
+from penstock.core.limits import KIB
+from penstock.record.rows import Row
+
+PREVIEW_BYTES: Final = 1 * KIB
+"""Of a payload in a list, unless somebody asks for more or less."""
+PREVIEW_BYTES_MAX: Final = 64 * KIB
+"""Of a payload in a list: whoever wants the whole of it fetches that one."""
+_KEY_BYTES_MAX: Final = 4 * KIB
+_ATTRIBUTE_BYTES_MAX: Final = 16 * KIB
+"""Of the names and values of one message in a list."""
+_CONTINUES: Final = 0b1000_0000
+_MARK: Final = 0b1100_0000
+
+
+def shown(partition: int, row: Row, preview: int = PREVIEW_BYTES, *, whole: bool = False) -> Fields:
+    """One message. `whole`: nothing is cut but the payload, and that at `preview`."""
+    id_, offset, time_ms, type_, key, payload, producer, producer_id, request_id, schema, attributes = row
+    facts: Fields = {
+        "partition": partition,
+        "offset": offset,
+        "id": format_id(id_),
+        "publish_time": time_ms,
+        "type": type_,
+        "producer_name": producer,
+        "producer_id": producer_id,
+        "request_id": request_id,
+        "payload_bytes": len(payload),
+    }
+    if key is not None:
+        facts |= bytes_field("key", key, len(key) if whole else _KEY_BYTES_MAX)
+    if schema is not None:
+        facts |= {"schema_id": schema.id, "schema_version": schema.version}
+    facts |= {"attributes": dict(attributes or {})} if whole else _attributes(attributes or {})
+    return facts | bytes_field("payload", payload, preview)
+
+
+def bare(partition: int, row: Row) -> Fields:
+    """The least that can be said of a message: where it lies and how large it is."""
+    place = {"partition": partition, "offset": row[1], "id": format_id(row[0]), "publish_time": row[2]}
+    return place | {"payload_bytes": len(row[5]), "payload": "", "payload_cut": True, "attributes_cut": True}
+
+
+def bytes_field(name: str, data: bytes, room: int) -> Fields:
+    """Text, if all of it is; what is longer than `room` is cut, and says so."""
+    cut = {f"{name}_cut": True} if len(data) > room else {}
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data[:room]).decode()} | cut
+    return {name: _cut(data, room).decode()} | cut
+
+
+def _cut(data: bytes, room: int) -> bytes:
+    """UTF-8, no longer than that, and not within a character."""
+    if len(data) <= room:
+        return data
+    while room and data[room] & _MARK == _CONTINUES:
+        room -= 1
+    return data[:room]
+
+
+def _attributes(attributes: Mapping[str, str]) -> Fields:
+    """As many as there is room for, the first ones first."""
+    kept: dict[str, str] = {}
+    room = _ATTRIBUTE_BYTES_MAX
+    for name, value in attributes.items():
+        room -= len(name.encode(errors="replace")) + len(value.encode(errors="replace"))
+        if room < 0:
+            return {"attributes": kept, "attributes_cut": True}
+        kept[name] = value
+    return {"attributes": kept}

@@ -1,0 +1,59 @@
+"""Records at given offsets, read from a log: what is there, what is gone, and what is yet to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.core.errors import OffsetOutOfRange, StorageFailed
+from penstock.core.gaps import RETENTION, Gap, gaps_of
+from penstock.core.ranges import Ranges, Span
+from penstock.record import layout as at
+from penstock.record.block import Block
+from penstock.storage.log.log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read of some offsets: their records, those that are not there any more, and what is yet to be read."""
+
+    blocks: list[Block]
+    missing: list[Gap]
+    rest: list[Span]
+
+
+def read_spans(log: Log, spans: Sequence[Span]) -> Found:
+    """One read of the log, and all that these spans want of it. In another thread."""
+    start = spans[0][0]
+    try:
+        chunk = log.read(start)
+    except OffsetOutOfRange:
+        gone = max(int(log.first_offset), start + 1)
+        missing = [Gap(*span, RETENTION) for span in _before(spans, gone)]
+        return Found([], missing, _after(spans, gone))
+    end = int(chunk.next_offset)
+    if end <= start:
+        raise StorageFailed(f"offset {start} cannot be read")
+    offsets = chunk.block.columns[:, at.OFFSET]
+    rows = [np.arange(*np.searchsorted(offsets, span)) for span in _before(spans, end)]
+    wanted = np.concatenate(rows)
+    found = [chunk.block.gather(wanted)] if wanted.size else []
+    there = Ranges((offset, offset + 1) for offset in offsets[wanted].tolist())
+    damages = gaps_of(chunk.damages)
+    missing = [Gap(*gap, _reason(damages, gap[0])) for span in _before(spans, end) for gap in there.gaps(*span)]
+    return Found(found, missing, _after(spans, end))
+
+
+def _reason(damages: Sequence[Gap], offset: int) -> str:
+    """The reason why the record at this offset was not read."""
+    return next((each.reason for each in damages if each.start <= offset < each.stop), "it is not there any more")
+
+
+def _before(spans: Sequence[Span], offset: int) -> list[Span]:
+    return [(start, min(stop, offset)) for start, stop in spans if start < offset]
+
+
+def _after(spans: Sequence[Span], offset: int) -> list[Span]:
+    return [(max(start, offset), stop) for start, stop in spans if stop > offset]

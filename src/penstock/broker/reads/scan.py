@@ -1,0 +1,353 @@
+"""Browsing: looking through what topics hold, a bounded piece at a time, and going on exactly where one stopped.
+
+Partitions are merged by message id, which is the order in which the broker stored them. A scan runs in another thread,
+in steps; between two steps others have their turn, and whoever does not wait any more ends it. It reads logs and
+touches nothing else.
+"""
+
+from __future__ import annotations
+
+import heapq
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.context import Reply
+from penstock.broker.live.connections import Client
+from penstock.broker.reads.message_filter import Sieve
+from penstock.broker.topics.topics import Stream
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, QuotaExceeded, TopicNotSupported
+from penstock.core.limits import KIB, MIB
+from penstock.record import layout as at
+from penstock.record.block import EMPTY, Block
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_view import Chunk
+
+SCANNED: Final = 10_000
+"""Messages looked at in one call, unless somebody asks for more or less."""
+SCANNED_MAX: Final = 100_000
+"""Messages looked at in one call: some tens of milliseconds of one processor."""
+SCANNED_BYTES_MAX: Final = 16 * MIB
+"""Bytes looked at in one call: what a disk that is asked for nothing else reads in a moment."""
+SCANS_MAX: Final = 16
+"""Scans at once: each may hold some megabytes, and they share two threads."""
+_STEP_MESSAGES: Final = 4_096
+_STEP_BYTES: Final = 1 * MIB
+"""Between two looks at whether anybody still waits, and whether others want to read."""
+_CHUNK_BYTES: Final = 256 * KIB
+_CHUNK_BYTES_MIN: Final = 4 * KIB
+_HELD_BYTES_MAX: Final = 8 * MIB
+"""Read of all partitions and not looked at yet; where they have large messages, some are read twice."""
+_DAMAGES_MAX: Final = 100
+"""Told of in one answer; a call ends where there are more."""
+_TOKEN_CHARS_MAX: Final = 16 * KIB
+"""Nine bytes for each of a thousand partitions, in base64."""
+_TOKEN_VERSION: Final = 1
+_LOW: Final = 0xFFFF_FFFF_FFFF_FFFF
+_COLUMNS: Final = (at.OFFSET, at.ID_HIGH, at.ID_LOW)
+
+Positions = dict[int, int]
+"""The next offset of each partition."""
+
+
+# tokens
+
+
+def token_of(stream: Stream, positions: Mapping[int, int]) -> str:
+    """Where to go on, as a text that is nobody's business."""
+    first, count = min(positions), len(positions)
+    offsets = [positions[first + number] for number in range(count)]
+    packed = msgspec.msgpack.encode([_TOKEN_VERSION, stream.topic.topic_uid, first, offsets])
+    return urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def parse_token(stream: Stream, text: object, partition: int | None, name: str = "resume") -> Positions:
+    """Raises `InvalidRequest` for what `token_of` has not made of this topic, or of other partitions."""
+    try:
+        if not isinstance(text, str) or len(text) > _TOKEN_CHARS_MAX:
+            raise InvalidRequest("too long")
+        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        version, uid, first, offsets = _TOKEN.decode(packed)
+    except (InvalidRequest, Base64Error, ValueError, msgspec.DecodeError):
+        raise InvalidRequest(f"Invalid {name}: expected what an earlier answer gave", field=name) from None
+    wanted = list(range(len(stream.logs))) if partition is None else [partition]
+    if version != _TOKEN_VERSION or uid != stream.topic.topic_uid or any(each < 0 for each in offsets):
+        raise InvalidRequest(f"Invalid {name}: it is not of {stream.name} as it is now", field=name)
+    if list(range(first, first + len(offsets))) != wanted:
+        raise InvalidRequest(f"Invalid {name}: it is of other partitions; ask for the same again", field=name)
+    return dict(zip(wanted, offsets, strict=True))
+
+
+_TOKEN: Final = msgspec.msgpack.Decoder(tuple[int, int, int, list[int]])
+
+
+# scanning
+
+
+class Hit(NamedTuple):
+    """A message that the sieve let pass."""
+
+    partition: int
+    block: Block
+    row: int
+
+
+class Taken(Enum):
+    """What became of a hit."""
+
+    YES = auto()
+    NO = auto()
+    """It is not wanted after all."""
+    FULL = auto()
+    """There is no room for it: the scan ends before it."""
+
+
+Take = Callable[[Hit], Taken]
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One partition of a scan."""
+
+    partition: int
+    log: Log
+    stop: int
+    block: Block = EMPTY
+    table: list[list[int]] = field(default_factory=list)
+    """Of every record of the block what `_COLUMNS` say."""
+
+    ends: list[int] = field(default_factory=list)
+    """The sizes of the records, added up."""
+
+    wanted: list[bool] = field(default_factory=list)
+    row: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.table) - self.row
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """The id of the next message."""
+        _, _, high, low = self.table[self.row]
+        return high, low & _LOW
+
+    def hold(self, block: Block, wanted: list[bool]) -> None:
+        sizes = block.columns[:, at.END] - block.columns[:, at.START]
+        columns = (sizes, *(block.columns[:, each] for each in _COLUMNS))
+        self.block, self.wanted, self.row = block, wanted, 0
+        self.table, self.ends = np.stack(columns, axis=1).tolist(), np.cumsum(sizes).tolist()
+
+    def next_wanted(self) -> int:
+        """The row of the next that is wanted; behind the last if none is."""
+        try:
+            return self.wanted.index(True, self.row)
+        except ValueError:
+            return len(self.wanted)
+
+
+@dataclass(slots=True)
+class Scan:
+    """One look through some partitions of a topic, from given positions up to where they end now."""
+
+    stream: Stream
+    positions: Positions
+    """Where it is: all before was looked at, or is gone."""
+
+    stops: Positions
+    sieve: Sieve
+    take: Take
+    scanned_max: int = SCANNED
+    matched_max: int = SCANNED_MAX
+    scanned: int = 0
+    matched: int = 0
+    bytes: int = 0
+    lost: list[Fields] = field(default_factory=list)
+    """What was dropped by retention before it was looked at."""
+
+    damaged: list[Fields] = field(default_factory=list)
+    done: bool = False
+    _lanes: dict[int, _Lane] = field(default_factory=dict)
+    _heads: list[tuple[tuple[int, int], int]] = field(default_factory=list)
+    _held: int = 0
+
+    @property
+    def end(self) -> bool:
+        """There is nothing more for now."""
+        return all(self.positions[each] >= self.stops[each] for each in self.positions)
+
+    def step(self) -> None:
+        """A little further. Raises what keeps it from being read."""
+        if not self._lanes:
+            self._begin()
+        until, until_bytes = self.scanned + _STEP_MESSAGES, self.bytes + _STEP_BYTES
+        while not self.done and self.scanned < until and self.bytes < until_bytes:
+            self._next()
+
+    def _begin(self) -> None:
+        for partition in self.positions:
+            self._lanes[partition] = _Lane(partition, self.stream.logs[partition], self.stops[partition])
+        for lane in self._lanes.values():
+            self._push(lane)
+
+    def _next(self) -> None:
+        """The oldest message of all that were not looked at."""
+        if not self._heads or self._is_full():
+            self.done = True
+            return
+        lane = self._lanes[heapq.heappop(self._heads)[1]]
+        if not lane.left:
+            self._read(lane)  # it was dropped, to save room
+        if not self._heads and lane.left:
+            self._pass_over(lane)
+        if lane.left and not self._is_full() and not self._look(lane):
+            self.done = True
+            return
+        self._push(lane)
+
+    def _pass_over(self, lane: _Lane) -> None:
+        """What is not wanted, at once: there is no other partition that might have something in between."""
+        row, before = lane.row, lane.ends[lane.row - 1] if lane.row else 0
+        fitting = bisect_left(lane.ends, before + SCANNED_BYTES_MAX - self.bytes, lo=row) + 1
+        stop = min(lane.next_wanted(), row + self.scanned_max - self.scanned, fitting)
+        if stop > row:
+            self.scanned += stop - row
+            self.bytes += lane.ends[stop - 1] - before
+            lane.row = stop
+            self.positions[lane.partition] = lane.table[stop - 1][1] + 1
+
+    def _is_full(self) -> bool:
+        return (
+            self.scanned >= self.scanned_max
+            or self.matched >= self.matched_max
+            or self.bytes >= SCANNED_BYTES_MAX
+            or len(self.damaged) >= _DAMAGES_MAX
+        )
+
+    def _look(self, lane: _Lane) -> bool:
+        """At the next message of a partition; False if it is wanted and there is no room for it."""
+        if lane.wanted[lane.row]:
+            taken = self.take(Hit(lane.partition, lane.block, lane.row))
+            if taken is Taken.FULL:
+                return False
+            self.matched += taken is Taken.YES
+        size, offset, _, _ = lane.table[lane.row]
+        self.scanned += 1
+        self.bytes += size
+        lane.row += 1
+        self.positions[lane.partition] = offset + 1
+        return True
+
+    def _push(self, lane: _Lane) -> None:
+        """Have its next message among the others, if it has one."""
+        if not lane.left:
+            self._drop(lane)
+            self._read(lane)
+        if lane.left:
+            heapq.heappush(self._heads, (lane.head, lane.partition))
+            if self._held > _HELD_BYTES_MAX:
+                self._drop(lane)
+
+    def _drop(self, lane: _Lane) -> None:
+        self._held -= lane.block.data.nbytes
+        lane.hold(EMPTY, [])
+
+    def _read(self, lane: _Lane) -> None:
+        """The next messages of a partition; none at its end."""
+        partition = lane.partition
+        while self.positions[partition] < lane.stop and not lane.left and len(self.damaged) < _DAMAGES_MAX:
+            chunk = self._chunk(lane)
+            block = chunk.block.select(0, int(np.searchsorted(chunk.block.columns[:, at.OFFSET], lane.stop)))
+            if len(block):
+                self._held += block.data.nbytes
+                lane.hold(block, self.sieve.passed(block).tolist())
+            following = block.offsets.start if len(block) else min(chunk.next_offset, lane.stop)
+            self.positions[partition] = max(self.positions[partition], int(following))
+
+    def _chunk(self, lane: _Lane) -> Chunk:
+        size = max(_CHUNK_BYTES_MIN, min(_CHUNK_BYTES, _STEP_BYTES // len(self._lanes)))
+        while True:
+            position = self.positions[lane.partition]
+            try:
+                chunk = lane.log.read(position, bytes_max=size)
+            except OffsetOutOfRange:
+                first = int(lane.log.first_offset)
+                if first <= position:
+                    raise
+                self.lost.append({"partition": lane.partition, "start": position, "stop": first})
+                self.positions[lane.partition] = first
+                continue
+            self._note(lane, chunk)
+            return chunk
+
+    def _note(self, lane: _Lane, chunk: Chunk) -> None:
+        for each in chunk.damages:
+            start, stop = int(each.offsets.start), min(int(each.offsets.stop), lane.stop)
+            if start < stop:
+                self.damaged.append({"partition": lane.partition, "start": start, "stop": stop, "reason": each.reason})
+
+    def facts(self) -> Fields:
+        """How far it came, and how to go on."""
+        facts: Fields = {
+            "scanned": self.scanned,
+            "matched": self.matched,
+            "bytes": self.bytes,
+            "end": self.end,
+            "resume": token_of(self.stream, self.positions),
+        }
+        told = {"lost": self.lost, "damaged": self.damaged}
+        return facts | {name: each for name, each in told.items() if each}
+
+
+def check_kept(stream: Stream) -> None:
+    if not stream.kept:
+        raise TopicNotSupported(f"{stream.name} is a live topic: it keeps nothing to look at", topic=str(stream.name))
+
+
+# the scans of a broker
+
+
+class Scans:
+    """The scans that are under way: a bounded number of them."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    def run(
+        self,
+        client: Client,
+        begin: Callable[[], Scan],
+        reply: Reply,
+        then: Callable[[Scan], list[Effect]],
+    ) -> list[Effect]:
+        """Step by step until it is done; `then` goes on with it, and whatever is wrong is the answer.
+
+        `begin` is called in the other thread: where a scan begins may have to be looked for.
+        """
+        if self.open >= SCANS_MAX:
+            raise QuotaExceeded(f"at most {SCANS_MAX} look through messages at once: try again", scans_max=SCANS_MAX)
+        self.open += 1
+
+        def stepped(outcome: Scan | PenstockError) -> list[Effect]:
+            if isinstance(outcome, Scan) and not outcome.done and client.waits:
+                return [Work(lambda: _stepped(outcome), stepped, reads=True)]
+            self.open -= 1
+            if isinstance(outcome, PenstockError):
+                return reply(outcome)
+            return then(outcome) if client.waits else []
+
+        return [Work(lambda: _stepped(begin()), stepped, reads=True)]
+
+
+def _stepped(scan: Scan) -> Scan:
+    scan.step()
+    return scan

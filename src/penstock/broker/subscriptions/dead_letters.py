@@ -1,0 +1,183 @@
+"""Burial: messages that had their last delivery go to the dead letters, each once.
+
+That a message had its last delivery is saved before anything else. Then the dead letter is stored, under a number that
+only this message of this subscription can have, and then the cursor moves past it. Whatever stops in between, the same
+is done again, and the number is recognised: the message is among the dead letters, once, and nobody gets it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from penstock.broker.base.effects import Effect, Work
+from penstock.broker.subscriptions import machine as sub
+from penstock.broker.subscriptions.delivery import Delivery
+from penstock.broker.topics.publishing import Publishing
+from penstock.broker.topics.topics import Stream, Streams
+from penstock.core.errors import (
+    InvalidRequest,
+    MalformedMessage,
+    OffsetOutOfRange,
+    PayloadTooLarge,
+    PenstockError,
+    StorageFailed,
+    TopicNotSupported,
+)
+from penstock.core.gaps import RETENTION, Gap, gaps_of
+from penstock.core.letters import (
+    ATTEMPT,
+    BURIER,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PRODUCER,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    REASON,
+)
+from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
+from penstock.record.block import Draft, parse_block
+from penstock.record.message import Message
+from penstock.storage.catalog.topics import TopicSettings
+
+_LOG: Final = logging.getLogger(__name__)
+_HOPELESS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)
+"""What is no better the next time."""
+_OFFSET_BITS: Final = 40
+_REASON_CHARS_MAX: Final = 1024
+
+
+class Burial:
+    def __init__(self, streams: Streams, publishing: Publishing) -> None:
+        self._streams = streams
+        self._publishing = publishing
+        self._numbers: dict[tuple[int, int], int] = {}
+        """Of the producers in whose name dead letters are stored: by subscription and partition."""
+
+        self.count = 0
+
+    def bury(self, delivery: Delivery, asked: sub.Bury) -> list[Effect]:
+        """Read it, and go on from there."""
+        log = delivery.stream.logs[asked.partition]
+
+        def read() -> Message | Gap:
+            gone = Gap(asked.offset, asked.offset + 1, RETENTION)
+            try:
+                chunk = log.read(asked.offset, bytes_max=1)
+            except OffsetOutOfRange:
+                return gone
+            if len(chunk.block) > 0 and chunk.block.offsets.start == asked.offset:
+                return chunk.block.record(0).message
+            reasons = [gap.reason for gap in gaps_of(chunk.damages) if gap.start <= asked.offset < gap.stop]
+            return gone._replace(reason=reasons[0]) if reasons else gone
+
+        return [Work(read, partial(self._read, delivery, asked, _number(asked)), reads=True)]
+
+    def _read(
+        self, delivery: Delivery, asked: sub.Bury, number: int, outcome: Message | Gap | PenstockError
+    ) -> list[Effect]:
+        if isinstance(outcome, Gap):  # retention was quicker, or it is damaged
+            return delivery.handle(sub.Lost(asked.partition, *outcome))
+        if isinstance(outcome, PenstockError):
+            return self._failed(delivery, asked, outcome)
+        settings = delivery.stream.topic.settings
+        kept = TopicSettings(payload_bytes_max=settings.payload_bytes_max, segment_bytes_max=settings.segment_bytes_max)
+        name = delivery.stream.name.dead_letters
+        then = partial(self._with_topic, delivery, asked, replace(outcome, request_id=number))
+        return self._streams.ensure(name, then, settings=kept, forced=True)
+
+    def _with_topic(
+        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: Stream | PenstockError
+    ) -> list[Effect]:
+        if isinstance(grave, PenstockError):
+            return self._failed(delivery, asked, grave)
+        if not grave.kept:
+            live = f"{grave.name} is a live topic and keeps nothing: delete it, and it is made as it must be"
+            return self._failed(delivery, asked, TopicNotSupported(live, topic=str(grave.name)))
+        key = (delivery.uid, asked.partition)
+        known = self._numbers.get(key)
+        if known is not None and grave.producers is not None:
+            return self._store(delivery, asked, message, grave, known)
+        # By its number, which no other ever has: a topic that is made again has other messages at the same offsets.
+        name = f"{BURIER}{delivery.name} {delivery.uid} {asked.partition}"
+
+        def numbered(outcome: int | PenstockError) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                return self._failed(delivery, asked, outcome)
+            self._numbers[key] = outcome
+            return self._streams.with_producers(grave, lambda _: self._store(delivery, asked, message, grave, outcome))
+
+        return [Work(lambda: self._streams.store.catalog.producer_id(grave.topic, name), numbered)]
+
+    def _store(
+        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: Stream, producer_id: int
+    ) -> list[Effect]:
+        if grave.producers is None:
+            return self._failed(delivery, asked, StorageFailed(f"{grave.name} cannot be read"))
+        letter = replace(
+            message,
+            producer_id=producer_id,
+            attributes=_attributes(delivery, asked, message),
+        )
+        block = parse_block(Draft.of([letter]).data, verify=False)
+
+        def stored(outcome: object) -> list[Effect]:
+            if isinstance(outcome, PenstockError):
+                return self._failed(delivery, asked, outcome)
+            self.count += 1
+            delivery.trouble = None
+            return delivery.handle(sub.Buried(asked.partition, asked.offset, stored=True, seek=asked.seek))
+
+        try:
+            return self._publishing.store(grave, block, stored, owned=True, unbounded=True)
+        except PenstockError as error:
+            return self._failed(delivery, asked, error)
+
+    def _failed(self, delivery: Delivery, asked: sub.Bury, error: PenstockError) -> list[Effect]:
+        """It is tried again; or, where that is of no use, the message is in the way until somebody decides."""
+        if not isinstance(error, _HOPELESS):
+            delivery.trouble = error
+            return delivery.handle(sub.Buried(asked.partition, asked.offset, stored=False, seek=asked.seek))
+        place = f"offset {asked.offset} of partition {asked.partition}"
+        _LOG.error(
+            "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
+            place,
+            delivery.stream.name,
+            delivery.name,
+            error.message,
+        )
+        buried = sub.Buried(asked.partition, asked.offset, stored=False, seek=asked.seek, hopeless=error.message)
+        return delivery.handle(buried)
+
+
+def _number(asked: sub.Bury) -> int:
+    """Of this message of this subscription, which after a seek may fail once more."""
+    return asked.seek << _OFFSET_BITS | asked.offset + 1
+
+
+def _attributes(delivery: Delivery, asked: sub.Bury, message: Message) -> Mapping[str, str]:
+    """Those of the message, traces among them, and where it came from. If they are too many, ours are kept."""
+    topic = delivery.stream.topic
+    name = f"/{topic.name.namespace}/{topic.name.partition(asked.partition, topic.partitions)}"
+    ours = {
+        ORIGINAL_TOPIC: name,
+        ORIGINAL_SUBSCRIPTION: delivery.name,
+        ORIGINAL_OFFSET: str(asked.offset),
+        ORIGINAL_PRODUCER: str(message.producer_id),
+        ATTEMPT: str(asked.attempts),
+        REASON: asked.reason[:_REASON_CHARS_MAX],
+    }
+    theirs: dict[str, str] = {}
+    room = ATTRIBUTE_BYTES_MAX - sum(map(_size, ours.items()))
+    for each in message.attributes.items():
+        if each[0] not in ours and len(theirs) + len(ours) < ATTRIBUTES_MAX and (size := _size(each)) <= room:
+            theirs[each[0]] = each[1]
+            room -= size
+    return theirs | ours
+
+
+def _size(attribute: tuple[str, str]) -> int:
+    """What it takes in a record, with the lengths of its name and value."""
+    return len(attribute[0].encode()) + len(attribute[1].encode()) + 6

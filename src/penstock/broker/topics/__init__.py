@@ -1,0 +1,1 @@
+"""Durable topics: publishing into them, each message once, as their schemas allow."""

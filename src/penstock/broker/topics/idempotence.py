@@ -1,0 +1,271 @@
+"""Producers: what each of them wrote last, so that what is sent twice is stored once; and which connection each is.
+
+A producer numbers its messages, from 1, always upwards. A number seen before is answered with where that message lies.
+Number 0 means: not numbered, never recognised.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.broker.base.effects import Effect
+from penstock.core.errors import InvalidRequest
+from penstock.core.letters import BURIER, REDRIVER
+from penstock.core.limits import QUOTED_CHARS_MAX
+from penstock.core.offsets import Offset
+from penstock.storage.catalog.topics import ProducerCheckpoint, Run
+from penstock.storage.producer_windows import PRODUCERS_MAX, WINDOW
+
+BY_KEY: Final = "idempotency-key"
+"""The producer of all messages that were posted with a key of the sender's."""
+_FIRST = attrgetter("first")
+
+
+def check_not_own(name: str) -> None:
+    """Raises `InvalidRequest` for a name that is the broker's own.
+
+    Whoever had it could keep the broker from storing anything under it, or have it take messages for repetitions.
+    """
+    if name == BY_KEY or name.startswith((BURIER, REDRIVER)):
+        raise InvalidRequest(
+            f"{name[:QUOTED_CHARS_MAX]!r} is a producer of the broker's own: take another name", field="name"
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """Requests with consecutive numbers, and where they lie: side by side in one partition, or each elsewhere."""
+
+    first: int
+    count: int
+    partition: Any
+    offset: Any
+
+    def place(self, request_id: int) -> tuple[int, int]:
+        index = request_id - self.first
+        if isinstance(self.offset, int):
+            return self.partition, self.offset + index
+        return int(self.partition[index]), int(self.offset[index])
+
+    def runs(self) -> Iterator[tuple[int, Run]]:
+        """Partition and run: what a checkpoint keeps."""
+        if isinstance(self.offset, int):
+            yield self.partition, Run(self.first, self.offset, self.count)
+            return
+        places = zip(self.partition.tolist(), self.offset.tolist(), strict=True)
+        for index, (partition, offset) in enumerate(places):
+            yield partition, Run(self.first + index, offset, 1)
+
+    def follows(self, other: Entry) -> bool:
+        """They are one: the numbers and the offsets go on."""
+        return (
+            isinstance(self.offset, int)
+            and isinstance(other.offset, int)
+            and self.partition == other.partition
+            and other.count < WINDOW
+            and (self.first, self.offset) == (other.first + other.count, other.offset + other.count)
+        )
+
+
+@dataclass(slots=True)
+class Window:
+    """The last requests of one producer on one topic: at least `WINDOW` of them, at most about three times as many."""
+
+    entries: list[Entry] = field(default_factory=list)
+    """By their numbers."""
+
+    arrived: deque[Entry] = field(default_factory=deque)
+    highest: int = 0
+    count: int = 0
+    submitted: int = 0
+    """The highest number that has come, and is perhaps not stored yet."""
+
+    pending: int = 0
+    """Blocks that are on their way: judged, or given to the log, which has not answered yet."""
+
+    refused: int = 0
+    """The first number of a block that was refused for now: those behind it wait for it, and are not stored first,"""
+
+    refused_ms: int = 0
+    """but not for ever."""
+
+    parked: deque[Callable[[], list[Effect]]] = field(default_factory=deque)
+    """Blocks that may repeat a pending one: they wait until that is known."""
+
+    scattered: bool = False
+    """Its numbers do not rise and say nothing of order: only what bears the same number waits for each other."""
+
+    under_way: dict[int, int] = field(default_factory=dict)
+    """The first and the last number of every block that is pending."""
+
+    @classmethod
+    def of(cls, runs: Iterable[tuple[int, Run]]) -> Window:
+        """From what the log holds: partition and run, oldest first."""
+        window = cls()
+        for partition, run in runs:
+            window.add(Entry(run.request_id, run.count, partition, run.offset))
+        window.submitted = window.highest
+        return window
+
+    def must_wait(self, first: int, last: int) -> bool:
+        """Whether these numbers may be among those that are pending."""
+        if not self.scattered:
+            return bool(self.pending and (self.parked or first <= self.submitted))
+        return any(first <= end and begin <= last for begin, end in self.under_way.items())
+
+    def begin(self, first: int, last: int) -> None:
+        self.pending += 1
+        self.under_way[first] = last
+
+    def end(self, first: int) -> None:
+        self.pending -= 1
+        self.under_way.pop(first, None)
+
+    def find(self, request_id: int) -> tuple[int, int] | None:
+        """Partition and offset of a request that is stored already."""
+        place = bisect_right(self.entries, request_id, key=_FIRST) - 1
+        if place < 0 or request_id >= self.entries[place].first + self.entries[place].count:
+            return None
+        return self.entries[place].place(request_id)
+
+    def add(self, entry: Entry) -> None:
+        self.highest = max(self.highest, entry.first + entry.count - 1)
+        self.count += entry.count
+        if self.arrived and entry.follows(self.arrived[-1]):
+            before = self.arrived.pop()
+            self._forget(before)
+            entry = Entry(before.first, before.count + entry.count, before.partition, before.offset)
+        self.arrived.append(entry)
+        insort(self.entries, entry, key=_FIRST)
+        while self.count - self.arrived[0].count >= WINDOW:
+            oldest = self.arrived.popleft()
+            self._forget(oldest)
+            self.count -= oldest.count
+
+    def _forget(self, entry: Entry) -> None:
+        place = bisect_right(self.entries, entry.first, key=_FIRST) - 1
+        while self.entries[place] is not entry:
+            place -= 1
+        del self.entries[place]
+
+
+def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[Entry]:
+    """What was stored, as entries: rising numbers and where each lies."""
+    edges = np.flatnonzero(np.diff(requests) != 1) + 1
+    for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(requests)], strict=True):
+        if first == stop:
+            continue
+        part, where = partitions[first:stop], offsets[first:stop]
+        if part[0] == part[-1] and (part == part[0]).all() and (np.diff(where) == 1).all():
+            yield Entry(int(requests[first]), stop - first, int(part[0]), int(where[0]))
+        else:
+            yield Entry(int(requests[first]), stop - first, part.copy(), where.copy())
+
+
+def _oldest_first(runs: Mapping[int, tuple[Run, ...]]) -> list[tuple[int, Run]]:
+    """Of all partitions: the more of the producer's messages lie behind one in its partition, the older it is."""
+    aged = []
+    for partition, found in runs.items():
+        behind = 0
+        for run in reversed(found):
+            aged.append((behind, partition, run))
+            behind += run.count
+    aged.sort(key=lambda each: (-each[0], each[2].request_id))
+    return [(partition, run) for _, partition, run in aged]
+
+
+@dataclass(slots=True)
+class Owner:
+    """The connection that a numbered producer has now."""
+
+    client: str
+    name: str
+    exclusive: bool
+    session: str = ""
+    """The same each time one producer object comes back."""
+
+    resumes: bool = False
+    """It comes back: if another has come since, that one stays."""
+
+
+class Producers:
+    """Those of one topic: windows by producer id, and who may use each id."""
+
+    def __init__(self, checkpoints: Mapping[int, ProducerCheckpoint]) -> None:
+        self._windows: dict[int, Window] = {}
+        self.owners: dict[int, dict[str, Owner]] = {}
+        runs: dict[int, dict[int, tuple[Run, ...]]] = {}
+        for partition, checkpoint in checkpoints.items():
+            for producer, found in checkpoint.runs.items():
+                runs.setdefault(producer, {})[partition] = found
+        for producer, of_partitions in runs.items():
+            self._windows[producer] = Window.of(_oldest_first(of_partitions))
+
+    def window(self, producer_id: int) -> Window:
+        """The one that was asked for last is the last to be forgotten."""
+        found = self._windows.pop(producer_id, None) or Window()
+        self._windows[producer_id] = found
+        if len(self._windows) > PRODUCERS_MAX:
+            self._forget_one()
+        return found
+
+    def _forget_one(self) -> None:
+        """The one known for longest of those that nobody has now."""
+        idle = (each for each, window in self._windows.items() if each not in self.owners and not window.pending)
+        gone = next(idle, None)
+        if gone is not None:
+            del self._windows[gone]
+
+    def claim(self, producer_id: int, owner: Owner) -> list[str]:
+        """From now on it is this connection's; those that lose it. A shared one loses nobody but to an exclusive."""
+        owners = self.owners.setdefault(producer_id, {})
+        fenced = [each.client for each in owners.values() if (owner.exclusive or each.exclusive)]
+        fenced = [each for each in fenced if each != owner.client]
+        for client in fenced:
+            del owners[client]
+        owners[owner.client] = owner
+        return fenced
+
+    def owns(self, producer_id: int, client: str) -> bool:
+        return client in self.owners.get(producer_id, ())
+
+    def name(self, producer_id: int, client: str) -> str:
+        """Under which a connection has registered it; nothing if it has not."""
+        owner = self.owners.get(producer_id, {}).get(client)
+        return "" if owner is None else owner.name
+
+    def release(self, client: str) -> None:
+        """The connection is gone."""
+        for producer_id in [each for each, owners in self.owners.items() if client in owners]:
+            del self.owners[producer_id][client]
+            if not self.owners[producer_id]:
+                del self.owners[producer_id]
+
+    def written(self) -> list[tuple[int, tuple[Entry, ...]]]:
+        """What each wrote last, as it is now."""
+        return [(producer_id, tuple(window.arrived)) for producer_id, window in self._windows.items()]
+
+
+def checkpoints_of(
+    written: Iterable[tuple[int, tuple[Entry, ...]]], ends: Sequence[int]
+) -> dict[int, ProducerCheckpoint]:
+    """A checkpoint for each partition, of what lies before its end."""
+    runs: list[dict[int, list[Run]]] = [{} for _ in ends]
+    for producer_id, entries in written:
+        for partition, run in (each for entry in entries for each in entry.runs()):
+            if run.offset < ends[partition]:
+                runs[partition].setdefault(producer_id, []).append(run)
+    return {
+        partition: ProducerCheckpoint(
+            next_offset=Offset(ends[partition]),
+            runs={each: tuple(sorted(mine, key=lambda run: run.offset)) for each, mine in found.items()},
+        )
+        for partition, found in enumerate(runs)
+    }

@@ -1,0 +1,247 @@
+"""Posting: messages that come without a connection of their own, one or a block at a time, stored whole or not at all.
+
+Whoever posts may be anybody, each time anew. What is sent twice is recognised by a producer's name and number, or by a
+key that the sender chose.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from penstock.broker.access.policy import ANONYMOUS
+from penstock.broker.base.effects import Effect, Work
+from penstock.broker.context import Reply, guarded
+from penstock.broker.topics.idempotence import BY_KEY, Producers, check_not_own
+from penstock.broker.topics.publishing import Publishing, Submission
+from penstock.broker.topics.schema_policy import names_schema
+from penstock.broker.topics.topics import Stream, Streams
+from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange, PenstockError, TopicNotSupported
+from penstock.core.names import TopicName
+from penstock.record import layout as at
+from penstock.record.block import Block, Draft, read_draft
+from penstock.record.message import NUMBER_MAX, Message, partition_of
+from penstock.storage.catalog.topics import check_producer_name
+from penstock.storage.log.log import Appended, Log
+from penstock.storage.producer_windows import WINDOW
+
+KEY_CHARS_MAX: Final = 255
+"""A UUID, or what an application makes up from its own ids."""
+_KEY_BITS: Final = 62
+"""A key's number, and room behind it for a whole block."""
+_NOBODY: Final = "post"
+"""No connection has such an id: whoever sends again what is not known yet, and again, is told so."""
+_PRODUCERS_KNOWN: Final = 10_000
+"""Numbers of producers that need not be looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """How messages are recognised when they are posted again."""
+
+    producer: str
+    first: int
+    """The number of the first message; those behind it count up."""
+    scattered: bool = False
+    """Numbers say nothing of order."""
+    principal: str = ""
+    """Who says so, where that is known: the producer's name is the first one's who used it on a topic."""
+
+    @classmethod
+    def by_number(cls, producer: str, first: int, principal: str = ANONYMOUS.name) -> Numbered:
+        """Raises `InvalidRequest` for a name or a number that cannot be."""
+        check_producer_name(producer)
+        check_not_own(producer)
+        if not 1 <= first <= NUMBER_MAX - WINDOW:
+            raise InvalidRequest(f"a request id is a whole number from 1, not {first}", field="request_id")
+        return cls(producer, first, principal="" if principal == ANONYMOUS.name else principal)
+
+    @classmethod
+    def by_key(cls, key: str, count: int, principal: str) -> Numbered:
+        """The same number for the same key with as many messages, of the same principal.
+
+        A longer post is no repetition, and what somebody else made up is not known here. Two keys in some billion
+        billion have the same number.
+        """
+        if not 1 <= len(key) <= KEY_CHARS_MAX:
+            raise InvalidRequest(f"a key has 1 to {KEY_CHARS_MAX} characters, not {len(key)}", field="key")
+        said = f"{principal}\0{count}\0{key}"  # a principal's name has no zeros in it
+        digest = blake2b(said.encode(errors="surrogateescape"), digest_size=8).digest()
+        return cls(BY_KEY, 1 + (int.from_bytes(digest) >> (64 - _KEY_BITS)), scattered=True)
+
+
+class Placed(NamedTuple):
+    """Where one message lies."""
+
+    partition: int
+    offset: int
+    id: bytes | None
+    """None where it was stored before, and retention has taken it since."""
+    duplicate: bool
+
+
+class Posting:
+    def __init__(self, streams: Streams, publishing: Publishing) -> None:
+        self._streams = streams
+        self._publishing = publishing
+        self._numbers: OrderedDict[tuple[int, str, str], int] = OrderedDict()
+
+    def post(
+        self, topic: TopicName, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply
+    ) -> list[Effect]:
+        """Store them, and tell where each lies: a list of `Placed`, once all is durable; or the error, and nothing is.
+
+        On a topic of several partitions, a disk that fails in the middle may leave a part: whoever has numbered the
+        messages sends them again, and has them all.
+        """
+        if topic.is_system:
+            return reply(TopicNotSupported(f"{topic} is the broker's own: post to another topic", topic=str(topic)))
+        return self._streams.ensure(topic, guarded(reply, partial(self._with_stream, messages, numbered, reply)))
+
+    def _with_stream(
+        self, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply, stream: Stream
+    ) -> list[Effect]:
+        if not stream.kept:
+            raise TopicNotSupported(f"{stream.name} is a live topic: nothing in it is kept", topic=str(stream.name))
+        if numbered is None:
+            plain = self._plain(messages, reply, stream)
+            if plain is not None:
+                return plain
+            block = messages if isinstance(messages, Block) else _parsed(messages)
+            return self._publishing.store(stream, block, self._placing(stream, reply), whole=True, tell=_places)
+        go_on = partial(self._with_number, messages, numbered, reply, stream)
+        known = self._numbers.get((stream.topic.topic_uid, numbered.producer, numbered.principal))
+        if known is not None:
+            return go_on(known)
+        look_up = self._streams.store.catalog.producer_id
+        take = partial(look_up, stream.topic, numbered.producer, principal=numbered.principal)
+        return [Work(take, guarded(reply, go_on))]
+
+    def _plain(self, messages: Sequence[Message] | Block, reply: Reply, stream: Stream) -> list[Effect] | None:
+        """The short way, for most of what is posted; None where it is not open."""
+        one_log = len(stream.logs) == 1
+        if isinstance(messages, Block) or not (one_log or len(messages) == 1):
+            return None
+        if not self._publishing.takes_anything(stream) or any(map(names_schema, messages)):
+            return None
+        partition = 0 if one_log else _partition(stream, messages[0].key)
+
+        def placed(outcome: Appended | PenstockError) -> list[Effect]:
+            return reply(outcome if isinstance(outcome, PenstockError) else _run(partition, outcome))
+
+        return self._publishing.store_plain(stream, partition, _drafted(messages), placed)
+
+    def _with_number(
+        self, messages: Sequence[Message] | Block, numbered: Numbered, reply: Reply, stream: Stream, producer_id: int
+    ) -> list[Effect]:
+        self._numbers[stream.topic.topic_uid, numbered.producer, numbered.principal] = producer_id
+        if len(self._numbers) > _PRODUCERS_KNOWN:
+            self._numbers.popitem(last=False)
+        store = partial(self._store, messages, numbered, producer_id, reply, stream)
+        return self._streams.with_producers(stream, guarded(reply, store))
+
+    def _store(
+        self,
+        messages: Sequence[Message] | Block,
+        numbered: Numbered,
+        producer_id: int,
+        reply: Reply,
+        stream: Stream,
+        producers: Producers,
+    ) -> list[Effect]:
+        if any(owner.exclusive for owner in producers.owners.get(producer_id, {}).values()):
+            raise NotOwner(
+                f"producer {numbered.producer!r} of {stream.name} is connected, and nobody else may number messages"
+                " under its name",
+                producer_id=producer_id,
+            )
+        block = _parsed(_with_numbers(messages, numbered, producer_id))
+        producers.window(producer_id).scattered = numbered.scattered
+        placing = self._placing(stream, reply)
+        return self._publishing.store(
+            stream, block, placing, client=_NOBODY, owned=True, trusted=False, whole=True, tell=_places
+        )
+
+    def _placing(self, stream: Stream, reply: Reply) -> Reply:
+        """Whoever sent something again is told its id too, which is in the log."""
+
+        def placed(outcome: list[Placed] | PenstockError) -> list[Effect]:
+            if isinstance(outcome, PenstockError) or not any(each.duplicate for each in outcome):
+                return reply(outcome)
+            return [Work(partial(_with_ids, stream.logs, outcome), reply, reads=True)]
+
+        return placed
+
+
+def _parsed(messages: Sequence[Message]) -> Block:
+    return read_draft(_drafted(messages))
+
+
+def _drafted(messages: Sequence[Message]) -> Draft:
+    """Raises what is wrong with one of them, with its number."""
+    try:
+        return Draft.of(messages)
+    except PenstockError as error:
+        for row, message in enumerate(messages):
+            try:
+                Draft.of([message])
+            except PenstockError:
+                raise type(error)(f"message {row} of the block: {error.message}", **error.details, record=row) from None
+        raise
+
+
+def _with_numbers(messages: Sequence[Message] | Block, numbered: Numbered, producer_id: int) -> list[Message]:
+    plain = [record.message for record in messages] if isinstance(messages, Block) else messages
+    name = "" if numbered.scattered else numbered.producer
+    return [
+        replace(
+            message,
+            producer_id=producer_id,
+            request_id=numbered.first + row,
+            producer_name=name or message.producer_name,
+        )
+        for row, message in enumerate(plain)
+    ]
+
+
+def _partition(stream: Stream, key: bytes | None) -> int:
+    return stream.next_partition() if key is None else partition_of(key, len(stream.logs))
+
+
+def _run(partition: int, appended: Appended) -> list[Placed]:
+    ids, first = appended.ids, int(appended.offset)
+    return [Placed(partition, first + row, ids[row], duplicate=False) for row in range(appended.records)]
+
+
+def _places(submission: Submission) -> list[Placed]:
+    found: dict[int, Placed] = {
+        row: Placed(partition, offset, None, duplicate=True) for row, partition, offset in submission.duplicates
+    }
+    for part in submission.parts:
+        assert isinstance(part.outcome, Appended)  # noqa: S101 - or it would have failed
+        ids, first = part.outcome.ids, int(part.outcome.offset)
+        for place, row in enumerate(part.rows.tolist()):
+            found[row] = Placed(part.partition, first + place, ids[place], duplicate=False)
+    return [found[row] for row in sorted(found)]
+
+
+def _with_ids(logs: Sequence[Log], places: list[Placed]) -> list[Placed]:
+    """In another thread."""
+    found: dict[tuple[int, int], bytes] = {}
+    for each in places:
+        if each.duplicate and (each.partition, each.offset) not in found:
+            found |= _ids_from(logs[each.partition], each.partition, each.offset)
+    return [each._replace(id=found.get((each.partition, each.offset))) if each.duplicate else each for each in places]
+
+
+def _ids_from(log: Log, partition: int, offset: int) -> dict[tuple[int, int], bytes]:
+    try:
+        block = log.read(offset).block
+    except OffsetOutOfRange:
+        return {}
+    offsets = block.columns[:, at.OFFSET].tolist()
+    return {(partition, each): block.id(row) for row, each in enumerate(offsets)}

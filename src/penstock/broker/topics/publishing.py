@@ -1,0 +1,542 @@
+"""Publishing to topics that are kept: into a partition, once, and answered when it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.broker.base.effects import Append, AppendAll, Effect, Send, Work
+from penstock.broker.base.replies import publish
+from penstock.broker.context import Desk, Reply
+from penstock.broker.live.connections import Client
+from penstock.broker.live.rate_limits import Rates
+from penstock.broker.live.routing import Routes
+from penstock.broker.topics.idempotence import Window, entries_of
+from penstock.broker.topics.message_text import parse_message
+from penstock.broker.topics.schema_policy import Guards
+from penstock.broker.topics.schema_rejections import alike, all_rejected, refusals, rejected
+from penstock.broker.topics.topics import Stream, Streams
+from penstock.core.errors import (
+    InvalidRequest,
+    NotOwner,
+    OffsetOutOfRange,
+    PenstockError,
+    ServiceUnavailable,
+)
+from penstock.core.ids import format_id
+from penstock.core.limits import QUOTED_CHARS_MAX
+from penstock.protocol.blocks import Batch, publish_frames
+from penstock.protocol.frames import Frame
+from penstock.record import layout as at
+from penstock.record.block import Block, Draft, parse_block, read_draft
+from penstock.record.message import Message
+from penstock.schema.language import Fault
+from penstock.storage.log.log import Appended, Log
+from penstock.storage.producer_windows import WINDOW
+
+_PARKED_MAX = 64
+"""Blocks of one producer that wait for what they repeat: more than a client has on the way."""
+_REFUSED_MS = 5_000
+"""How long a refused block is waited for: longer than a client pauses before it tries again."""
+
+_VERSION = "1.0.0"
+"""Of messages that were appended: the envelope keeps no version, the schema does."""
+
+
+@dataclass(slots=True)
+class Part:
+    """The rows of a block that go to one partition."""
+
+    partition: int
+    rows: Any
+    block: Block
+    outcome: Appended | PenstockError | None = None
+
+
+@dataclass(slots=True)
+class Submission:
+    """One block on its way into the log."""
+
+    stream: Stream
+    count: int
+    requests: Any
+    """The producer's number of each row."""
+
+    window: Window | None
+    reply: Reply
+    duplicates: list[tuple[int, int, int]]
+    """Row, partition and offset of those that are stored already."""
+
+    refused: dict[int, Fault] = field(default_factory=dict)
+    """What the topic's schema does not allow, by row."""
+
+    fresh: Any = None
+    """The rows that were not stored yet when it came."""
+
+    parts: list[Part] = field(default_factory=list)
+    open: int = 0
+    error: PenstockError | None = None
+    """Why none of it went to the log."""
+
+    whole: bool = False
+    """Nothing of it is stored if a part of it is refused."""
+
+    tell: Callable[[Submission], Any] | None = None
+    """What is answered, if not `answer`."""
+
+    unbounded: bool = False
+    """It may be larger than the topic allows."""
+
+    def told(self) -> Any:
+        return self.answer() if self.tell is None else self.tell(self)
+
+    def answer(self) -> dict[str, Any]:
+        """Where everything lies. The first message's own place comes first, as `publish` has it."""
+        stored = [part for part in self.parts if isinstance(part.outcome, Appended)]
+        parts = [[p.partition, p.outcome.offset, len(p.rows), format_id(p.outcome.id)] for p in stored]  # type: ignore[union-attr]
+        leading = min(stored, key=lambda part: int(part.rows[0]), default=None)
+        first: dict[str, Any]
+        if self.duplicates and (leading is None or self.duplicates[0][0] < int(leading.rows[0])):
+            _, partition, offset = self.duplicates[0]
+            first = {"partition": partition, "offset": offset, "duplicate": True}
+        else:
+            assert leading is not None and isinstance(leading.outcome, Appended)  # noqa: S101, PT018 - or it would be refused
+            appended = leading.outcome
+            first = {"partition": leading.partition, "offset": int(appended.offset), "id": format_id(appended.id)}
+            first["duplicate"] = False
+        whole = first | {"count": self.count, "parts": parts, "duplicates": self.duplicates}
+        return whole | {"refused": refusals(self.refused)} if self.refused else whole
+
+    def failure(self) -> PenstockError | None:
+        """Why it, or a part of it, is not stored."""
+        if self.error is not None:
+            return self.error
+        failed = [part.outcome for part in self.parts if isinstance(part.outcome, PenstockError)]
+        if failed:
+            return failed[0]
+        if self.whole and self.refused:
+            return all_rejected(self.refused)
+        return None if self.parts or self.duplicates else all_rejected(self.refused)
+
+
+class Publishing:
+    def __init__(self, streams: Streams, desk: Desk, routes: Routes, rates: Rates, guards: Guards) -> None:
+        self._streams = streams
+        self._guards = guards
+        self._desk = desk
+        self._routes = routes
+        self._rates = rates
+        self._grown: dict[tuple[Stream, int], list[Appended]] = {}
+        self.pending = 0
+        """Blocks that the log has not answered yet."""
+
+    def _begin(self, stream: Stream) -> None:
+        self.pending += 1
+        stream.pending += 1
+
+    def _end(self, stream: Stream) -> None:
+        self.pending -= 1
+        stream.pending -= 1
+
+    def grown(self) -> dict[tuple[Stream, int], list[Appended]]:
+        """What was stored since this was last asked, by topic and partition."""
+        grown, self._grown = self._grown, {}
+        return grown
+
+    def _stored_in(self, stream: Stream, partition: int, appended: Appended, *, numbered: bool = False) -> None:
+        stream.stored(partition, appended, numbered=numbered)
+        self._grown.setdefault((stream, partition), []).append(appended)
+
+    # publish
+
+    def publish(self, client: Client, stream: Stream, batch: Batch) -> list[Effect]:
+        """Published messages of one topic, in order."""
+        draft = batch.draft(client.name.encode(), self._guards.default(stream))
+        if not self._guards.watches(stream):
+            return self._append_batch(client, stream, batch, draft)
+        block = parse_block(draft.data, verify=False)
+        return self._guards.admit(
+            stream,
+            block,
+            client.id,
+            partial(self._publish_allowed, client, stream, batch),
+            partial(self._not_published, client, batch),
+        )
+
+    def _publish_allowed(
+        self, client: Client, stream: Stream, batch: Batch, block: Block, refused: Mapping[int, Fault]
+    ) -> list[Effect]:
+        if not refused:
+            return self._append_batch(client, stream, batch, Draft.of_block(block))
+        allowed = np.ones(len(block), np.bool_)
+        allowed[list(refused)] = False
+        effects: list[Effect] = []
+        for fault, rows in alike(refused).items():
+            chosen = np.zeros(len(block), np.bool_)
+            chosen[rows] = True
+            effects += self._not_published(client, batch.where(chosen), rejected(fault))
+        if allowed.any():
+            draft = Draft.of_block(block.gather(allowed))
+            effects += self._append_batch(client, stream, batch.where(allowed), draft)
+        return effects
+
+    def _append_batch(self, client: Client, stream: Stream, batch: Batch, draft: Draft) -> list[Effect]:
+        partition = stream.next_partition()
+        self._begin(stream)
+        done = partial(self._published, client, stream, partition, batch)
+        return [Append(stream.logs[partition], draft, done, client.id)]
+
+    def _not_published(self, client: Client, batch: Batch, error: PenstockError) -> list[Effect]:
+        self._desk.metrics.add("router.publish.error", len(batch))
+        failure = self._desk.failure(client, error, len(batch))
+        return [Send(client.id, batch.answers(self._desk.new_id(), failure))]
+
+    def _published(
+        self, client: Client, stream: Stream, partition: int, batch: Batch, outcome: Appended | PenstockError
+    ) -> list[Effect]:
+        self._end(stream)
+        if isinstance(outcome, PenstockError):
+            return self._not_published(client, batch, outcome)
+        self._stored_in(stream, partition, outcome)
+        subscribers = self._routes.subscribers(stream.name)
+        frames = batch.deliveries(self._desk.new_id()) if subscribers else b""
+        effects: list[Effect] = [Send(each, frames) for each in subscribers]
+        self._desk.metrics.add("live.delivered", outcome.records * len(subscribers))
+        receipts = batch.receipts(
+            partition=partition,
+            first_offset=int(outcome.offset),
+            first_ticks=outcome.first_ticks,
+            id_low=outcome.id_low,
+        )
+        if receipts:
+            effects.append(Send(client.id, receipts))
+        return effects
+
+    def publish_one(self, client: Client, stream: Stream, frame: Frame) -> list[Effect]:
+        """One that came alone, or with a parent id."""
+        schema = self._guards.default(stream)
+        draft = Draft.of([Message(payload=frame.payload, producer_name=client.name, schema=schema)])
+        if not self._guards.watches(stream):
+            return self._append_one(client, stream, frame, draft)
+        reply = self._desk.reply(client, frame.header)
+        block = parse_block(draft.data, verify=False)
+        allowed = partial(self._publish_one_allowed, client, stream, frame)
+        return self._guards.admit(stream, block, client.id, allowed, reply)
+
+    def _publish_one_allowed(
+        self, client: Client, stream: Stream, frame: Frame, block: Block, refused: Mapping[int, Fault]
+    ) -> list[Effect]:
+        if refused:
+            return self._desk.reply(client, frame.header)(rejected(refused[0]))
+        return self._append_one(client, stream, frame, Draft.of_block(block))
+
+    def _append_one(self, client: Client, stream: Stream, frame: Frame, draft: Draft) -> list[Effect]:
+        partition = stream.next_partition()
+        self._begin(stream)
+        done = partial(self._published_one, client, stream, partition, frame)
+        return [Append(stream.logs[partition], draft, done, client.id)]
+
+    def _published_one(
+        self, client: Client, stream: Stream, partition: int, frame: Frame, outcome: Appended | PenstockError
+    ) -> list[Effect]:
+        self._end(stream)
+        reply = self._desk.reply(client, frame.header)
+        if isinstance(outcome, PenstockError):
+            return reply(outcome)
+        self._stored_in(stream, partition, outcome)
+        head = frame.header.head
+        delivered = publish(head.topic, head.version, self._desk.new_id(), frame.payload)
+        effects: list[Effect] = [Send(each, delivered) for each in self._routes.subscribers(stream.name)]
+        self._desk.metrics.add("live.delivered", len(effects))
+        place = {"partition": partition, "offset": int(outcome.offset), "id": format_id(outcome.id), "duplicate": False}
+        return [*effects, *reply(place)]
+
+    # append and message
+
+    def append(self, client: Client, stream: Stream, payload: bytes, reply: Reply) -> list[Effect]:
+        """A block of records. Raises what is wrong with it; nothing is stored then."""
+        return self.store(stream, parse_block(payload), _identified(stream, reply), client=client.id)
+
+    def message(self, client: Client, stream: Stream, payload: bytes, reply: Reply) -> list[Effect]:
+        """One message with its metadata in a line of JSON before it."""
+        given = parse_message(payload, producer_name="")
+        draft = Draft.of([given])  # raises what is wrong with a field: until then they are what the client wrote
+        name = _producer_name(client, stream, given)
+        if name != given.producer_name:
+            draft = Draft.of([replace(given, producer_name=name)])
+        block = parse_block(draft.data, verify=False)
+        return self.store(stream, block, _identified(stream, reply), client=client.id)
+
+    def store(
+        self,
+        stream: Stream,
+        block: Block,
+        reply: Reply,
+        *,
+        client: str = "",
+        owned: bool = False,
+        trusted: bool | None = None,
+        whole: bool = False,
+        tell: Callable[[Submission], Any] | None = None,
+        unbounded: bool = False,
+    ) -> list[Effect]:
+        """`owned`: the producer's number is the broker's own, and no connection's; and so, unless it is not `trusted`,
+        nothing is refused. `unbounded`: nor for its size.
+
+        `whole`: nothing is stored if a part is refused. `tell`: what is answered, if not `Submission.answer`.
+        """
+        trusted = owned if trusted is None else trusted
+        producer_id = _producer_of(block)
+        requests = block.columns[:, at.REQUEST_ID]
+        numbered = producer_id > 0 and bool(requests.any())
+        if numbered:
+            _check_numbers(requests)
+        if producer_id and not owned and (stream.producers is None or not stream.producers.owns(producer_id, client)):
+            raise NotOwner(
+                f"producer {producer_id} of {stream.name} is not this connection's: it was never registered here, or"
+                " another connection has registered it since",
+                producer_id=producer_id,
+            )
+        window = stream.producers.window(producer_id) if numbered and stream.producers is not None else None
+        if not trusted:
+            self._admit(stream, window, int(requests[0]), len(block))
+        submission = Submission(
+            stream, len(block), requests, window, reply, [], whole=whole, tell=tell, unbounded=unbounded
+        )
+        return self._arrive(submission, block, client, judged=not trusted)
+
+    def store_plain(self, stream: Stream, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
+        """Messages that nobody counts, for a topic that asks nothing of them: they need not be looked at once more.
+
+        The answer is `Appended`. Raises if it is too much for now.
+        """
+        if not self._rates.allow(None, stream.name, self._desk.now_ms, draft.count):
+            raise self._rates.exceeded(stream.name)
+        self._begin(stream)
+        return [Append(stream.logs[partition], draft, partial(self._stored_plain, stream, partition, draft, reply))]
+
+    def _stored_plain(
+        self, stream: Stream, partition: int, draft: Draft, reply: Reply, outcome: Appended | PenstockError
+    ) -> list[Effect]:
+        self._end(stream)
+        effects = reply(outcome)
+        if isinstance(outcome, Appended):
+            self._stored_in(stream, partition, outcome)
+            effects += self._live(stream, outcome.records, lambda: read_draft(draft))
+        return effects
+
+    def takes_anything(self, stream: Stream) -> bool:
+        """Whether a topic asks nothing of its messages, and none of them has to wait for others."""
+        return not self._guards.watches(stream)
+
+    def _live(self, stream: Stream, count: int, block: Callable[[], Block]) -> list[Effect]:
+        """What was just stored, to whoever listens."""
+        subscribers = self._routes.subscribers(stream.name)
+        if not subscribers:
+            return []
+        frames = publish_frames(block(), _spelled(stream), _VERSION, self._desk.new_id())
+        self._desk.metrics.add("live.delivered", count * len(subscribers))
+        return [Send(each, frames) for each in subscribers]
+
+    def _admit(self, stream: Stream, window: Window | None, first: int, count: int) -> None:
+        """Raise if it is too much for now, or would overtake what was."""
+        now_ms = self._desk.now_ms
+        if window is not None and self._overtakes(window, first):
+            raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
+        if not self._rates.allow(None, stream.name, now_ms, count):
+            self._refuse(window, first)
+            raise self._rates.exceeded(stream.name)
+        if window is not None:
+            window.refused = 0
+
+    def _refuse(self, window: Window | None, first: int) -> None:
+        """Those that follow would overtake it."""
+        if window is not None and not window.scattered and not self._overtakes(window, first):
+            window.refused, window.refused_ms = first, self._desk.now_ms + _REFUSED_MS
+
+    def _overtakes(self, window: Window, first: int) -> bool:
+        """Whether something before it was refused, and is still waited for."""
+        return 0 < window.refused < first and self._desk.now_ms < window.refused_ms
+
+    def _arrive(self, submission: Submission, block: Block, client: str, *, judged: bool) -> list[Effect]:
+        """What is stored already is known at once; the rest is judged, and goes to the log."""
+        window, submission.fresh = submission.window, np.arange(len(block))
+        if window is not None:
+            first, last = int(submission.requests[0]), int(submission.requests[-1])
+            if window.must_wait(first, last):
+                if len(window.parked) >= _PARKED_MAX and client:
+                    raise ServiceUnavailable("too much was sent again before it was known what became of it; try again")
+                window.parked.append(partial(self._arrive, submission, block, client, judged=judged))
+                return []
+            if first <= window.highest:
+                submission.fresh = self._new_rows(submission, window)
+            window.submitted = max(window.submitted, last)
+        if not len(submission.fresh):
+            return submission.reply(submission.told())
+        self._begin(submission.stream)
+        if window is not None:
+            window.begin(int(submission.requests[0]), int(submission.requests[-1]))
+        submit, not_submitted = partial(self._submit, submission, client), partial(self._not_submitted, submission)
+        return self._guards.admit(submission.stream, block, client, submit, not_submitted, judged=judged)
+
+    def _not_submitted(self, submission: Submission, error: PenstockError) -> list[Effect]:
+        submission.error, submission.parts = error, []
+        return self._finish(submission)
+
+    def _submit(self, submission: Submission, client: str, block: Block, refused: Mapping[int, Fault]) -> list[Effect]:
+        """Raises what keeps all of it from being stored."""
+        window, logs, rows = submission.window, submission.stream.logs, submission.fresh
+        if window is not None and self._overtakes(window, int(submission.requests[0])):
+            raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
+        if refused:
+            submission.refused = {row: refused[row] for row in rows.tolist() if row in refused}
+            rows = rows[~np.isin(rows, list(submission.refused))]
+            if submission.whole and submission.refused:
+                rows = rows[:0]
+        if not len(rows):
+            return self._finish(submission)
+        if len(logs) > 1 and not submission.unbounded:
+            Draft.of_block(block).check_sizes(logs[0].limits)  # of all of it, also where its parts would fit
+        submission.parts = list(_parts(submission.stream, block, rows))
+        submission.open = len(submission.parts)
+        drafts = [Draft.of_block(part.block, unbounded=submission.unbounded) for part in submission.parts]
+        appends = [
+            Append(logs[part.partition], draft, partial(self._stored, submission, part), client)
+            for part, draft in zip(submission.parts, drafts, strict=True)
+        ]
+        return [*appends] if len(appends) == 1 else [AppendAll(tuple(appends))]
+
+    def _new_rows(self, submission: Submission, window: Window) -> Any:
+        """The rows that are not stored yet; the others are noted with their places."""
+        fresh = []
+        for row, request_id in enumerate(submission.requests.tolist()):
+            place = window.find(request_id)
+            if place is None:
+                fresh.append(row)
+            else:
+                submission.duplicates.append((row, *place))
+        return np.array(fresh, dtype=np.int64)
+
+    def _stored(self, submission: Submission, part: Part, outcome: Appended | PenstockError) -> list[Effect]:
+        part.outcome = outcome
+        submission.open -= 1
+        effects: list[Effect] = []
+        if isinstance(outcome, Appended):
+            stream = submission.stream
+            self._stored_in(stream, part.partition, outcome, numbered=submission.window is not None)
+            effects = self._live(stream, outcome.records, lambda: part.block)
+        return [*self._finish(submission), *effects] if not submission.open else effects
+
+    def _finish(self, submission: Submission) -> list[Effect]:
+        self._end(submission.stream)
+        window, error = submission.window, submission.failure()
+        if window is not None:
+            self._note(submission, window)
+        effects = submission.reply(submission.told() if error is None else error)
+        if window is not None:
+            if error is not None and error.retriable:
+                self._refuse(window, int(submission.requests[0]))
+            waiting, window.parked = window.parked, type(window.parked)()
+            effects += [each for again in waiting for each in again()]
+            if submission.stream.checkpoint_due():
+                effects += self._streams.save_checkpoints(submission.stream)
+        return effects
+
+    def _note(self, submission: Submission, window: Window) -> None:
+        """What is stored now will be recognised."""
+        window.end(int(submission.requests[0]))
+        stored = [part for part in submission.parts if isinstance(part.outcome, Appended)]
+        if not stored:
+            return
+        rows = np.concatenate([part.rows for part in stored])
+        order = np.argsort(rows, kind="stable")
+        partitions = np.concatenate([np.full(len(part.rows), part.partition) for part in stored])
+        offsets = np.concatenate([part.outcome.offset + np.arange(len(part.rows)) for part in stored])  # type: ignore[union-attr]
+        for entry in entries_of(submission.requests[rows[order]], partitions[order], offsets[order]):
+            window.add(entry)
+        for part in stored:
+            submission.stream.noted(part.partition, int(part.outcome.offset))  # type: ignore[union-attr]
+
+
+def _producer_name(client: Client, stream: Stream, message: Message) -> str:
+    """Under which it is stored. Raises `InvalidRequest` for another one than its producer is registered under."""
+    registered = "" if stream.producers is None else stream.producers.name(message.producer_id, client.id)
+    if registered and message.producer_name not in ("", registered):
+        raise InvalidRequest(
+            f"producer {message.producer_id} is registered here as {registered!r}, not as"
+            f" {message.producer_name[:QUOTED_CHARS_MAX]!r}: leave producer_name out, or register that one",
+            field="producer_name",
+        )
+    return message.producer_name or registered or client.name
+
+
+def _identified(stream: Stream, reply: Reply) -> Reply:
+    """Whoever sent something again is told the id of the first of it too, which is in the log."""
+
+    def told(outcome: dict[str, Any] | PenstockError) -> list[Effect]:
+        if isinstance(outcome, PenstockError) or not outcome["duplicate"]:
+            return reply(outcome)
+        log = stream.logs[outcome["partition"]]
+        return [Work(lambda: outcome | {"id": _id_at(log, outcome["offset"])}, reply, reads=True)]
+
+    return told
+
+
+def _id_at(log: Log, offset: int) -> str | None:
+    """In another thread. None where retention has taken it since."""
+    try:
+        block = log.read(offset, bytes_max=1).block
+    except OffsetOutOfRange:
+        return None
+    return format_id(block.id(0)) if len(block) and int(block.offsets.start) == offset else None
+
+
+def _spelled(stream: Stream) -> str:
+    name = stream.name
+    return name.topic if name.namespace == "default" else str(name)
+
+
+def _producer_of(block: Block) -> int:
+    """The one producer whose block it is; 0 if it is nobody's."""
+    producers = block.columns[:, at.PRODUCER_ID]
+    if not (producers == producers[0]).all():
+        raise InvalidRequest("a block has messages of one producer")
+    return int(producers[0])
+
+
+def _check_numbers(requests: Any) -> None:
+    if len(requests) > WINDOW:
+        raise InvalidRequest(
+            f"a block of a numbered producer has at most {WINDOW} messages, not {len(requests)}: no more are recognised"
+            " when they are sent again",
+            window=WINDOW,
+        )
+    if not requests[0]:
+        raise InvalidRequest("some messages of the block have a request_id, and the first has none", record=0)
+    wrong = np.flatnonzero(np.diff(requests) <= 0)
+    if wrong.size:
+        row = int(wrong[0]) + 1
+        raise InvalidRequest(
+            f"message {row} of the block has request_id {int(requests[row])} after {int(requests[row - 1])}: a producer"
+            " numbers its messages upwards",
+            record=row,
+        )
+
+
+def _parts(stream: Stream, block: Block, rows: Any) -> Iterator[Part]:
+    """Where each row goes: by its key; those without one together to the next partition in turn."""
+    if len(stream.logs) == 1:
+        yield Part(0, rows, block if len(rows) == len(block) else block.gather(rows))
+        return
+    keyed = (block.columns[rows, at.FLAGS] & at.FLAG_KEY) != 0
+    hashes = block.key_hashes().astype(np.uint64)[rows]
+    partitions = (hashes % np.uint64(len(stream.logs))).astype(np.int64)
+    if not keyed.all():
+        partitions[~keyed] = stream.next_partition()
+    for partition in np.unique(partitions).tolist():
+        mine = rows[partitions == partition]
+        yield Part(partition, mine, block.gather(mine))

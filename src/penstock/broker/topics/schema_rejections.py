@@ -1,0 +1,49 @@
+"""What is said of messages that a topic's schema does not allow, and of what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.core.errors import Facts, InvalidRequest, SchemaRejected
+from penstock.schema.language import Fault
+
+_REASONS_MAX: Final = 256
+"""Refused messages of one block whose reasons are told: an answer has to fit into a frame."""
+_REASON_CHARS_MAX: Final = 300
+
+
+class NotThere(InvalidRequest):
+    """What was named is not there: where errors have a number for that, it is that one."""
+
+
+def sentence(fault: Fault) -> str:
+    return f"at {fault.path}: {fault.message}" if fault.path else fault.message
+
+
+def rejected(fault: Fault) -> SchemaRejected:
+    shown = Fault(fault.path[:_REASON_CHARS_MAX], fault.message[:_REASON_CHARS_MAX])
+    return SchemaRejected(sentence(shown), **({"path": shown.path} if shown.path else {}))
+
+
+def all_rejected(refused: Mapping[int, Fault]) -> SchemaRejected:
+    """A block of which nothing may be stored."""
+    row, fault = min(refused.items())
+    return SchemaRejected(f"message {row} of the block: {rejected(fault).message}", refused=Facts(refusals(refused)))
+
+
+def refusals(refused: Mapping[int, Fault]) -> list[list[Any]]:
+    """Row, reason and path; of very many, reasons for the first alone."""
+    shown = sorted(refused.items())
+    told = [
+        [row, fault.message[:_REASON_CHARS_MAX], fault.path[:_REASON_CHARS_MAX]] for row, fault in shown[:_REASONS_MAX]
+    ]
+    return [*told, *([row] for row, _ in shown[_REASONS_MAX:])]
+
+
+def alike(refused: Mapping[int, Fault]) -> dict[Fault, list[int]]:
+    """The rows that have the same fault."""
+    found: dict[Fault, list[int]] = {}
+    for row, fault in refused.items():
+        found.setdefault(fault, []).append(row)
+    return found

@@ -1,0 +1,120 @@
+"""Uses of schemas: which topics, and archives of them, have messages of one. What is used is not deleted for good."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from penstock.broker.base import request_fields as read
+from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.request_fields import Fields
+from penstock.core.errors import PenstockError
+from penstock.record import layout as at
+from penstock.schema.errors import ReferenceExists
+from penstock.schema.registry.models import Which, version_number
+from penstock.schema.registry.registry import Registry
+from penstock.storage.catalog.schemas import TOPIC_PLACE, SchemaCatalog, archive_place, topic_place
+from penstock.storage.catalog.subscriptions import check_subscription_name
+from penstock.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from penstock.broker.durable import Durable
+
+_SCAN_BYTES: Final = 4 * 1024 * 1024
+_TOPIC: Final = re.compile(rf"\b{TOPIC_PLACE}[0-9]+\b")
+
+Use = tuple[int, str]
+"""A schema's id, and the place where messages of it are kept."""
+
+
+def forget_unused(
+    durable: Durable, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
+) -> list[Effect]:
+    """Look whether topics that had messages of these versions' schemas still have any, forget those that have not, and
+    go on. Topics into which something is on its way are left as they are.
+
+    What comes meanwhile is noted again before it is stored.
+    """
+    ids = _going(durable.registry, subject, version)
+    streams = list(durable.streams)
+    logs = {topic_place(each.topic.topic_uid): each.logs for each in streams if durable.guards.quiet(each)}
+    busy = {topic_place(each.topic.topic_uid) for each in streams} - logs.keys()
+    for schema_id in ids:
+        durable.guards.take_uses(schema_id)
+    catalog = durable.streams.store.catalog.schemas
+
+    def forget(unused: list[Use] | PenstockError) -> list[Effect]:
+        if isinstance(unused, PenstockError):
+            return then(unused)
+        again = {(each, topic_place(uid)) for each in ids for uid in durable.guards.take_uses(each)}
+        return [Work(partial(_forget, catalog, [each for each in unused if each not in again]), then)]
+
+    return [Work(lambda: list(_unused(catalog, ids, logs, busy)), forget, reads=True)] if ids else then(None)
+
+
+def note_archive(durable: Durable, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
+    """An archive of a topic has come further: it may have messages of every schema that the topic has had any of.
+
+    Go on when that is noted. Raises what is wrong with topic or subscription, under which the archive is known.
+    """
+    stream, name = durable.streams.find(read.topic_name(fields)), read.text(fields, "subscription")
+    check_subscription_name(name)
+    catalog, place = durable.streams.store.catalog.schemas, archive_place(name, stream.name)
+    return [Work(partial(catalog.copy_uses, topic_place(stream.topic.topic_uid), place), then)]
+
+
+def with_names(durable: Durable, error: ReferenceExists) -> ReferenceExists:
+    """The same, with topics called as people call them."""
+    names = {topic_place(each.topic.topic_uid): f"topic {each.name}" for each in durable.streams}
+    message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
+    return ReferenceExists(message, **error.details)
+
+
+def _going(registry: Registry, subject: str, version: int | str | None) -> set[int]:
+    """The schemas of what is to be deleted for good; none, if it may not be: whoever deletes it says why."""
+    number = None if version is None else version_number(version)
+    found = [registry.version(subject, each, Which.ALL) for each in registry.versions(subject, Which.ALL)]
+    wanted = [each for each in found if number in (None, each.version)]
+    return {each.schema_id for each in wanted} if all(each.deleted for each in wanted) else set()
+
+
+def _unused(catalog: SchemaCatalog, ids: set[int], logs: dict[str, tuple[Log, ...]], busy: set[str]) -> Iterator[Use]:
+    """Each log is read once, whatever is looked for. A place that is no topic, such as an archive, stays noted."""
+    wanted: dict[str, set[int]] = {}
+    for schema_id in ids:
+        for place in catalog.uses(schema_id):
+            if place.startswith(TOPIC_PLACE) and place not in busy:
+                wanted.setdefault(place, set()).add(schema_id)
+    for place, candidates in wanted.items():
+        for log in logs.get(place, ()):
+            candidates -= _found(log, candidates)
+        yield from ((schema_id, place) for schema_id in candidates)
+
+
+def _found(log: Log, wanted: Iterable[int]) -> set[int]:
+    """Which of these schemas messages of the log have."""
+    missing, found = set(wanted), set[int]()
+    for columns in _columns(log):
+        if not missing:
+            break
+        seen = missing.intersection(np.unique(columns[:, at.SCHEMA_ID]).tolist())
+        missing, found = missing - seen, found | seen
+    return found
+
+
+def _columns(log: Log) -> Iterator[np.ndarray[Any, Any]]:
+    offset = int(log.first_offset)
+    while offset < int(log.next_offset):
+        chunk = log.read(offset, bytes_max=_SCAN_BYTES)
+        if len(chunk.block):
+            yield chunk.block.columns
+        offset = max(int(chunk.next_offset), offset + 1)
+
+
+def _forget(catalog: SchemaCatalog, uses: list[Use]) -> None:
+    for schema_id, place in uses:
+        catalog.forget_use(schema_id, place)

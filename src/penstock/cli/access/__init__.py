@@ -1,0 +1,1 @@
+"""Commands about access: keys, and what their holders may do."""

@@ -1,0 +1,30 @@
+"""Where keys and bindings are asked for: a running broker, or a data directory whether or not one runs there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import options as opt
+
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        "-d",
+        help="A data directory on this machine, with or without a broker running there. Default: ask the broker.",
+        readable=False,
+    ),
+]
+
+
+def ask(broker: opt.Broker, data: Path | None, topic: str, fields: dict[str, Any]) -> dict[str, Any]:
+    if data is None:
+        with broker.connect() as client:
+            answer: dict[str, Any] = client.ask(topic, fields)
+        return answer
+    from penstock.server.security.offline_keys import ask as ask_directory
+
+    return ask_directory(data, topic, fields)

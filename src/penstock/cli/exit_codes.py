@@ -1,0 +1,15 @@
+"""Exit codes of all commands. docs/commands.md says what each of them means."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FINDINGS: Final = 1
+"""The command did its work, and what it found is not as it should be."""
+EXIT_COULD_NOT: Final = 2
+"""The command could not do its work; standard error says why."""
+EXIT_MISSING: Final = 3
+"""Messages are lost or damaged, and the command did not go on without them."""
+EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 143

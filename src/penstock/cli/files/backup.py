@@ -1,0 +1,188 @@
+"""`penstock backup` and `penstock restore`: a data directory, copied while its broker runs, and brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from penstock import __version__
+from penstock.cli import options as opt
+from penstock.cli.exit_codes import EXIT_FINDINGS
+from penstock.cli.output import bytes_text, many, print_facts, print_json, progress, table, time_text
+
+if TYPE_CHECKING:
+    from penstock.storage.backup.backup import Backup
+    from penstock.storage.backup.manifest import Manifest
+
+_CREATE: Final = "create"
+_FINDINGS_SHOWN: Final = 20
+"""On a terminal; `--json` has all."""
+
+
+class _Group(TyperGroup):
+    """`penstock backup DEST` is short for `penstock backup create DEST`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        helped = {"-h", "--help"} & set(args[:1])
+        if args and args[0] not in self.commands and not helped:
+            args = [_CREATE, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Back up a data directory while its broker runs: create, verify.",
+    no_args_is_help=True,
+)
+
+Destination = Annotated[Path, typer.Argument(help="The backup's directory; what it has already is not copied again.")]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Give up what the backup has of another data directory, or has kept of what this one lost."
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Tell what is there already by its size, without reading it.")]
+Source = Annotated[Path, typer.Argument(help="The backup's directory.")]
+
+
+@app.command(_CREATE)
+def create(
+    destination: Destination,
+    data: opt.Data = opt.DEFAULT_DATA,
+    replace: Replace = False,
+    quick: Quick = False,
+    json: opt.Json = False,
+) -> None:
+    """Copy a data directory into a backup, or bring a backup up to date; its broker may run or not.
+
+    Every record is verified on the copy, and what is there already by its hash. Interrupted at any moment, the backup
+    is the one before. The word `create` may be left out. Exit code 1 if the original is damaged, which is copied as it
+    is, or has lost messages, of which the backup keeps its copy; they are named.
+
+    Examples:
+
+    `penstock backup create /mnt/backup --data /var/lib/penstock`
+
+    `penstock backup create backups/monday --json`
+
+    `penstock backup create /mnt/backup --replace`
+    """
+    from penstock.storage.backup.backup import back_up
+
+    with _stages() as stage:
+        done = back_up(data, destination, replace=replace, quick=quick, release=__version__, stage=stage)
+    if json:
+        for what in done.findings:
+            print_json({"finding": what})
+        print_json({"backup": _facts(done.manifest) | _work(done) | {"path": str(destination)}})
+    else:
+        _print_findings(list(done.findings))
+        print_facts([("backup", str(destination)), *_shown(done.manifest)])
+        typer.echo(f"{bytes_text(done.copied_bytes)} copied, {bytes_text(done.kept_bytes)} there already")
+    if done.findings:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+@app.command()
+def verify(source: Source, json: opt.Json = False) -> None:
+    """Check a backup byte by byte: the hash of every file, the checksum of every record. Nothing is changed.
+
+    Exit code 0: whole; 1: findings, each with the file it is in; 2: could not run, or there is no whole backup.
+
+    Example: `penstock backup verify /mnt/backup --json`
+    """
+    from penstock.storage.backup.restore import check_backup
+
+    with _stages() as stage:
+        found = check_backup(source, stage=stage)
+    if json:
+        for problem in found.problems:
+            print_json({"finding": {"file": problem.file, "where": problem.where, "what": problem.what}})
+        print_json({"summary": _facts(found.manifest) | {"findings": len(found.problems)}})
+    else:
+        rows = [(problem.file, problem.where, problem.what) for problem in found.problems]
+        if rows:
+            table("findings", ("file", "of", "what"), rows)
+        print_facts(_shown(found.manifest))
+        typer.echo(many(len(rows), "finding") if rows else "whole")
+    if found.problems:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def restore(
+    source: Source,
+    directory: Annotated[Path, typer.Argument(help="The data directory to make: empty, or not there yet.")],
+    json: opt.Json = False,
+) -> None:
+    """Make a data directory from a backup, verified: the same ids, offsets and bytes up to the moment of the backup.
+
+    Subscriptions go on where they were. Nothing is left if anything does not verify.
+
+    Examples:
+
+    `penstock restore /mnt/backup /var/lib/penstock`
+
+    `penstock restore /mnt/backup restored --json`
+    """
+    from penstock.storage.backup.restore import restore as run
+
+    with _stages() as stage:
+        manifest = run(source, directory, stage=stage)
+    if json:
+        print_json({"restored": _facts(manifest) | {"data": str(directory)}})
+    else:
+        print_facts([("restored", str(directory)), *_shown(manifest)])
+        typer.echo(f"start it with: penstock serve --data {directory}")
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+    """A bar for each piece of work that is begun."""
+    with progress() as bar:
+
+        def stage(what: str, size: int) -> Callable[[int], None]:
+            task = bar.add_task(what, total=size)
+            return lambda count: bar.advance(task, count)
+
+        yield stage
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "created_ms": manifest.created_ms,
+        "source": manifest.source,
+        "topics": len({log.topic for log in manifest.logs}),
+        "partitions": len(manifest.logs),
+        "segments": sum(len(log.segments) for log in manifest.logs),
+        "messages": manifest.messages,
+        "bytes": manifest.size,
+        "damaged": manifest.damaged,
+    }
+
+
+def _work(done: Backup) -> dict[str, Any]:
+    return {"copied_bytes": done.copied_bytes, "kept_bytes": done.kept_bytes, "findings": len(done.findings)}
+
+
+def _shown(manifest: Manifest) -> list[tuple[str, Any]]:
+    facts = _facts(manifest)
+    held = f"{many(facts['topics'], 'topic')}, {many(facts['partitions'], 'partition')}"
+    damaged = [("damaged", f"{many(facts['damaged'], 'message')}, as in the original")] if facts["damaged"] else []
+    return [
+        ("as of", time_text(manifest.created_ms)),
+        ("holds", f"{held}, {many(facts['messages'], 'message')}, {bytes_text(facts['bytes'])}"),
+        *damaged,
+    ]
+
+
+def _print_findings(findings: list[str]) -> None:
+    for what in findings[:_FINDINGS_SHOWN]:
+        typer.echo(f"penstock: damaged in the original: {what}", err=True)
+    if len(findings) > _FINDINGS_SHOWN:
+        typer.echo(f"penstock: and {len(findings) - _FINDINGS_SHOWN:,} more: --json has them", err=True)

@@ -1,0 +1,1 @@
+"""Commands about the lakehouse and jobs over logs."""

@@ -1,0 +1,154 @@
+"""`penstock audit`: look at every message of a log, and hold the log against its archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.exit_codes import EXIT_FINDINGS
+from penstock.cli.lake.jobs import Topics, parse_topics, run_job, write_file
+from penstock.cli.lake.warehouse import Log, Reach
+from penstock.cli.output import bytes_text, many, print_json, table
+from penstock.core.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from penstock.spark.jobs.audit.archive_side import Warehouse
+    from penstock.spark.jobs.audit.audit import Audit
+
+_FINDINGS_SHOWN = 50
+"""On a screen; the page and the JSON have more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive(Reach):
+    """What the log is compared with, if anything."""
+
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WAREHOUSE", help="Compare with the archive there: a directory, or s3://..., gs://, az://."
+        ),
+    ] = None
+
+    def warehouse(self) -> Warehouse | None:
+        """Raises `InvalidRequest` for options of an archive that is not named."""
+        if self.against is None:
+            if self.storage_option or self.catalog or self.catalog_option:
+                raise InvalidRequest("--storage-option and --catalog are of an archive: name it with --against")
+            return None
+        from penstock.spark.jobs.audit.archive_side import Warehouse
+
+        self.check(self.against)
+        storage, catalog = self.storage_options, self.catalog_options or {}
+        return Warehouse(self.against, self.format, tuple(storage.items()), tuple(catalog.items()))
+
+
+@opt.bundled
+def audit(
+    log: Log,
+    archive: Archive,
+    spark: opt.Spark,
+    topics: Topics = None,
+    schemas: Annotated[bool, typer.Option("--schemas", help="Hold every payload against the schema it names.")] = False,
+    registry: Annotated[
+        str | None, typer.Option(help="Where schemas are: a URL, or an export. Default: with the data.")
+    ] = None,
+    duplicates: Annotated[
+        bool, typer.Option("--duplicates", help="Look for repeated requests across partitions, too: a shuffle.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the report as a page, too.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """Check every checksum, the order of ids, the density of offsets, duplicates; and that the archive equals the log.
+
+    The log may be in use: what is written while the audit runs is not looked at. The archive is compared up to where it
+    has come; the rest is reported as not yet archived. Exit code 0: clean; 1: findings; 2: could not.
+
+    Examples:
+
+    `penstock audit --data penstock-data`
+
+    `penstock audit orders.created --against warehouse --html audit.html`
+
+    `penstock audit --schemas --duplicates --json | jq .findings`
+    """
+    from penstock.spark.jobs.audit.audit import Wanted
+    from penstock.spark.jobs.audit.audit import audit as run
+    from penstock.spark.jobs.audit.report import as_dict
+
+    location = log.location()
+    wanted = Wanted(
+        topics=parse_topics(topics),
+        against=archive.warehouse(),
+        schemas=schemas,
+        registry=registry,
+        duplicates=duplicates,
+    )
+    location.open()  # what is not there is said before Spark is started
+    _check_target(html)
+    found = run_job(spark, "penstock audit", lambda session, stage: run(session, location, wanted, stage=stage))
+    report = as_dict(found)
+    if html is not None:
+        from penstock.spark.jobs.audit.page import page
+
+        write_file(html, page(report))
+    if json:
+        print_json(report)
+    else:
+        _print(found, report, html)
+    if not found.is_clean:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _check_target(html: Path | None) -> None:
+    """Better now than after an hour's work."""
+    if html is not None and not html.absolute().parent.is_dir():
+        raise InvalidRequest(f"--html {html}: there is no directory {html.absolute().parent}")
+
+
+def _print(found: Audit, report: dict[str, Any], html: Path | None) -> None:
+    if found.found.told:
+        rows = [_row(each) for each in report["findings"]["told"][:_FINDINGS_SHOWN]]
+        table("findings", ("kind", "topic", "partition", "offset", "messages", "what"), rows)
+        more = found.found.count - len(rows)
+        if more > 0:
+            typer.echo(f"... and {more:,} more: --html or --json has them")
+    table("topics", ("topic", "messages", "size", "first", "last"), [_topic(each) for each in report["topics"]])
+    if found.wanted.against is not None:
+        _print_archive(report)
+    for note in found.notes:
+        typer.echo(note)
+    summary = report["summary"]
+    verdict = "clean" if found.is_clean else many(found.found.count, "finding")
+    speed = bytes_text(summary["bytes"] / max(found.seconds, 1e-9))
+    typer.echo(f"{many(summary['messages'], 'message')}, {bytes_text(summary['bytes'])}: {verdict} ({speed}/s)")
+    if html is not None:
+        typer.echo(f"report: {html}")
+
+
+def _row(finding: dict[str, Any]) -> list[Any]:
+    return [finding[name] for name in ("kind", "topic", "partition", "offset", "count", "what")]
+
+
+def _topic(topic: dict[str, Any]) -> list[Any]:
+    return [topic["topic"], topic["messages"], bytes_text(topic["bytes"]), topic["first_time"], topic["last_time"]]
+
+
+def _print_archive(report: dict[str, Any]) -> None:
+    rows = [
+        [topic["topic"], each["partition"], archive["table"], archive["messages"], _equal(archive), archive["lag"]]
+        for topic in report["topics"]
+        for each in topic["partitions"]
+        if (archive := each["archive"])
+    ]
+    table("archive", ("topic", "partition", "table", "compared", "equal", "lag"), rows)
+
+
+def _equal(archive: dict[str, Any]) -> str:
+    if not archive["equal"]:
+        return "no"
+    return "yes" if archive["payloads"] else "yes, without payloads"

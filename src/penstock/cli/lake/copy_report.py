@@ -1,0 +1,185 @@
+"""What the commands share that publish many messages: which of them, into what, and how far they have come."""
+
+from __future__ import annotations
+
+import json as jsons
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.exit_codes import EXIT_FINDINGS
+from penstock.cli.output import console, many, print_json
+from penstock.core.errors import InvalidRequest, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.jobs.transfer.replay import Report
+    from penstock.spark.jobs.transfer.selection import Selection
+    from penstock.spark.sink.options import SinkOptions
+
+Run = Annotated[
+    str | None,
+    typer.Option(help="The name of this run: started again under it, nothing is published twice. Default: a new one."),
+]
+SKIP_LOST: Final = "--skip-lost"
+SkipLost = Annotated[
+    bool, typer.Option(SKIP_LOST, help="Leave out what cannot be read and count it, instead of ending there.")
+]
+Tell = Callable[[int, int | None], None]
+"""How many messages are done, and of how many, where that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Into what messages are published: a broker, or a data directory that no broker owns."""
+
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", "-b", envvar="PENSTOCK_URL", help="Publish through this broker: HOST:PORT, or tls://host:port."
+        ),
+    ] = None
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", help="Instead: into this data directory, which no broker owns."),
+    ] = None
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Create what is not there: the topic, with so many partitions.")
+    ] = None
+    rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many messages a second.")] = None
+    tls_ca: Annotated[Path | None, typer.Option(help="Trust brokers whose certificate this signed (PEM).")] = None
+    tls_cert: Annotated[Path | None, typer.Option(help="Our own certificate, where the broker asks for one (PEM).")] = (
+        None
+    )
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None
+
+    def options(self, topic: str | None, run: str | None) -> SinkOptions:
+        """Raises `InvalidRequest` for what cannot be."""
+        from penstock.client.wire.address import parse_url
+        from penstock.spark.sink.options import SinkOptions
+
+        if self.into is not None and self.rate is not None:
+            raise InvalidRequest("--rate is for a broker, which others use too: --into writes at once")
+        given = {
+            "topic": topic,
+            "run": run,
+            "createPartitions": self.partitions,
+            "rowsPerSecond": None if self.rate is None else f"{self.rate:f}",
+            "tlsCa": self.tls_ca,
+            "tlsCert": self.tls_cert,
+            "tlsKey": self.tls_key,
+        }
+        given |= {"path": self.into} if self.into is not None else {"broker": str(parse_url(self.broker))}
+        return SinkOptions.parse({name: str(value) for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which messages of a topic."""
+
+    from_: opt.From = "earliest"
+    to: opt.To = None
+    partition: Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")] = None
+    only_type: Annotated[
+        list[str] | None, typer.Option(help="Only types that match this glob, such as 'order.*'; may be repeated.")
+    ] = None
+    former_type: opt.FormerType = None
+    only_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only-key", "--key", help="Only keys that match this glob, such as 'customer-*'; may be repeated."
+        ),
+    ] = None
+
+    def selection(self, where: str | None = None) -> Selection:
+        from penstock.spark.jobs.transfer.selection import Selection
+
+        return Selection(
+            start=self.from_,
+            stop=self.to,
+            partition=self.partition,
+            types=tuple(self.only_type or ()),
+            keys=tuple(self.only_key or ()),
+            where=where,
+        )
+
+
+def print_report(report: Report, *, json: bool) -> None:
+    """And leave with the exit code of findings, if messages were left out."""
+    if json:
+        print_json({**asdict(report), "seconds": round(report.seconds, 3)})
+    else:
+        typer.echo(_report_text(report))
+    if report.lost:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _report_text(report: Report) -> str:
+    rate = f", {report.published / report.seconds:,.0f} a second" if report.published and report.seconds > 0 else ""
+    known = f"; {report.known:,} were there already" if report.known else ""
+    lost = lost_text(report.lost)
+    return f"{many(report.published, 'message')} published into {report.target}{rate}{known}{lost} (run {report.run})"
+
+
+def lost_text(lost: int) -> str:
+    return f"; {lost:,} could not be read and are missing" if lost else ""
+
+
+@contextmanager
+def going_on(run: str, *, made_up: bool, json: bool) -> Iterator[None]:
+    """Whatever ends a run, its user learns how to go on with it. A name that was made up is told at once: a process
+    that is killed says nothing at its end."""
+    if made_up:
+        told = jsons.dumps({"run": run}) if json else f"penstock: run {run}; if it breaks off, --run {run} goes on"
+        sys.stderr.write(f"{told}\n")
+        sys.stderr.flush()
+    try:
+        yield
+    except PenstockError as error:
+        hint = f"what is published stays; --run {run} goes on behind it"
+        raise type(error)(f"{error.message}. ({hint})", **(error.details | {"run": run})) from None
+    except (KeyboardInterrupt, SystemExit):
+        sys.stderr.write(f"penstock: interrupted; --run {run} goes on behind what is published\n")
+        raise
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Tell]:
+    """Messages and how many a second, on standard error; nothing where that is not a terminal."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} messages"),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+    )
+    hidden = not sys.stderr.isatty()
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task(what, total=None, rate="")
+
+        def tell(done: int, total: int | None = None) -> None:
+            speed = bar.tasks[task].speed
+            bar.update(task, description=what, completed=done, total=total, rate=f"{speed:,.0f}/s" if speed else "")
+
+        yield tell
+
+
+@contextmanager
+def spark_job(spark: opt.Spark, name: str) -> Iterator[tuple[SparkSession, Callable[[int], None]]]:
+    """A session for as long as the job takes, and whom to tell of progress."""
+    with counting("starting Spark") as tell:
+        session = spark.session(name)
+        try:
+            yield session, lambda done: tell(done, None)
+        finally:
+            session.stop()

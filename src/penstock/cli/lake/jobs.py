@@ -1,0 +1,83 @@
+"""What the commands that run jobs over logs share: which topics, Spark for as long as it takes, and a bar."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.output import console
+from penstock.core.errors import InvalidRequest, PenstockError
+from penstock.core.names import TopicName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Topics = Annotated[list[str] | None, typer.Argument(help="Topics. Default: all.")]
+Stage = Callable[[str, int, int], None]
+_Result = TypeVar("_Result")
+
+
+def parse_topics(topics: Sequence[str] | None) -> tuple[TopicName, ...]:
+    return tuple(TopicName.parse(topic) for topic in topics or ())
+
+
+@contextmanager
+def naming_loss_option(option: str) -> Iterator[None]:
+    """Where messages are lost, the source advises its own option: here, that of the command."""
+    try:
+        yield
+    except PenstockError as error:
+        from penstock.spark.scan.slice_reader import READ_ON
+
+        raise type(error)(error.message.replace(READ_ON, f"give {option}"), **error.details) from None
+
+
+def run_job(spark: opt.Spark, name: str, job: Callable[[SparkSession, Stage], _Result]) -> _Result:
+    """What a job gives on a session of its own, with a bar for each of its stages on standard error.
+
+    The job has a thread of its own. Ctrl-C then meets this thread waiting, not in the middle of a call into the JVM,
+    which cannot be left in order: what Spark is doing is cancelled, and the session closed.
+    """
+    with _bar() as tell:
+        session = spark.session(name)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(job, session, tell).result()
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _bar() -> Iterator[Stage]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    hidden = not sys.stderr.isatty()
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("starting Spark", total=None)
+
+        def tell(what: str, done: int, count: int) -> None:
+            bar.update(task, description=what, completed=done, total=count)
+
+        yield tell
+
+
+def write_file(path: Path, text: str) -> None:
+    """Raises `InvalidRequest` if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,57 @@
+"""What a topic's schema policy refused, for people: what may be done about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.errors import PenstockError, SchemaRejected
+from penstock.core.names import TopicName
+from penstock.core.schemas import SchemaKind, default_subject
+
+if TYPE_CHECKING:
+    from penstock.client.sync import Client
+
+_NAMELESS: Final = "names no schema"
+"""What the broker says of a message without a schema, where the topic has no default."""
+_BINARY: Final = (SchemaKind.AVRO, SchemaKind.PROTOBUF)
+
+
+def advised(client: Client, topic: str, error: SchemaRejected, payload: bytes) -> SchemaRejected:
+    """The same, with what can be done, if that is to be seen from it."""
+    advice = nameless_advice(topic) if is_nameless(error.message) else _encoding_advice(client, topic, payload)
+    made = SchemaRejected(f"{error.message}; {advice}" if advice else error.message)
+    made.details = error.details
+    return made
+
+
+def is_nameless(message: str) -> bool:
+    return _NAMELESS in message
+
+
+def nameless_advice(topic: str) -> str:
+    return f"`penstock topic schema set {topic} --default latest` says what is meant where a message names none"
+
+
+def _encoding_advice(client: Client, topic: str, payload: bytes) -> str:
+    """For text where bytes are wanted."""
+    if payload.lstrip()[:1] not in (b"{", b"["):
+        return ""
+    kind = _kind(client, topic)
+    encoded = "a producer of the Python client with schema=... encodes values"
+    return f"the schema is {kind}, and this looks like JSON: {encoded}" if kind in _BINARY else ""
+
+
+def _kind(client: Client, topic: str) -> str | None:
+    """The type of what the topic's messages are held against, as far as it can be told."""
+    try:
+        facts = client.ask("system.topic.describe", {"topic": topic})
+        version = {"subject": _first_subject(facts), "version": facts["settings"].get("schema_default") or "latest"}
+        return str(client.ask("system.schema.get", version)["type"])
+    except PenstockError:
+        return None
+
+
+def _first_subject(facts: dict[str, Any]) -> str:
+    """Of a topic, as the broker describes it."""
+    subjects = facts["settings"].get("schema_subjects")
+    return str(subjects[0]) if subjects else default_subject(TopicName.parse(facts["topic"]))

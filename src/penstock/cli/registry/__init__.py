@@ -1,0 +1,1 @@
+"""Commands about schemas and the registry."""

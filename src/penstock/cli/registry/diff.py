@@ -1,0 +1,162 @@
+"""`penstock schema diff`: two versions beside each other, and whether each can read what the other wrote."""
+
+from __future__ import annotations
+
+import difflib
+import json as jsonlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, repeat, zip_longest
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.output import on_one_line, print_json
+from penstock.cli.registry.registry_calls import Ask, Subject, asking
+from penstock.cli.registry.verdict import HEAD, Sides, line, print_lines, print_reading
+from penstock.cli.schema_source import parse_version
+from penstock.core.schemas import SchemaKind
+
+_CONTEXT_LINES: Final = 3
+"""Around each difference, as other tools have it."""
+_STYLES: Final = {"<": ("red", ""), ">": ("", "green"), "|": ("red", "green"), " ": ("", "")}
+_UNIFIED_STYLES: Final = {"-": "red", "+": "green", "@": "cyan"}
+
+
+@opt.bundled
+def diff(
+    broker: opt.Broker,
+    subject: Subject,
+    first: Annotated[str, typer.Argument(help="A version, or latest.", metavar="V1")],
+    second: Annotated[str, typer.Argument(help="Another.", metavar="V2")],
+    unified: Annotated[bool, typer.Option("--unified", "-U", help="One below the other, as patches are.")] = False,
+    json: opt.Json = False,
+) -> None:
+    """Show two versions side by side where they differ, and whether each can read what the other wrote.
+
+    JSON is laid out anew in both: spaces and line ends make no difference.
+
+    Examples:
+
+    `penstock schema diff orders-value 1 2`
+
+    `penstock schema diff orders-value 1 latest --unified`
+    """
+    wanted = [parse_version(name, text) for name, text in (("V1", first), ("V2", second))]
+    with asking(broker) as ask:
+        left, right = (Version.of(ask("get", subject=subject, version=version)) for version in wanted)
+        lenient = ask("config", subject=subject)["lenient"]
+        readings = [_reading(ask, *pair, lenient=lenient) for pair in ((right, left), (left, right))]
+    if json:
+        print_json(_compared(subject, left, right) | {"readings": readings})
+    else:
+        _print(left, right, readings, below=unified)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One of the two."""
+
+    number: int
+    id: int
+    kind: str
+    lines: list[str]
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Version:
+        return cls(facts["version"], facts["id"], facts["type"], laid_out(facts["schema"], facts["type"]))
+
+    def __str__(self) -> str:
+        return f"version {self.number} ({self.kind}, id {self.id})"
+
+
+def _reading(ask: Ask, reader: Version, writer: Version, *, lenient: bool) -> dict[str, Any]:
+    answer = ask("compare", reader={"id": reader.id}, writer={"id": writer.id}, lenient=lenient)
+    return {"reader": reader.number, "writer": writer.number} | answer
+
+
+def _compared(subject: str, left: Version, right: Version) -> dict[str, Any]:
+    same = left.id == right.id
+    return {"subject": subject, "versions": [left.number, right.number], "same": same, "diff": unified(left, right)}
+
+
+def _print(left: Version, right: Version, readings: list[dict[str, Any]], *, below: bool) -> None:
+    if left.lines == right.lines:
+        typer.echo(f"{left} and {right} are the same")
+        return
+    if below:
+        _print_unified(left, right)
+    else:
+        _print_side_by_side(left, right)
+    sys.stdout.write("\n")
+    for each in readings:
+        print_reading(Sides(f"version {each['reader']}", f"version {each['writer']}"), each["problems"])
+
+
+# lines
+
+
+def laid_out(text: str, kind: str) -> list[str]:
+    """The lines of a schema. JSON is laid out anew, so that spaces make no difference and one line is many."""
+    if kind in (SchemaKind.AVRO, SchemaKind.JSON):
+        text = _indented(text)
+    return [on_one_line(each.expandtabs(4)) for each in text.splitlines()]
+
+
+def _indented(text: str) -> str:
+    try:
+        return jsonlib.dumps(jsonlib.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+class Row(NamedTuple):
+    """A line of each, beside each other. The mark is `<`, `>`, `|` for both, or a space where they are the same."""
+
+    left: str
+    mark: str
+    right: str
+
+
+def side_by_side(left: list[str], right: list[str]) -> Iterator[Row]:
+    """The lines that differ, with some around them; a row of dots where lines are left out."""
+    groups = difflib.SequenceMatcher(None, left, right).get_grouped_opcodes(_CONTEXT_LINES)
+    for number, group in enumerate(groups):
+        if number:
+            yield Row("...", " ", "...")
+        for _, start, end, other_start, other_end in group:
+            yield from _paired(left[start:end], right[other_start:other_end])
+
+
+def _paired(left: list[str], right: list[str]) -> Iterator[Row]:
+    for one, other in zip_longest(left, right):
+        if one is None or other is None:
+            yield Row(one or "", ">" if one is None else "<", other or "")
+        else:
+            yield Row(one, " " if one == other else "|", other)
+
+
+def unified(left: Version, right: Version) -> list[str]:
+    return list(difflib.unified_diff(left.lines, right.lines, str(left), str(right), n=_CONTEXT_LINES, lineterm=""))
+
+
+def _print_side_by_side(left: Version, right: Version) -> None:
+    """In two columns; on a terminal of its width, and what does not fit is folded."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, header_style=HEAD, expand=sys.stdout.isatty())
+    for title in (str(left), "", str(right)):
+        drawn.add_column(title, overflow="fold", ratio=1 if title else None)
+    for row in side_by_side(left.lines, right.lines):
+        one, other = _STYLES[row.mark]
+        drawn.add_row(Text(row.left, one), row.mark, Text(row.right, other))
+    print_lines([drawn])
+
+
+def _print_unified(left: Version, right: Version) -> None:
+    styles = chain((HEAD, HEAD), repeat(None))
+    lines = zip(unified(left, right), styles, strict=False)
+    print_lines([line(each, style or _UNIFIED_STYLES.get(each[:1], "")) for each, style in lines])

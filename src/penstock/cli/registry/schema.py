@@ -1,0 +1,272 @@
+"""`penstock schema`: schemas that are registered with a broker, and those that may be."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.exit_codes import EXIT_FINDINGS
+from penstock.cli.output import on_one_line, print_json, table, time_text
+from penstock.cli.registry import diff, subjects, transfer
+from penstock.cli.registry.registry_calls import Ask, Deleted, Subject, asking, has_versions, hint_at_similar, similar
+from penstock.cli.registry.verdict import print_verdict
+from penstock.cli.schema_source import File, Writing, about, parse_version
+from penstock.core.errors import InvalidRequest, PenstockError
+
+app = typer.Typer(help="Schemas: register, get, check, compare, configure, delete, export.", no_args_is_help=True)
+
+_INCOMPATIBLE = 409
+
+
+# registering
+
+
+@app.command()
+@opt.bundled
+def register(
+    broker: opt.Broker,
+    writing: Writing,
+    subject: Subject,
+    file: File = None,
+    description: Annotated[str | None, typer.Option(help="What this version is, in a sentence.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A word to find it by, may be repeated.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it could be: as `check`.")] = False,
+    json: opt.Json = False,
+) -> None:
+    """Register a schema as the next version of a subject; one that is there already stays as it is.
+
+    Its type is seen from the file: .avsc, .proto, or what is in it.
+
+    Examples:
+
+    `penstock schema register orders-value order.avsc --description 'with a currency'`
+
+    `penstock schema register orders-value order.proto --reference money.proto=money:1 --dry-run`
+
+    `penstock schema register prices-value --type number`
+    """
+    schema = writing.read(file)
+    words = {"description": description, "tags": tag}
+    given = {name: each for name, each in words.items() if each}
+    with asking(broker) as ask, about(file):
+        if dry_run:
+            _verdict(ask, subject, schema, json=json)
+            return
+        known = has_versions(ask, subject)
+        made = _registered(ask, subject, schema | given, json=json)
+        if not json:
+            typer.echo(f"{on_one_line(subject)}: version {made['version']}, id {made['id']} ({made['type']})")
+            _hint(ask, made, given, known=known)
+    if json:
+        print_json(made)
+
+
+def _hint(ask: Ask, made: dict[str, Any], words: dict[str, Any], *, known: bool) -> None:
+    """At what may not be as it was meant: a subject with a slip in it, words that were not taken."""
+    if not known:
+        hint_at_similar(ask, made["subject"])
+    elif words and not words.items() <= ask("get", **_place(made["subject"], made["version"])).items():
+        sys.stderr.write(
+            f"penstock: version {made['version']} was there already, with other words: `penstock schema describe`"
+            " changes them\n"
+        )
+
+
+def _registered(ask: Ask, subject: str, fields: dict[str, Any], *, json: bool) -> dict[str, Any]:
+    """If it is refused because of earlier versions, people are told everything that is in the way."""
+    try:
+        return ask("register", subject=subject, **fields)
+    except PenstockError as error:
+        problems: Any = error.details.get("problems")
+        if json or error.details.get("registry_code") != _INCOMPATIBLE or not problems:
+            raise
+        mode = error.details.get("compatibility")
+        facts = {"compatible": False, "compatibility": mode, "problems": problems}
+        print_verdict(subject, facts, stderr=True)
+        raise InvalidRequest(f"{subject} takes no such version: nothing was registered") from None
+
+
+@app.command()
+@opt.bundled
+def check(
+    broker: opt.Broker,
+    writing: Writing,
+    subject: Subject,
+    file: File = None,
+    against: Annotated[
+        str | None, typer.Option(help="One version, or latest. Default: all that the subject demands.", metavar="N")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Say whether a schema could be the next version of a subject; if not, why, and what would mend it.
+
+    Exit code 1 if it could not. A subject without versions takes anything: it says so, in case its name is mistyped.
+
+    Examples:
+
+    `penstock schema check orders-value order.avsc`
+
+    `penstock schema check orders-value order.avsc --against 2 --json`
+    """
+    asked = writing.read(file)
+    if against is not None:
+        asked["version"] = parse_version("--against", against)
+    with asking(broker) as ask, about(file):
+        _verdict(ask, subject, asked, json=json)
+
+
+def _verdict(ask: Ask, subject: str, asked: dict[str, Any], *, json: bool) -> None:
+    found = ask("check", subject=subject, **asked)
+    found["new_subject"] = not has_versions(ask, subject)
+    if json:
+        close = {"similar": similar(ask, subject)} if found["new_subject"] else {}
+        print_json({"subject": subject} | found | close)
+    else:
+        print_verdict(subject, found)
+        if found["new_subject"]:
+            hint_at_similar(ask, subject)
+    if not found["compatible"]:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+# looking
+
+
+@app.command()
+@opt.bundled
+def get(
+    broker: opt.Broker,
+    subject: Annotated[str | None, typer.Argument(help="The subject; or give --id.")] = None,
+    version: Annotated[str | None, typer.Option(help="A number, or latest, which is the default.")] = None,
+    id_: Annotated[
+        int | None, typer.Option("--id", min=1, help="The schema with this id, whatever its subject.")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Print a schema as it was registered, byte for byte; with --json all that is known of it.
+
+    Examples:
+
+    `penstock schema get orders-value`
+
+    `penstock schema get orders-value --version 2 --json`
+
+    `penstock schema get --id 7`
+    """
+    if (subject is None) is (id_ is None) or (version is not None and subject is None):
+        raise InvalidRequest("name a subject, with --version if it is not the latest, or give --id alone")
+    wanted = {"id": id_} if subject is None else _place(subject, parse_version("--version", version or "latest"))
+    with asking(broker) as ask:
+        found = ask("get", **wanted)
+    if json:
+        print_json(found)
+        return
+    if found.get("deleted"):
+        sys.stderr.write(f"penstock: version {found['version']} of {on_one_line(found['subject'])} is deleted\n")
+    _write(found["schema"])
+
+
+def _place(subject: str, version: int | str) -> dict[str, Any]:
+    return {"subject": subject, "version": version}
+
+
+def _write(text: str) -> None:
+    """On a terminal in lines, in which nothing moves the cursor; to anywhere else every byte as it is."""
+    sys.stdout.flush()
+    if sys.stdout.isatty():
+        sys.stdout.writelines(f"{on_one_line(line.expandtabs(4))}\n" for line in text.splitlines())
+    else:
+        sys.stdout.buffer.write(text.encode())
+
+
+@app.command("ls")
+@opt.bundled
+def list_(
+    broker: opt.Broker,
+    prefix: Annotated[str, typer.Argument(help="Only subjects that begin so.")] = "",
+    deleted: Deleted = False,
+    json: opt.Json = False,
+) -> None:
+    """List subjects, one a line.
+
+    Examples:
+
+    `penstock schema ls`
+
+    `penstock schema ls orders --deleted --json`
+    """
+    with asking(broker) as ask:
+        answer = ask("subjects", prefix=prefix)
+        living = set(answer["subjects"])
+        if deleted:
+            answer = ask("subjects", prefix=prefix, deleted=True)
+    found = answer["subjects"]
+    if not found and not json:
+        typer.echo(_no_subjects(prefix))
+    for name in found:
+        if json:
+            print_json({"subject": name, "deleted": name not in living})
+        else:
+            typer.echo(on_one_line(name) + ("" if name in living else "  (deleted)"))
+    _tell_rest(answer, len(found), "name more of the beginning")
+
+
+def _no_subjects(prefix: str) -> str:
+    if prefix:
+        return f"no subjects begin with {on_one_line(prefix)}: penstock schema ls lists all there are"
+    return "no subjects yet: penstock schema register SUBJECT FILE"
+
+
+def _tell_rest(answer: dict[str, Any], shown: int, advice: str) -> None:
+    if answer.get("truncated"):
+        sys.stderr.write(f"penstock: {shown:,} of {answer['total']:,} are shown: {advice}\n")
+
+
+@app.command()
+@opt.bundled
+def versions(broker: opt.Broker, subject: Subject, deleted: Deleted = False, json: opt.Json = False) -> None:
+    """List the versions of a subject: id, type, when and by whom, what is said about it.
+
+    Examples:
+
+    `penstock schema versions orders-value`
+
+    `penstock schema versions orders-value --deleted --json`
+    """
+    with asking(broker) as ask:
+        answer = ask("versions", subject=subject, deleted=deleted)
+    found = answer["versions"]
+    if json:
+        for facts in found:
+            print_json(facts)
+    else:
+        columns = ("version", "id", "type", "created", "by", "state", "description", "tags")
+        table(on_one_line(subject), columns, [_row(facts) for facts in found])
+    _tell_rest(answer, len(found), "penstock schema export has all of them")
+
+
+def _row(facts: dict[str, Any]) -> list[Any]:
+    created = time_text(facts["created_ms"])
+    numbers = [str(facts["version"]), str(facts["id"])]  # names rather: no commas in them
+    words = [facts.get("created_by"), _state(facts), facts.get("description"), ", ".join(facts.get("tags", ()))]
+    return [*numbers, facts["type"], created, *(each or None for each in words)]
+
+
+def _state(facts: dict[str, Any]) -> str:
+    words = ["deleted"] if facts.get("deleted") else []
+    if facts.get("deprecated") is not None:
+        words.append(f"deprecated: {facts['deprecated']}")
+    return "; ".join(words)
+
+
+app.command("diff")(diff.diff)
+app.command("config")(subjects.config)
+app.command("describe")(subjects.describe)
+app.command("deprecate")(subjects.deprecate)
+app.command("delete")(subjects.delete)
+app.command("undelete")(subjects.undelete)
+app.command("export")(transfer.export)
+app.command("import")(transfer.import_)

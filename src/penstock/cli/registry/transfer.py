@@ -1,0 +1,194 @@
+"""`penstock schema export | import`: a registry as lines of JSON, with the same ids and versions elsewhere."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final, NamedTuple
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.exit_codes import EXIT_FINDINGS
+from penstock.cli.output import fail, many, on_one_line, print_json, progress
+from penstock.cli.registry.registry_calls import Ask, asking
+from penstock.cli.schema_source import opened
+from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
+from penstock.core.limits import KIB, MIB
+
+_LINE_BYTES_MAX: Final = 8 * MIB
+"""The largest schema with every character escaped, and words about it."""
+_TOGETHER_BYTES: Final = 256 * KIB
+"""Sent in one request, or a single record that has more."""
+_TOGETHER_MAX: Final = 200
+
+
+@opt.bundled
+def export(
+    broker: opt.Broker,
+    prefix: Annotated[str, typer.Argument(help="Only subjects that begin so, and what they refer to.")] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file. Default: standard output.")] = None,
+) -> None:
+    """Write schemas with their ids, versions and settings as lines of JSON, for `import` elsewhere.
+
+    Examples:
+
+    `penstock schema export`
+
+    `penstock schema export orders --output orders.jsonl`
+    """
+    count = 0
+    with asking(broker) as ask, _written(output) as target:
+        for record in _exported(ask, prefix):
+            target.write(jsonlib.dumps(record, ensure_ascii=False).encode() + b"\n")
+            count += 1
+    sys.stderr.write(f"{many(count, 'record')} exported\n")
+
+
+def _exported(ask: Ask, prefix: str) -> Iterator[dict[str, Any]]:
+    """Page by page: as many as fit into an answer."""
+    count, more = 0, True
+    while more:
+        page = ask("export", prefix=prefix, after=count)
+        yield from page["records"]
+        count, more = count + len(page["records"]), page.get("truncated", False)
+        if more and not page["records"]:
+            raise PayloadTooLarge(f"record {count + 1} does not fit into a message; export over HTTP")
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that is there once it is complete: the one before stays until then."""
+    if output is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        return
+    part = output.with_name(f"{output.name}.part")
+    try:
+        with part.open("wb") as target:
+            yield target
+        part.replace(output)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+# import
+
+
+class Line(NamedTuple):
+    number: int
+    size: int
+    record: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far an import has come."""
+
+    imported: int = 0
+    known: int = 0
+    refused: int = 0
+
+    def __str__(self) -> str:
+        words = [f"{many(self.imported, 'record')} imported", f"{self.known:,} known already"]
+        return ", ".join([*words, f"{self.refused:,} refused"] if self.refused else words)
+
+
+@opt.bundled
+def import_(
+    broker: opt.Broker,
+    file: Annotated[Path, typer.Argument(help="What `export` wrote; '-': standard input.")],
+    json: opt.Json = False,
+) -> None:
+    """Take in what was exported elsewhere, with the same ids and versions; doing it twice does nothing.
+
+    What cannot be, because an id or a version is something else here, is named on standard error, and the exit
+    code is 1.
+
+    Examples:
+
+    `penstock schema import schemas.jsonl`
+
+    `penstock schema export --url tcp://old:7450 | penstock schema import -`
+    """
+    done = Tally()
+    with opened(file) as source, asking(broker) as ask, progress() as bar, _told(done):
+        task = bar.add_task("importing", total=file.stat().st_size if file.is_file() else None)
+        for group in _together(_lines(source)):
+            _take_in(ask, group, done, json=json)
+            bar.advance(task, sum(line.size for line in group))
+    if json:
+        print_json(asdict(done))
+    else:
+        typer.echo(str(done))
+    if done.refused:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _take_in(ask: Ask, group: list[Line], done: Tally, *, json: bool) -> None:
+    answer = ask("import", records=[line.record for line in group])
+    done.imported += answer["imported"]
+    done.known += answer["known"]
+    for refusal in answer.get("refused", ()):
+        done.refused += 1
+        _tell_refused(group[refusal["index"]].number, refusal, json=json)
+
+
+def _tell_refused(number: int, refusal: dict[str, Any], *, json: bool) -> None:
+    """Which line, which version of what, and why."""
+    subject, version, why = refusal["subject"], refusal["version"], refusal["message"]
+    if json:
+        fail(InvalidRequest(f"line {number}: {why}", line=number, subject=subject, version=version), json=True)
+        return
+    what = ": ".join(filter(None, (subject, version and f"version {version}", why)))
+    sys.stderr.write(f"penstock: line {number}: {on_one_line(what)}\n")
+
+
+@contextmanager
+def _told(done: Tally) -> Iterator[None]:
+    """Whatever ends it, its user learns how far it came: what was taken in stays."""
+    try:
+        yield
+    except PenstockError as error:
+        raise type(error)(f"{error.message}; before that: {done}", **error.details) from None
+    except (KeyboardInterrupt, SystemExit):
+        sys.stderr.write(f"penstock: interrupted: {done}\n")
+        raise
+
+
+def _lines(source: BinaryIO) -> Iterator[Line]:
+    number = 0
+    while data := source.readline(_LINE_BYTES_MAX + 1):
+        number += 1
+        if len(data) > _LINE_BYTES_MAX:
+            raise InvalidRequest(f"line {number} has more than {_LINE_BYTES_MAX:,} bytes: this is no export of schemas")
+        if data.strip():
+            yield Line(number, len(data), _record(number, data))
+
+
+def _record(number: int, data: bytes) -> dict[str, Any]:
+    try:
+        record = jsonlib.loads(data)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise InvalidRequest(f"line {number} is no JSON object: this is no export of schemas")
+    return record
+
+
+def _together(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    """In groups of which each is one request."""
+    group: list[Line] = []
+    for line in lines:
+        full = len(group) == _TOGETHER_MAX or sum(each.size for each in group) + line.size > _TOGETHER_BYTES
+        if group and full:
+            yield group
+            group = []
+        group.append(line)
+    if group:
+        yield group

@@ -1,0 +1,1 @@
+"""Commands that run the broker, look at it, or look at this machine."""

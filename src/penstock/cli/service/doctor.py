@@ -1,0 +1,60 @@
+"""`penstock doctor`: what this machine has of what Penstock needs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.exit_codes import EXIT_FINDINGS
+from penstock.cli.output import print_json, table
+
+if TYPE_CHECKING:
+    from penstock.doctor import Places
+
+
+def doctor(
+    config: opt.Config = None,
+    data: opt.ServerData = None,
+    host: opt.Host = None,
+    tcp_port: opt.Port = None,
+    ws_port: opt.Port = None,
+    http_port: opt.Port = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Start Spark for a moment, too.")] = False,
+    json: opt.Json = False,
+) -> None:
+    """Look at Python, the extras, Java, the kernels, the disk and the ports; say what is amiss, and what to do.
+
+    An extra that is not installed is no fault: its line says what it would bring. The directory and the ports are
+    those that `penstock serve` would take, from the file, PENSTOCK_... variables and options. Exit code 1 if something
+    is missing.
+
+    Examples: `penstock doctor`, `penstock doctor --spark`, `penstock doctor --json | jq -r 'select(.state != "ok")'`
+    """
+    from penstock.doctor import State, examine
+
+    given = {"data": data, "host": host, "tcp_port": tcp_port, "ws_port": ws_port, "http_port": http_port}
+    found = list(examine(lambda: _places(config, given), start_spark=spark))
+    if json:
+        for each in found:
+            print_json({"what": each.what, "state": each.state.value, "text": each.text})
+    else:
+        table("this machine", ("what", "state", "found"), [(each.what, each.state.value, each.text) for each in found])
+    if any(each.state is State.MISSING for each in found):
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _places(config: Path | None, given: dict[str, Any]) -> Places:
+    """Those of the settings that `penstock serve` would take; where it is not installed, the directory alone."""
+    from penstock.doctor import SERVER, Places
+
+    if SERVER.absent():
+        return Places(data=given["data"] or Path(os.environ.get("PENSTOCK_DATA") or opt.DEFAULT_DATA))
+    from penstock.server import settings
+
+    chosen = settings.load(config, os.environ, given)
+    ports = (("tcp", chosen.tcp_port), ("websocket", chosen.ws_port), ("http", chosen.http_port))
+    return Places(data=chosen.data, host=chosen.host, ports=ports)

@@ -1,0 +1,351 @@
+"""Commands that talk to a broker: publish, subscribe, request, respond, ping, services."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.line_reader import Room, groups, whole
+from penstock.cli.output import many, on_one_line, print_json, table, text_or_none, write_bytes
+from penstock.cli.policy_advice import advised, is_nameless, nameless_advice
+from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
+from penstock.core.limits import BLOCK_BYTES_CEILING
+from penstock.core.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from penstock.client.sync import Client
+    from penstock.client.wire.protocol import Message
+
+Payload = Annotated[str | None, typer.Argument(help="The message; '-' or nothing: standard input.")]
+Version = Annotated[str, typer.Option("--version", help="Version of the message's format.")]
+
+_LINES_AT_ONCE = 1000
+_UNANSWERED_MAX = 512
+"""Messages that the client has on their way at once, the one that is refused among them."""
+_ROOM = Room(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
+"""The broker says what is too large for it; this bounds what is read before it is asked."""
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise InvalidRequest("there is no standard input: give the payload as an argument")
+    return sys.stdin.buffer
+
+
+def _payload(given: str | None) -> bytes:
+    """The argument, or all of standard input."""
+    if given is None or given == "-":
+        if sys.stdin is not None and sys.stdin.isatty():
+            sys.stderr.write("the payload, and Ctrl-D at its end:\n")
+        return next(whole(_stdin(), _ROOM))[0]
+    return os.fsencode(given)
+
+
+@opt.bundled
+def publish(
+    broker: opt.Broker,
+    topic: opt.Topic,
+    payload: Payload = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of standard input is a message.")] = False,
+    version: Version = "1.0.0",
+    json: opt.Json = False,
+) -> None:
+    """Publish a message: into the log if its topic is kept, and to whoever is subscribed now.
+
+    Done when it is on disk; for a live topic, when the broker has passed it on, and an error if nobody would have
+    received it. With --lines the first error ends it, and says how many lines were published before; some of those
+    behind it may be on their way then.
+
+    Examples:
+
+    `penstock publish orders.created '{"id": 7}'`
+
+    `tail -f events.jsonl | penstock publish orders.created --lines`
+    """
+    if lines and payload is not None:
+        raise InvalidRequest("--lines reads the messages from standard input: leave out the payload")
+    with broker.connect() as client:
+        if lines:
+            count = _publish_lines(client, topic, version)
+        else:
+            count = _publish_one(client, topic, _payload(payload), version)
+    if json:
+        print_json({"topic": topic, "published": count})
+    else:
+        typer.echo(f"{many(count, 'message')} published to {topic}")
+
+
+def _publish_one(client: Client, topic: str, payload: bytes, version: str) -> int:
+    try:
+        client.publish(topic, payload, version=version)
+    except SchemaRejected as error:
+        raise advised(client, topic, error, payload) from None
+    return 1
+
+
+def _publish_lines(client: Client, topic: str, version: str) -> int:
+    """How many. An error says how many before it were published."""
+    count = 0
+    try:
+        for part in groups(_stdin(), _ROOM, count_max=_LINES_AT_ONCE):
+            count += _publish_part(client, topic, part, version, count)
+    except PenstockError as error:
+        done = count + int(str(error.details.pop("confirmed", 0)))
+        unsure = f"; lines up to {error.details['last_line']:,} may be, too" if "last_line" in error.details else ""
+        text = f"{error.message}; {many(done, 'line')} before it published{unsure}"
+        raise type(error)(text, **error.details, published=done) from None
+    return count
+
+
+def _publish_part(client: Client, topic: str, part: list[bytes], version: str, before: int) -> int:
+    """What a topic's policy refuses is named by its line. Those behind it were on their way: up to which, is said."""
+    try:
+        return client.publish_many(topic, part, version=version)
+    except SchemaRejected as error:
+        place = int(str(error.details["confirmed"]))
+        advice = f"; {nameless_advice(topic)}" if is_nameless(error.message) else ""
+        line, last = before + place + 1, before + min(len(part), place + _UNANSWERED_MAX)
+        facts = {"line": line} | ({"last_line": last} if last > line else {})
+        raise SchemaRejected(f"line {line:,}: {error.message}{advice}", **error.details, **facts) from None
+
+
+@opt.bundled
+def subscribe(
+    broker: opt.Broker,
+    patterns: Annotated[list[str], typer.Argument(help="Topics, or patterns: + one level, # the rest.")],
+    limit: opt.Limit = None,
+    payload: opt.PayloadAlone = False,
+    raw: opt.Raw = False,
+    json: opt.Json = False,
+) -> None:
+    """Print messages as they are published, until Ctrl-C.
+
+    Lost connections are made again; what was published in between is not seen.
+
+    Examples:
+
+    `penstock subscribe 'orders.#'`
+
+    `penstock subscribe orders.created payments.+ --json --limit 10`
+    """
+    import queue
+
+    arrived: queue.Queue[Message] = queue.Queue(_LINES_AT_ONCE)
+    with broker.connect(reconnect=True) as client:
+        for pattern in patterns:
+            client.subscribe(pattern, arrived.put)
+        sys.stderr.write(f"subscribed to {', '.join(patterns)}\n")
+        shown = 0
+        while limit is None or shown < limit:
+            _print(arrived.get(), payload=payload, json=json, raw=raw)
+            shown += 1
+
+
+def _print(message: Message, *, payload: bool, json: bool, raw: bool = False) -> None:
+    if json:
+        print_json(_described(message))
+    elif payload:
+        write_bytes(message.payload + b"\n", raw=raw)
+    else:
+        text = text_or_none(message.payload)
+        shown = f"({len(message.payload)} bytes)" if text is None else on_one_line(text)
+        sys.stdout.write(f"{message.topic} {shown}\n")
+    sys.stdout.flush()
+
+
+def _described(message: Message) -> dict[str, object]:
+    return {"topic": message.topic, "version": message.version, "id": message.id, **_body(message.payload)}
+
+
+def _body(payload: bytes) -> dict[str, str]:
+    """As text where it is text."""
+    text = text_or_none(payload)
+    return {"payload": text} if text is not None else {"payload_base64": b64encode(payload).decode()}
+
+
+@opt.bundled
+def request(
+    broker: opt.Broker,
+    topic: Annotated[str, typer.Argument(help="What to ask.")],
+    payload: Payload = None,
+    timeout: Annotated[str, typer.Option("--timeout", "-t", help="How long to wait, such as 500ms or 30s.")] = "5s",
+    version: Version = "1.0.0",
+    raw: opt.Raw = False,
+    json: opt.Json = False,
+) -> None:
+    """Ask a service, and print its answer.
+
+    Examples:
+
+    `penstock request prices.quote '{"item": 7}' --timeout 2s`
+
+    `penstock request system.topic.list '{}'`
+    """
+    seconds = parse_duration_ms(timeout) / 1000
+    with broker.connect() as client:
+        answer = client.request(topic, _payload(payload), version=version, timeout=seconds)
+    if json:
+        print_json({"topic": topic, **_body(answer)})
+        return
+    ended = text_or_none(answer) is None or answer.endswith(b"\n")
+    write_bytes(answer if ended else answer + b"\n", raw=raw)
+
+
+@opt.bundled
+def respond(
+    broker: opt.Broker,
+    pattern: Annotated[str, typer.Argument(help="The topic to serve, or a pattern.")],
+    command: Annotated[
+        str | None,
+        typer.Option("--exec", "-x", help="Shell command run for each request: payload in, answer out."),
+    ] = None,
+    priority: Annotated[int, typer.Option(help="The highest is asked first.")] = 0,
+    name: Annotated[str | None, typer.Option(help="Register as a service of this name.")] = None,
+    limit: opt.Limit = None,
+) -> None:
+    """Serve a topic until Ctrl-C: by a shell command for each request, or with one line of standard input each.
+
+    The command finds the topic in PENSTOCK_TOPIC.
+
+    Examples:
+
+    `penstock respond text.upper --exec 'tr a-z A-Z'`
+
+    `penstock respond prices.quote < answers.txt`
+    """
+    import queue
+    import threading
+
+    lock = threading.Lock()
+    lines = _lines_of(0)
+    answered: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    """False after the last line of standard input."""
+
+    def handle(message: Message) -> bytes:
+        more = True
+        try:
+            if command is not None:
+                return _from_command(command, message)
+            with lock:
+                answer = _from_line(message, lines)
+            more = answer is not None
+            return _checked(answer)
+        finally:
+            answered.put(more)
+
+    with broker.connect(reconnect=True, name=name) as client:
+        client.respond(pattern, handle, priority=priority)
+        sys.stderr.write(f"serving {pattern}\n")
+        count = 0
+        while (limit is None or count < limit) and answered.get():
+            count += 1
+
+
+def _from_command(command: str, message: Message) -> bytes:
+    environment = os.environ | {"PENSTOCK_TOPIC": message.topic}
+    ran = subprocess.run(command, shell=True, input=message.payload, capture_output=True, env=environment)  # noqa: S602
+    if ran.returncode != 0:
+        said = ran.stderr.decode(errors="replace").strip()[-200:]
+        raise PenstockError(f"the command ended with {ran.returncode}{f': {said}' if said else ''}")
+    return ran.stdout
+
+
+def _from_line(message: Message, lines: Iterator[bytes]) -> bytes | None:
+    """The request is printed, and the next line answers it; None when there are no more."""
+    _print(message, payload=False, json=False)
+    return next(lines, None)
+
+
+def _lines_of(file: int) -> Iterator[bytes]:
+    """Without Python's own buffer: a thread that waits in it holds a lock that the end of the program needs."""
+    rest = b""
+    while data := os.read(file, 65_536):
+        *whole_lines, rest = (rest + data).split(b"\n")
+        yield from (line.rstrip(b"\r") for line in whole_lines)
+    if rest:
+        yield rest
+
+
+def _checked(answer: bytes | None) -> bytes:
+    if answer is None:
+        raise PenstockError("this service has no more answers")
+    return answer
+
+
+@opt.bundled
+def ping(
+    broker: opt.Broker,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How often.")] = 4,
+    json: opt.Json = False,
+) -> None:
+    """See whether the broker is there, and how far away.
+
+    Example: `penstock ping --count 1 --url tcp://127.0.0.1:7450`
+    """
+    with broker.connect() as client:
+        for number in range(count):
+            if number:
+                time.sleep(0.2)
+            seconds = client.ping()
+            if json:
+                print_json({"milliseconds": round(seconds * 1000, 3)})
+            else:
+                typer.echo(f"answer in {seconds * 1000:.2f} ms")
+
+
+@opt.bundled
+def services(
+    broker: opt.Broker,
+    everything: Annotated[bool, typer.Option("--all", help="Also connections that registered no name.")] = False,
+    json: opt.Json = False,
+) -> None:
+    """Who is connected, and what they serve and listen to.
+
+    Example: `penstock services --json`
+    """
+    with broker.connect() as client:
+        found = client.ask("system.service.list")["services"]
+        topics = client.ask("system.topic.list")["topics"]
+    rows = [_service(each, topics) for each in found if each["name"] or everything]
+    if json:
+        for row in rows:
+            print_json(row)
+    elif not rows:
+        typer.echo("no services are registered: a client registers with a name")
+    else:
+        columns = ("name", "description", "serves", "listens to", "connected", "id")
+        table(
+            "services",
+            columns,
+            [
+                (r["name"], r["description"], " ".join(r["serves"]), " ".join(r["listens"]), r["connected_at"], r["id"])
+                for r in rows
+            ],
+        )
+
+
+def _service(service: dict[str, Any], topics: list[dict[str, Any]]) -> dict[str, Any]:
+    def of(action: str) -> list[str]:
+        return [
+            topic["topic"]
+            for topic in topics
+            if topic["action"] == action and any(each["serviceId"] == service["id"] for each in topic["subscribers"])
+        ]
+
+    return {
+        "id": service["id"],
+        "name": service["name"],
+        "description": service["description"],
+        "connected_at": service["connectedAt"],
+        "last_heard_at": service["lastHeartbeat"],
+        "serves": of("request"),
+        "listens": of("publish"),
+    }

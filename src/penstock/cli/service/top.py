@@ -1,0 +1,261 @@
+"""`penstock top`: what a broker is doing, again and again: topics by rate, subscriptions by lag, the disk."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.output import bytes_text, cell, console, many, on_one_line, print_captured, print_json
+from penstock.cli.tables import columns_of, elided
+from penstock.core.clock import SystemClock, iso_time, now_ms
+from penstock.core.errors import InvalidRequest, PenstockError
+from penstock.core.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from penstock.client.sync import Client
+
+_INTERVAL_SECONDS: Final = 2.0
+_INTERVAL_MS_MIN: Final = 200
+"""More often than that nobody can read it, and the broker has other things to do."""
+_INTERVAL_MS_MAX: Final = 86_400_000
+_TOPICS_MAX: Final = 20_000
+"""Topics that are asked for at a time: some MB."""
+_WANTED: Final = r"^(process|router|connection|storage|live|schema)\."
+_ROWS: Final = 12
+"""Of each table, unless the terminal has room for more."""
+
+
+@opt.bundled
+def top(
+    broker: opt.Broker,
+    interval: Annotated[str | None, typer.Option(help="Between two looks, such as 5s. Default: 2s.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once, print, and end.")] = False,
+    rows: Annotated[int | None, typer.Option("--rows", "-n", min=1, help="Of each table. Default: what fits.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """Watch a broker: topics by rate, subscriptions by lag, connections, syncs. End with Ctrl-C.
+
+    Where the output is no terminal it is printed once, unless an interval is given.
+
+    Examples:
+
+    `penstock top`
+
+    `penstock top --once --json | jq .subscriptions`
+
+    `penstock top --interval 10s --json`
+    """
+    seconds = _INTERVAL_SECONDS if interval is None else _seconds(interval)
+    once = once or (interval is None and not sys.stdout.isatty())
+    watching = Watching(broker)
+    first = watching.look()
+    try:
+        if once:
+            _print(first, rows, json=json)
+        elif json or not sys.stdout.isatty():
+            _repeat(watching, first, seconds, lambda seen: _print(seen, rows, json=json))
+        else:
+            with _screen(rows) as show:
+                _repeat(watching, first, seconds, show)
+    finally:
+        watching.close()
+
+
+def _seconds(interval: str) -> float:
+    found_ms = parse_duration_ms(interval)
+    if not _INTERVAL_MS_MIN <= found_ms <= _INTERVAL_MS_MAX:
+        raise InvalidRequest(f"--interval is {_INTERVAL_MS_MIN}ms to 1d, not {interval}", field="interval")
+    return found_ms / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One look."""
+
+    at_ms: int
+    metrics: dict[str, float]
+    topics: list[dict[str, Any]]
+    subscriptions: list[dict[str, Any]]
+    sync_ms: float | None
+    """How long a sync took since the last look; None if there was none."""
+    trouble: str | None = None
+    """Why this is an earlier one."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "time": iso_time(self.at_ms),
+            "connections": int(self.metrics.get("connection.active", 0)),
+            "publish_rate": self.metrics.get("router.publish.rate", 0),
+            "message_rate": self.metrics.get("router.message.rate", 0),
+            "sync_ms": self.sync_ms,
+            "sync_p99_ms": self.metrics.get("storage.sync.seconds.p99", 0) * 1000,
+            "memory_bytes": int(self.metrics.get("process.memory.bytes", 0)),
+            "cpu": self.metrics.get("process.cpu.percent", 0),
+            "topics": self.topics,
+            "subscriptions": self.subscriptions,
+        }
+
+
+class Watching:
+    """A connection that is made again when it breaks."""
+
+    def __init__(self, broker: opt.Broker) -> None:
+        self._broker = broker
+        self._client: Client | None = None
+        self._syncs = (0.0, 0.0)
+
+    def look(self) -> Seen:
+        """Raises what the broker, or the way to it, says no with."""
+        if self._client is None:
+            self._client = self._broker.connect()
+        client = self._client
+        metrics = client.ask("system.metrics", {"filter": _WANTED})["metrics"]
+        topics = sorted(_some(client.topics(), _TOPICS_MAX), key=lambda each: (-each["rate"], each["topic"]))
+        found = [each for each in client.ask("system.subscription.list")["subscriptions"] if not each["internal"]]
+        return Seen(
+            at_ms=now_ms(SystemClock()),
+            metrics=metrics,
+            topics=topics,
+            subscriptions=sorted(found, key=lambda each: (-each["lag"], -each["lag_seconds"], each["topic"])),
+            sync_ms=self._sync_ms(metrics),
+        )
+
+    def _sync_ms(self, metrics: dict[str, float]) -> float | None:
+        before = self._syncs
+        self._syncs = (metrics.get("storage.sync.count", 0.0), metrics.get("storage.sync.seconds", 0.0))
+        count, seconds = (now - then for now, then in zip(self._syncs, before, strict=True))
+        return seconds / count * 1000 if count > 0 else None
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def _some(items: Iterator[dict[str, Any]], most: int) -> Iterator[dict[str, Any]]:
+    for _, item in zip(range(most), items, strict=False):
+        yield item
+
+
+def _repeat(watching: Watching, seen: Seen, seconds: float, show: Callable[[Seen], None]) -> None:
+    """Until somebody ends it. A broker that is away is asked again; meanwhile the last look stands."""
+    while True:
+        show(seen)
+        time.sleep(seconds)
+        try:
+            seen = watching.look()
+        except PenstockError as error:
+            watching.close()
+            seen = Seen(
+                at_ms=seen.at_ms,
+                metrics=seen.metrics,
+                topics=seen.topics,
+                subscriptions=seen.subscriptions,
+                sync_ms=seen.sync_ms,
+                trouble=error.message,
+            )
+
+
+def _print(seen: Seen, rows: int | None, *, json: bool) -> None:
+    if json:
+        if seen.trouble is None:
+            print_json(seen.as_dict())
+        sys.stdout.flush()
+        return
+    screen = console()
+    print_captured(screen, _drawn(seen, rows or _ROWS, screen.width))
+
+
+@contextmanager
+def _screen(rows: int | None) -> Iterator[Callable[[Seen], None]]:
+    """The whole terminal, which is as it was afterwards."""
+    from rich.live import Live
+
+    drawn_on = console()
+    with Live(console=drawn_on, screen=True, auto_refresh=False) as live:
+
+        def show(seen: Seen) -> None:
+            most = rows or max(3, (drawn_on.height - 14) // 2)
+            live.update(_drawn(seen, most, drawn_on.width), refresh=True)
+
+        yield show
+
+
+# drawing
+
+
+def _drawn(seen: Seen, rows: int, width: int) -> RenderableType:
+    from rich.console import Group
+
+    return Group(_head(seen), _topics(seen, rows, width), _subscriptions(seen, rows, width))
+
+
+def _head(seen: Seen) -> RenderableType:
+    from rich.text import Text
+
+    facts, metrics = seen.as_dict(), seen.metrics
+    sync = "none since the last look" if seen.sync_ms is None else f"{seen.sync_ms:.2f} ms"
+    totals = ("schema.refused.total", "router.message.count.error", "connection.rejected.total")
+    refused, errors, rejected = (metrics.get(name, 0) for name in totals)
+    traffic = f"{facts['publish_rate']:,.0f} published/s  {facts['message_rate']:,.0f} messages in/s"
+    lines = [
+        f"penstock  {facts['time']}  up {_uptime(metrics.get('process.uptime', 0))}",
+        f"{many(facts['connections'], 'connection')}  {traffic}",
+        f"memory {bytes_text(facts['memory_bytes'])}  cpu {facts['cpu']:.0%}",
+        f"sync {sync}  (99% within {facts['sync_p99_ms']:.2f} ms)  {_per_group(metrics)}",
+        f"errors {errors:,.0f}  refused by schemas {refused:,.0f}  connections rejected {rejected:,.0f}",
+    ]
+    text = Text("\n".join(lines))
+    if seen.trouble is not None:
+        text.append(f"\nnot reachable, this is from before: {on_one_line(seen.trouble)}", style="bold red")
+    return text
+
+
+def _per_group(metrics: dict[str, float]) -> str:
+    groups = metrics.get("storage.group.count", 0)
+    return f"{metrics.get('storage.group.messages', 0) / groups:,.1f} messages a group" if groups else "no group yet"
+
+
+def _uptime(seconds: float) -> str:
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}"
+
+
+_TOPIC_COLUMNS: Final = ("topic", "msg/s", "messages", "size", "subscriptions", "partitions")
+_SUBSCRIPTION_COLUMNS: Final = ("subscription", "topic", "lag", "seconds", "state", "in flight", "consumers")
+"""In the order in which they are kept where there is not room for all; but the state goes before any number."""
+
+
+def _topics(seen: Seen, rows: int, width: int) -> RenderableType:
+    sized = [each | {"size": bytes_text(each["bytes"])} for each in seen.topics[:rows]]
+    names = ("topic", "rate", "messages", "size", "subscriptions", "partitions")
+    return _table("topics by rate", _TOPIC_COLUMNS, [_row(each, names) for each in sized], len(seen.topics), width)
+
+
+def _subscriptions(seen: Seen, rows: int, width: int) -> RenderableType:
+    told = [each | {"state": "; ".join(each["state"])} for each in seen.subscriptions[:rows]]
+    names = ("subscription", "topic", "lag", "lag_seconds", "state", "in_flight", "consumers")
+    shown = [_row(each, names) for each in told]
+    return _table("subscriptions by lag", _SUBSCRIPTION_COLUMNS, shown, len(seen.subscriptions), width)
+
+
+def _row(facts: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
+    return [facts[name] for name in names]
+
+
+def _table(title: str, headings: tuple[str, ...], shown: list[list[Any]], count: int, width: int) -> RenderableType:
+    drawn = elided(title, columns_of(headings, shown, cell), width)
+    hints = [f"{len(shown)} of {count:,}"] if count > len(shown) else []
+    if len(drawn.columns) < len(headings):
+        hints.append("--json has every column")
+    drawn.caption = "; ".join(hints) or None
+    return drawn

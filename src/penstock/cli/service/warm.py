@@ -1,0 +1,53 @@
+"""`penstock warm`: what takes time once per machine, done ahead of time, for images."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.output import print_json
+from penstock.core.errors import StorageFailed
+
+
+def warm(
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Keep Spark's loaded classes too: it then starts in half the time.")
+    ] = False,
+    json: opt.Json = False,
+) -> None:
+    """Compile the kernels now, so that nothing waits for it later.
+
+    Use it when you build an image. Set PENSTOCK_KERNEL_CACHE to choose where they are kept; the directory may be
+    read-only afterwards. With --spark, Spark runs once, for about half a minute, and what its JVM has loaded is kept in
+    PENSTOCK_SPARK_CACHE.
+
+    Examples: `PENSTOCK_KERNEL_CACHE=/opt/kernels penstock warm`, `penstock warm --spark`
+    """
+    from penstock.record.kernels import block_kernels, kernel_cache  # noqa: F401 - importing the kernels is what registers them
+
+    seconds = kernel_cache.prepare() if kernel_cache.directory() is not None else 0.0
+    place = kernel_cache.directory()
+    if place is None:
+        raise StorageFailed(f"the kernels are kept nowhere: set {kernel_cache.ENVIRONMENT} to a directory to keep them")
+    facts: dict[str, Any] = {"directory": str(place), "compiled": bool(seconds), "seconds": round(seconds, 3)}
+    if not json:
+        typer.echo(f"kernels {f'compiled in {seconds:.1f} s' if seconds else 'already there'}: {place}")
+    if spark:
+        facts["spark"] = _warm_spark(quiet=json)
+    if json:
+        print_json(facts)
+
+
+def _warm_spark(*, quiet: bool) -> str | None:
+    from penstock.spark.runtime import classes, home, java
+
+    found = java.find()
+    place = home.prepare(found)
+    kept: Any = classes.archive_path(place)
+    if not kept.exists():
+        kept = classes.train(found, place)
+    if not quiet:
+        typer.echo(f"Spark's classes: {kept or f'Java {found.version} has nothing to build an archive on'}")
+    return None if kept is None else str(kept)

@@ -1,0 +1,46 @@
+"""Ctrl-C and SIGTERM for commands that run until they are stopped: in order the first time, at once the second."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from penstock.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
+
+
+class Stopping:
+    """Whether, and by which signal, a command was asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._number: int | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            raise KeyboardInterrupt
+        self._number = number
+        self.asked.set()
+        sys.stderr.write("penstock: stopping when the batch that is running is done; again, to stop now\n")
+
+    @property
+    def exit_code(self) -> int:
+        if self._number is None:
+            return EXIT_OK
+        return EXIT_TERMINATED if self._number == signal.SIGTERM else EXIT_INTERRUPTED
+
+
+@contextmanager
+def stopping() -> Iterator[Stopping]:
+    """Begin this when the Spark session is there: PySpark then has set a handler of its own for Ctrl-C, which would
+    break the batch off. Ours takes its place."""
+    found = Stopping()
+    before = {number: signal.signal(number, found) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield found
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

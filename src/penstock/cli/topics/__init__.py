@@ -1,0 +1,1 @@
+"""Commands about topics, their messages, their subscriptions and dead letters."""

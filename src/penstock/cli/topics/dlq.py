@@ -1,0 +1,234 @@
+"""`penstock dlq`: dead letters, those messages that failed too often."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.message_format import as_json, print_record
+from penstock.cli.output import bytes_text, confirm, many, on_one_line, print_json, table
+from penstock.cli.policy_advice import is_nameless, nameless_advice
+from penstock.core.errors import Code, PenstockError, from_dict
+from penstock.core.letters import REDRIVES_ASKED_MAX, REDRIVES_MAX
+
+if TYPE_CHECKING:
+    from penstock.client.consume.dead_letters import DeadLetters, Letter, Refusal, Which
+
+app = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
+
+_REFUSALS_TOLD: Final = 3
+"""Letters that were refused and are told of one by one: what is wrong with them is mostly wrong with all."""
+
+Original = Annotated[str, typer.Argument(help="The topic that the messages failed in, such as /shop/orders.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which dead letters are meant."""
+
+    only_type: opt.OnlyType = None
+    former_type: opt.FormerType = None
+    reason: Annotated[str | None, typer.Option(help="Only reasons that match this glob.")] = None
+    subscription: Annotated[str | None, typer.Option(help="Only those that failed in this subscription.")] = None
+
+    def which(self) -> Which:
+        from penstock.client.consume.dead_letters import Which
+
+        return Which(type=self.only_type, reason=self.reason, subscription=self.subscription)
+
+
+@app.command("ls")
+@opt.bundled
+def list_(broker: opt.Broker, json: opt.Json = False) -> None:
+    """List topics with dead letters: how many are left to deal with, how many are kept.
+
+    Example: `penstock dlq ls --json`
+    """
+    from penstock.client.consume.dead_letters import listed
+
+    with broker.connect() as client:
+        found = list(listed(client))
+    if json:
+        for facts in found:
+            print_json(facts)
+    elif not found:
+        typer.echo("no dead letters")
+    else:
+        columns = ("topic", "left", "kept", "bytes", "where they lie")
+        rows = [
+            (each["topic"], each["left"], each["messages"], bytes_text(each["bytes"]), each["dead_letters"])
+            for each in found
+        ]
+        table("dead letters", columns, rows)
+
+
+@app.command()
+@opt.bundled
+def show(broker: opt.Broker, which: Filter, topic: Original, limit: opt.Limit = None, json: opt.Json = False) -> None:
+    """Show the dead letters that are left, with why each of them failed.
+
+    Examples:
+
+    `penstock dlq show orders.created --limit 10`
+
+    `penstock dlq show /shop/orders --reason '*timeout*' --json`
+    """
+    from penstock.client.consume.dead_letters import DeadLetters
+
+    with broker.connect() as client:
+        for letter in DeadLetters(client, topic).letters(which.which(), limit):
+            _print(letter, json=json)
+
+
+def _print(letter: Letter, *, json: bool, **facts: Any) -> None:
+    if json:
+        print_json(facts | as_json(letter.record))
+    else:
+        print_record(letter.record)
+
+
+@app.command()
+@opt.bundled
+def redrive(
+    broker: opt.Broker,
+    which: Filter,
+    topic: Original,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send back at most so many.")] = None,
+    rate: Annotated[int | None, typer.Option(min=1, help="At most so many a second.")] = None,
+    max_redrives: Annotated[
+        int, typer.Option(min=1, max=REDRIVES_ASKED_MAX, help="Leave those that were sent back so often.")
+    ] = REDRIVES_MAX,
+    json: opt.Json = False,
+) -> None:
+    """Send dead letters back to the topic they came from. Each is sent once, whatever happens in between.
+
+    Examples:
+
+    `penstock dlq redrive orders.created --dry-run`
+
+    `penstock dlq redrive orders.created --reason '*timeout*' --rate 100`
+    """
+    from penstock.client.consume.dead_letters import DeadLetters
+
+    with broker.connect() as client:
+        letters = DeadLetters(client, topic)
+        if dry_run:
+            _rehearse(letters, which.which(), max_redrives, limit, json=json)
+            return
+        with _told(letters, _sent):
+            letters.redrive(which.which(), redrives_max=max_redrives, limit=limit, rate=rate)
+    if letters.progress.refused:
+        raise _refusal(letters)
+    if json:
+        print_json(_facts(letters))
+    else:
+        typer.echo(_sent(letters))
+
+
+def _rehearse(letters: DeadLetters, which: Which, redrives_max: int, limit: int | None, *, json: bool) -> None:
+    for letter in letters.plan(which, redrives_max=redrives_max, limit=limit):
+        if json:
+            _print(letter, json=True, verdict=letter.verdict)
+        else:
+            typer.echo(f"{letter.offset}  {letter.verdict}  {on_one_line(letter.reason)}")
+
+
+@contextmanager
+def _told(letters: DeadLetters, done: Callable[[DeadLetters], str]) -> Iterator[None]:
+    """Whatever ends it, its user learns how far it came."""
+    try:
+        yield
+    except PenstockError as error:
+        raise type(error)(f"{error.message}; before that: {done(letters)}", **error.details) from error
+    except (KeyboardInterrupt, SystemExit):
+        sys.stderr.write(f"penstock: interrupted: {done(letters)}\n")
+        raise
+
+
+def _refusal(letters: DeadLetters) -> PenstockError:
+    """Which dead letters the topic does not take back, why, and what can be done about it."""
+    done, told = letters.progress, letters.progress.refusals[:_REFUSALS_TOLD]
+    words = [f"{_place(each)}: {on_one_line(each.message)}" for each in told]
+    if done.refused > len(told):
+        words.append(f"{done.refused - len(told):,} more")
+    advice = dict.fromkeys(_advice(each, str(letters.original)) for each in told)
+    words += [*advice, "`penstock dlq drop` gives up what is left", f"all in all: {_sent(letters)}"]
+    return from_dict({"code": told[0].code, "message": "; ".join(words), "details": _facts(letters)})
+
+
+def _place(refusal: Refusal) -> str:
+    place = f"the dead letter at offset {refusal.offset}"
+    return f"{place} of partition {refusal.partition}" if refusal.partition else place
+
+
+def _advice(refusal: Refusal, topic: str) -> str:
+    if refusal.code != Code.SCHEMA_REJECTED:
+        return f"`penstock topic describe {topic}` has its limits"
+    if is_nameless(refusal.message):
+        return nameless_advice(topic)
+    return f"`penstock topic schema show {topic}` has its rules"
+
+
+def _facts(letters: DeadLetters) -> dict[str, Any]:
+    done = letters.progress
+    names = ("redriven", "repeated", "too_often", "strangers", "refused")
+    facts: dict[str, Any] = {"topic": str(letters.original)} | {name: getattr(done, name) for name in names}
+    return facts | ({"refusals": [asdict(each) for each in done.refusals]} if done.refusals else {})
+
+
+def _sent(letters: DeadLetters) -> str:
+    done = letters.progress
+    words = [f"{many(done.redriven, 'dead letter')} sent back to {letters.original}"]
+    if done.repeated:
+        words.append(f"{done.repeated:,} of them before this")
+    if done.too_often:
+        words.append(f"{done.too_often:,} left: sent back too often already")
+    if done.strangers:
+        words.append(f"{done.strangers:,} left: not dead letters of this topic")
+    if done.refused:
+        words.append(f"{done.refused:,} left: refused")
+    return ", ".join(words)
+
+
+@app.command()
+@opt.bundled
+def drop(
+    broker: opt.Broker,
+    which: Filter,
+    topic: Original,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Drop at most so many.")] = None,
+    yes: opt.Yes = False,
+    json: opt.Json = False,
+) -> None:
+    """Settle dead letters without sending them back; says how many, and asks. They stay in their topic's log.
+
+    Examples:
+
+    `penstock dlq drop orders.created --only-type 'order.test'`
+
+    `penstock dlq drop orders.created --yes`
+    """
+    from penstock.client.consume.dead_letters import DeadLetters
+
+    with broker.connect() as client:
+        letters = DeadLetters(client, topic)
+        found = letters.find(which.which(), limit)
+        if found.count:
+            confirm(f"{many(found.count, 'dead letter')} of {letters.original} would be dropped. Drop?", yes=yes)
+            with _told(letters, _dropped):
+                letters.drop(found)
+    if json:
+        print_json({"topic": str(letters.original), "dropped": letters.progress.dropped})
+    else:
+        typer.echo(_dropped(letters))
+
+
+def _dropped(letters: DeadLetters) -> str:
+    return f"{many(letters.progress.dropped, 'dead letter')} of {letters.original} dropped"

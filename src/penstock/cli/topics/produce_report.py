@@ -1,0 +1,155 @@
+"""What one `produce` has stored, where, and which of its messages the topic refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.cli.output import many, on_one_line
+from penstock.core.errors import PenstockError, SchemaRejected
+
+if TYPE_CHECKING:
+    from penstock.client.produce.receipts import Receipt
+    from penstock.client.sync import Sent
+
+_LAST_SECONDS: Final = 5.0
+"""For what is on its way when Ctrl-C comes."""
+_NAMED_MAX: Final = 5
+"""Refused messages whose reasons are in the sentence; `--json` has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages that are sent together, and where they came from."""
+
+    payloads: list[bytes]
+    source: str
+    first: int
+    """The number of its first line; 0 where it is no line."""
+
+    @property
+    def last(self) -> int:
+        """The number of its last line."""
+        return self.first + len(self.payloads) - 1
+
+    def place(self, index: int) -> str:
+        line = f"line {self.first + index}" if self.first else "the message"
+        return line if self.source == "-" else f"{self.source}: {line}"
+
+    def facts(self, index: int) -> dict[str, Any]:
+        file = {} if self.source == "-" else {"file": self.source}
+        return file | ({"line": self.first + index} if self.first else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that the topic's schema policy did not let in."""
+
+    group: Group
+    index: int
+    error: SchemaRejected
+
+    def __str__(self) -> str:
+        return f"{self.group.place(self.index)}: {on_one_line(self.error.message)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        path = self.error.details.get("path")
+        return self.group.facts(self.index) | {"message": self.error.message} | ({"path": path} if path else {})
+
+
+@dataclass(slots=True)
+class Stored:
+    """How far one command has come."""
+
+    topic: str
+    places: dict[int, list[int]] = field(default_factory=dict)
+    """How many, the first and the last offset, of each partition."""
+
+    refused: list[Refused] = field(default_factory=list)
+    """Of one group: it is the last that is sent."""
+
+    pending: tuple[Sent, Group] | None = None
+
+    @property
+    def count(self) -> int:
+        return sum(count for count, _, _ in self.places.values())
+
+    def take(self, sent: Sent, group: Group, timeout: float | None = None) -> None:
+        """Wait until it is on disk. Raises why some of it is not; the others are."""
+        self.pending = sent, group
+        outcomes = sent.outcomes(timeout)
+        self.pending = None
+        for index, outcome in enumerate(outcomes):
+            self._note(group, index, outcome)
+        failed = [each for each in outcomes if isinstance(each, PenstockError) and not isinstance(each, SchemaRejected)]
+        if failed:
+            raise failed[0]
+        if self.refused:
+            raise SchemaRejected(self._refusal())
+
+    def _note(self, group: Group, index: int, outcome: Receipt | PenstockError) -> None:
+        if isinstance(outcome, SchemaRejected):
+            self.refused.append(Refused(group, index, outcome))
+        elif not isinstance(outcome, PenstockError):
+            count, first, last = self.places.get(outcome.partition, (0, outcome.offset, outcome.offset))
+            self.places[outcome.partition] = [count + 1, min(first, outcome.offset), max(last, outcome.offset)]
+
+    def _refusal(self) -> str:
+        named = "; ".join(map(str, self.refused[:_NAMED_MAX]))
+        more = f"; and {len(self.refused) - _NAMED_MAX:,} more" if len(self.refused) > _NAMED_MAX else ""
+        return f"{many(len(self.refused), 'message')} refused: {named}{more}"
+
+    def as_dict(self) -> dict[str, Any]:
+        partitions = [
+            {"partition": partition, "count": count, "first_offset": first, "last_offset": last}
+            for partition, (count, first, last) in sorted(self.places.items())
+        ]
+        return {"topic": self.topic, "stored": self.count, "partitions": partitions} | self._refused_facts()
+
+    def _refused_facts(self) -> dict[str, Any]:
+        if not self.refused:
+            return {}
+        group = self.refused[0].group
+        last = {"last_line": group.last} if group.first else {}
+        return {"refused": [each.as_dict() for each in self.refused]} | last
+
+    def text(self) -> str:
+        if not self.places:
+            return f"nothing stored in {self.topic}"
+        where = [
+            f"{f'partition {partition} ' if len(self.places) > 1 or partition else ''}{_offsets(first, last)}"
+            for partition, (_, first, last) in sorted(self.places.items())
+        ]
+        return f"{many(self.count, 'message')} stored in {self.topic}: {', '.join(where)}"
+
+    def text_of_failure(self) -> str:
+        """Behind a refusal it says how much was sent, too: the good ones behind the first bad one are stored."""
+        if not self.refused:
+            return f"before that: {self.text()}"
+        group = self.refused[0].group
+        return self.text() + (f"; nothing after line {group.last} was sent" if group.first else "")
+
+
+def _offsets(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+
+
+@contextmanager
+def told(stored: Stored) -> Iterator[None]:
+    """Whatever ends it, its user learns how much is stored; what is on its way is waited for."""
+    try:
+        yield
+    except PenstockError as error:
+        facts = error.details | stored.as_dict()
+        raise type(error)(f"{error.message}; {stored.text_of_failure()}", **facts) from error
+    except (KeyboardInterrupt, SystemExit):
+        with suppress(PenstockError, TimeoutError):
+            if stored.pending is not None:
+                stored.take(*stored.pending, _LAST_SECONDS)
+        refused = f", {len(stored.refused):,} refused" if stored.refused else ""
+        unknown = "" if stored.pending is None else "; what was on its way may be stored or not"
+        sys.stderr.write(f"penstock: interrupted: {stored.text()}{refused}{unknown}\n")
+        raise

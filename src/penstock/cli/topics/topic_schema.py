@@ -1,0 +1,200 @@
+"""`penstock topic schema`: which schemas a topic's messages may name, and what comes of those that do not."""
+
+from __future__ import annotations
+
+import sys
+from json import loads as load_json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from penstock.cli import options as opt
+from penstock.cli.output import on_one_line, print_facts, print_json
+from penstock.cli.schema_source import NONE, none_or_all, parse_version
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.core.schemas import LATEST, SchemaKind, default_subject
+
+if TYPE_CHECKING:
+    from penstock.client.sync import Client
+
+app = typer.Typer(help="What a topic wants of its messages' schemas: show, set.", no_args_is_help=True)
+
+_SUBJECT_NOT_FOUND: Final = 40401
+_VERSION_NOT_FOUND: Final = 40402
+_NO_VERSION: Final = "no version yet"
+_DEFAULTS: Final = {None: "none: a message says itself what it is", LATEST: "the latest version of the first subject"}
+_DEMANDING: Final = (
+    *("required", "minProperties", "maxProperties", "propertyNames", "patternProperties", "dependencies"),
+    *("dependentRequired", "dependentSchemas", "$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"),
+)
+"""Words by which a schema may demand something of an object beside what it says of its properties."""
+_MEANINGS: Final = {
+    "none": "none: schemas are not looked at",
+    "warn": "warn: what is wrong is stored, marked x-schema-warning",
+    "enforce": "enforce: what is wrong is refused, SCHEMA_REJECTED",
+}
+
+
+@app.command()
+@opt.bundled
+def show(broker: opt.Broker, topic: opt.Topic, json: opt.Json = False) -> None:
+    """Show what a topic wants of its messages' schemas.
+
+    Example: `penstock topic schema show orders.created`
+    """
+    with broker.connect() as client:
+        facts = client.ask("system.topic.describe", {"topic": topic})
+        _tell(client, facts, json=json)
+
+
+@app.command("set")
+@opt.bundled
+def set_(
+    broker: opt.Broker,
+    topic: opt.Topic,
+    policy: Annotated[str | None, typer.Option(help="none, warn or enforce.", metavar="WHAT")] = None,
+    subject: Annotated[
+        list[str] | None,
+        typer.Option(help="Whose versions messages may name; may be repeated. none: TOPIC-value, the default."),
+    ] = None,
+    payloads: Annotated[
+        bool | None,
+        typer.Option(
+            "--payloads/--no-payloads",
+            help="Whether payloads are held against their schema; they are, under enforce, unless you say no.",
+        ),
+    ] = None,
+    default: Annotated[
+        str | None,
+        typer.Option(help="The version meant where a message names none: a number, latest or none.", metavar="N"),
+    ] = None,
+    deprecated: Annotated[
+        bool | None, typer.Option("--deprecated/--no-deprecated", help="Whether deprecated versions may be named.")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Say what a topic wants of its messages' schemas: only what is given changes.
+
+    Examples:
+
+    `penstock topic schema set orders.created --policy enforce --default latest`
+
+    `penstock topic schema set orders.created --policy enforce --no-payloads`
+
+    `penstock topic schema set orders.created --subject order-created --subject order-cancelled`
+
+    `penstock topic schema set orders.created --policy none`
+    """
+    named = {"policy": policy, "payloads": payloads, "deprecated": deprecated}
+    changes: dict[str, Any] = {f"schema_{name}": value for name, value in named.items() if value is not None}
+    if default is not None:
+        changes["schema_default"] = None if default == NONE else parse_version("--default", default)
+    if subject:
+        changes["schema_subjects"] = none_or_all("--subject", subject)
+    if not changes:
+        raise InvalidRequest("nothing to change: give at least one option, such as --policy enforce")
+    with broker.connect() as client:
+        facts = client.ask("system.topic.alter", {"topic": topic} | changes)
+        _tell(client, facts, json=json)
+
+
+def wanted(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a topic wants, with the defaults of what is not set."""
+    settings = facts["settings"]
+    return {
+        "topic": facts["topic"],
+        "policy": settings.get("schema_policy", NONE),
+        "subjects": settings.get("schema_subjects") or [default_subject(TopicName.parse(facts["topic"]))],
+        "payloads": settings.get("schema_payloads", False),
+        "default": settings.get("schema_default"),
+        "deprecated": settings.get("schema_deprecated", True),
+    }
+
+
+def _tell(client: Client, facts: dict[str, Any], *, json: bool) -> None:
+    found = wanted(facts)
+    if json:
+        print_json(found)
+        return
+    subjects = [(name, _latest(client, name)) for name in found["subjects"]]
+    print_facts(
+        [
+            ("topic", found["topic"]),
+            ("policy", _MEANINGS[found["policy"]]),
+            *(("" if place else "subjects", f"{name} ({state})") for place, (name, state) in enumerate(subjects)),
+            ("payloads", payloads_text(found["policy"], checked=found["payloads"])),
+            ("default", _DEFAULTS.get(found["default"]) or f"version {found['default']}"),
+            ("deprecated versions", "may be named" if found["deprecated"] else "may not be named"),
+        ]
+    )
+    _hint(client, found, all(state == _NO_VERSION for _, state in subjects))
+
+
+def payloads_text(policy: str, *, checked: bool) -> str:
+    """Says whether payloads are looked at, or the ids that messages name alone."""
+    if policy == NONE:
+        return "not looked at"
+    return "checked against the version they name" if checked else "not looked at: ids only (--payloads checks them)"
+
+
+def _hint(client: Client, found: dict[str, Any], empty: bool) -> None:
+    """At a topic that takes nothing, or has a default that is not there."""
+    first = on_one_line(found["subjects"][0])
+    if found["policy"] == "enforce" and empty:
+        sys.stderr.write(f"every message is refused until there is a version: penstock schema register {first} FILE\n")
+    elif found["default"] is not None and not _is_living(client, found["subjects"][0], found["default"]):
+        missing = "no version" if found["default"] == LATEST else f"no version {found['default']}"
+        sys.stderr.write(f"{first} has {missing}: messages that name no schema get none until there is one\n")
+    elif found["payloads"] and found["policy"] != NONE and _takes_any_object(client, found["subjects"][0]):
+        sys.stderr.write(
+            f"{first} takes any object: it requires no property and allows others than it names. To change that, give"
+            ' its next version "required" properties, or "additionalProperties": false\n'
+        )
+
+
+def _takes_any_object(client: Client, subject: str) -> bool:
+    """Whether the latest version is a JSON Schema to which nearly every object conforms."""
+    try:
+        found = client.ask("system.schema.get", {"subject": subject, "version": LATEST})
+    except InvalidRequest as error:
+        if error.details.get("registry_code") not in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):
+            raise
+        return False
+    return found["type"] == SchemaKind.JSON and has_open_content(found["schema"])
+
+
+def has_open_content(text: str) -> bool:
+    """Whether a JSON Schema closes nothing and requires nothing, as far as its outermost words say."""
+    schema = load_json(text)
+    if not isinstance(schema, dict):
+        return schema is True
+    return (
+        schema.get("type", "object") == "object"
+        and not any(schema.get(word) for word in _DEMANDING)
+        and all(
+            schema.get(word, True) is True or schema[word] == {}
+            for word in ("additionalProperties", "unevaluatedProperties")
+        )
+    )
+
+
+def _is_living(client: Client, subject: str, version: int | str) -> bool:
+    """Whether there is such a version, and it is not deleted."""
+    try:
+        return not client.ask("system.schema.get", {"subject": subject, "version": version})["deleted"]
+    except InvalidRequest as error:
+        if error.details.get("registry_code") not in (_SUBJECT_NOT_FOUND, _VERSION_NOT_FOUND):
+            raise
+        return False
+
+
+def _latest(client: Client, subject: str) -> str:
+    """How far a subject has come."""
+    try:
+        found = client.ask("system.schema.versions", {"subject": subject})["versions"][-1]
+    except InvalidRequest as error:
+        if error.details.get("registry_code") != _SUBJECT_NOT_FOUND:
+            raise
+        return _NO_VERSION
+    return f"latest version {found['version']}, id {found['id']}, {found['type']}"

@@ -1,0 +1,1 @@
+"""Consuming from durable topics: consumers, readers, dead letters."""

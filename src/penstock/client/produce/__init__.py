@@ -1,0 +1,1 @@
+"""Producing to durable topics: blocks in flight, each stored once, and receipts."""

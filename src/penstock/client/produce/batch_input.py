@@ -1,0 +1,58 @@
+"""Many messages at once: what is wrong with one of them is told with its place, before any of them is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import NoneType
+from typing import Any, Final
+
+from penstock.client.wire.protocol import as_bytes
+from penstock.core.errors import InvalidRequest, PenstockError
+from penstock.core.limits import KEY_BYTES_MAX
+from penstock.record.message import checked_bytes
+
+_PLAIN: Final = frozenset({bytes})
+_PLAIN_KEYS: Final = frozenset({bytes, NoneType})
+
+
+@contextmanager
+def of_value(number: int) -> Iterator[None]:
+    """What is wrong is so with the value in this place of those that the caller gave."""
+    try:
+        yield
+    except PenstockError as error:
+        raise type(error)(f"value {number}: {error.message}", record=number, **error.details) from None
+
+
+def payloads_of(values: Sequence[Any]) -> Sequence[bytes]:
+    """Bytes as they are, text as UTF-8. Raises `InvalidRequest` for anything else."""
+    if _PLAIN.issuperset(map(type, values)):
+        return values
+    return [_payload_of(number, value) for number, value in enumerate(values)]
+
+
+def _payload_of(number: int, value: Any) -> bytes:
+    try:
+        return as_bytes(value)
+    except TypeError as error:
+        raise InvalidRequest(f"value {number}: {error}", record=number) from None
+
+
+def keys_of(keys: Sequence[Any] | None, count: int) -> Sequence[bytes | None] | None:
+    """One for each value, if there are any. Raises `InvalidRequest` or `PayloadTooLarge`."""
+    if keys is None:
+        return None
+    if len(keys) != count:
+        raise InvalidRequest(f"{count} values have {count} keys, not {len(keys)}: None for one without", field="keys")
+    longest = max((len(key) for key in keys if isinstance(key, bytes)), default=0)
+    if longest <= KEY_BYTES_MAX and _PLAIN_KEYS.issuperset(map(type, keys)):
+        return keys
+    return [_key_of(number, key) for number, key in enumerate(keys)]
+
+
+def _key_of(number: int, key: Any) -> bytes | None:
+    if key is None:
+        return None
+    with of_value(number):
+        return bytes(checked_bytes(key.encode() if isinstance(key, str) else key, "key", KEY_BYTES_MAX))

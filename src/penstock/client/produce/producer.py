@@ -1,0 +1,487 @@
+"""A producer: messages in, blocks out, each stored once however often the connection breaks.
+
+Messages gather while blocks are on their way, so batches grow with the load. A block that was not confirmed is sent
+again, on the next connection too, under the same numbers: the broker recognises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
+
+from penstock.client.produce.batch_input import keys_of, of_value, payloads_of
+from penstock.client.produce.in_flight import BLOCKS_SENT, Outbox, Outgoing
+from penstock.client.produce.in_flight import Sent as Sent
+from penstock.client.serde.values import V
+from penstock.client.wire.connection import Connection, repeated
+from penstock.client.wire.protocol import BLOCK_BYTES_MAX, Core, as_bytes
+from penstock.core.errors import InvalidRequest, NotOwner, PayloadTooLarge, PenstockError, ServiceUnavailable
+from penstock.core.limits import KEY_BYTES_MAX
+from penstock.core.names import TopicName
+from penstock.record.block import Draft
+from penstock.record.message import Message, SchemaRef, checked_bytes, draft_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.client.serde.encoder import Writer
+
+_LOG: Final = logging.getLogger(__name__)
+BATCH_MESSAGES: Final = 2500
+BATCH_BYTES: Final = 512 * 1024
+"""A block of these is what one group commit takes without a second thought."""
+_UNCONFIRMED_BYTES: Final = 8 * 1024 * 1024
+"""Gathered and sent, and not confirmed: past this, `send` waits."""
+_RECORD_BYTES: Final = 100
+"""About what a message takes beside its payload, key and attributes."""
+
+_Kind = tuple[str, "Mapping[str, str] | None", "SchemaRef | None"]
+_Message = tuple[bytes, "bytes | None", str, "Mapping[str, str] | None", "SchemaRef | None"]
+
+
+class Producer(Generic[V]):
+    """Of one topic. Use it with `async with`; leaving it flushes, and raises what failed.
+
+    `name` makes it the same producer whenever it comes back, also in another process: the last one that came is the one
+    that may write. Without a name it is a producer of its own. With a `writer` it takes values; without one payloads,
+    which are `bytes` or `str`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        core: Core,
+        topic: str,
+        *,
+        writer: Writer | None = None,
+        name: str | None = None,
+        access: str = "exclusive",
+        type: str = "",  # noqa: A002 - the word of the trade
+        linger: float = 0.0,
+        batch_messages: int = BATCH_MESSAGES,
+        batch_bytes: int = BATCH_BYTES,
+        timeout: float = 60.0,
+    ) -> None:
+        TopicName.parse(topic)
+        if not 1 <= batch_messages <= 100_000 or not 1 <= batch_bytes <= BLOCK_BYTES_MAX // 2:
+            raise InvalidRequest(f"a batch has 1 to 100000 messages and 1 to {BLOCK_BYTES_MAX // 2} bytes")
+        self.topic = topic
+        self.name = name or ""
+        self.producer_id = 0
+        self._connection = connection
+        self._core = core
+        self._writer = writer
+        self._access = access
+        self._type = type
+        self._linger = linger
+        self._batch_messages = batch_messages
+        self._batch_bytes = batch_bytes
+        self._loop = asyncio.get_running_loop()
+        self._session = str(uuid.uuid4())
+        self._next_request = 1
+        self.last_request_id = 0
+        """The highest number that the broker knew of this producer when it came: stored, or on its way."""
+
+        self._payload_bytes_max = BLOCK_BYTES_MAX
+        self._checked: _Kind | None = None
+        self._kind_bytes = 0
+        """What the type and the attributes of the last message take."""
+
+        self._lock = threading.Lock()
+        self._thread = threading.get_ident()
+        self._gathering: list[_Message] = []
+        self._gathered_bytes = 0
+        self._open: Outgoing | None = None
+        self._unconfirmed_bytes = 0
+        self._scheduled = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self._outbox = Outbox(
+            connection,
+            core,
+            topic,
+            timeout=timeout,
+            register=self._register_again,
+            gather=self._gather,
+            settled=self._settled,
+        )
+        self._fatal: PenstockError | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    # coming and going
+
+    async def start(self) -> Self:
+        """Register: from now on this is the one that may write under its name."""
+        await self._register(resume=False)
+        self._pump = asyncio.create_task(self._run())
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End at once; what is not confirmed may or may not be stored. `flush` first."""
+        self._end(ServiceUnavailable("the producer is closed"))
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def _register_again(self) -> None:
+        await self._register(resume=True)
+
+    async def _register(self, *, resume: bool) -> None:
+        facts: dict[str, Any] = {"topic": self.topic, "access": self._access, "session": self._session}
+        if self.name:
+            facts["name"] = self.name
+        elif self.producer_id:
+            facts["producer_id"] = self.producer_id
+        if resume:
+            facts["resume"] = True
+        payload = json.dumps(facts).encode()
+        answer = json.loads(await self._connection.call(self._core.request("system.producer.register", payload)))
+        self._outbox.link = self._connection.links
+        self._outbox.partitions, self._outbox.window = answer["partitions"], answer["window"]
+        self.producer_id = answer["producer_id"]
+        self._payload_bytes_max = answer["payload_bytes_max"]
+        self._batch_messages = min(self._batch_messages, self._outbox.window // BLOCKS_SENT)
+        self._batch_bytes = min(self._batch_bytes, answer["block_bytes_max"] // 2)
+        if not resume:
+            self.last_request_id = answer["last_request_id"]
+            self._next_request = self.last_request_id + 1
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has."""
+        return self._outbox.partitions
+
+    @property
+    def window(self) -> int:
+        """How many of its last messages the broker recognises when they are sent again."""
+        return self._outbox.window
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """The largest payload that the topic takes."""
+        return self._payload_bytes_max
+
+    # sending
+
+    async def send(
+        self,
+        value: V,
+        *,
+        key: bytes | str | None = None,
+        type: str | None = None,  # noqa: A002
+        attributes: Mapping[str, str] | None = None,
+        schema: SchemaRef | None = None,
+    ) -> Sent:
+        """Take a message; returns when there is room for more. Await what it returns for the receipt.
+
+        Raises `SchemaRejected` for a value that does not fit the schema.
+        """
+        if not self._room.is_set():
+            await self._room.wait()
+        return self.put(value, key=key, type=type, attributes=attributes, schema=schema)
+
+    def put(
+        self,
+        value: V,
+        *,
+        key: bytes | str | None = None,
+        type: str | None = None,  # noqa: A002
+        attributes: Mapping[str, str] | None = None,
+        schema: SchemaRef | None = None,
+    ) -> Sent:
+        """Take a message at once, from any thread."""
+        if self._writer is not None:
+            data, schema = self._writer.encode(value), self._stamp(schema)
+        else:
+            data = value if isinstance(value, bytes) else as_bytes(value)  # type: ignore[arg-type]
+        raw = key.encode() if isinstance(key, str) else key
+        kind = (self._type if type is None else type, attributes, schema)
+        self._check_message(data, raw, kind)
+        with self._lock:
+            self._check()
+            block = self._open
+            if block is None:
+                block = self._open = Outgoing(self._loop.create_future())
+            self._gathering.append((data, raw, *kind))
+            self._gathered_bytes += len(data) + _RECORD_BYTES + len(raw or b"") + self._kind_bytes
+            index = len(self._gathering) - 1
+            if index + 1 >= self._batch_messages or self._gathered_bytes >= self._batch_bytes:
+                self._close_block()
+            self._see_room()
+            self._wake()
+        return Sent([block], index, 1, single=True)
+
+    def _stamp(self, schema: SchemaRef | None) -> SchemaRef | None:
+        """The schema of every message is the writer's, if there is one."""
+        if self._writer is None:
+            return schema
+        if schema is not None:
+            raise InvalidRequest("a producer with a schema writes with that one: make another for another")
+        return self._writer.schema
+
+    def _check_message(self, data: bytes, key: bytes | None, kind: _Kind) -> None:
+        """What is wrong with a message is its sender's affair, not that of those it would travel with."""
+        self._check_size(len(data))
+        if key is not None:
+            checked_bytes(key, "key", KEY_BYTES_MAX)
+        if kind != self._checked:
+            encoded = draft_bytes(Message(payload=b"", type=kind[0], attributes=kind[1] or {}, schema=kind[2]))
+            self._checked, self._kind_bytes = kind, len(encoded) - _RECORD_BYTES
+
+    def _check_size(self, size: int) -> None:
+        if size > self._payload_bytes_max:
+            raise PayloadTooLarge(
+                f"a payload of {self.topic} has at most {self._payload_bytes_max} bytes, not {size}",
+                limit=self._payload_bytes_max,
+            )
+
+    def _see_room(self) -> None:
+        """Whoever sends is to wait if too much is unconfirmed already."""
+        if self._unconfirmed_bytes + self._gathered_bytes > _UNCONFIRMED_BYTES:
+            self._room.clear()
+
+    async def send_many(
+        self,
+        values: Sequence[V],
+        *,
+        keys: Sequence[bytes | str | None] | None = None,
+        type: str | None = None,  # noqa: A002
+        attributes: Mapping[str, str] | None = None,
+        schema: SchemaRef | None = None,
+    ) -> Sent:
+        """Take many messages of one kind, in order; the quickest way from Python objects. `keys`: one for each.
+
+        Raises `SchemaRejected` for a value that does not fit the schema, `PayloadTooLarge` for one that is too large,
+        and `InvalidRequest` for what is no message, or if there are not as many keys: then none of them is sent.
+        """
+        own_keys = keys_of(keys, len(values))
+        payloads, stamp = self._encode_all(values), self._stamp(schema)
+        parts: list[Outgoing] = []
+        for start, stop in self._cuts(payloads, own_keys):
+            await self._room.wait()
+            with self._lock:
+                self._check()
+                self._close_block()
+                part = Outgoing(self._loop.create_future())
+                part_keys = None if own_keys is None else own_keys[start:stop]
+                draft = Draft.of_payloads(
+                    payloads[start:stop],
+                    keys=part_keys,
+                    type=self._type if type is None else type,
+                    attributes=attributes,
+                    schema=stamp,
+                    producer_name=self.name,
+                    producer_id=self.producer_id,
+                    first_request_id=self._next_request,
+                )
+                self._queue_block(part, draft, part_keys)
+                self._wake()
+            parts.append(part)
+            await asyncio.sleep(0)
+        return Sent(parts, 0, len(payloads), single=False)
+
+    def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes]:
+        payloads = payloads_of(values) if self._writer is None else self._writer.encode_all(values)
+        if max(map(len, payloads), default=0) > self._payload_bytes_max:
+            for number, payload in enumerate(payloads):
+                with of_value(number):
+                    self._check_size(len(payload))
+        return payloads
+
+    def _cuts(self, payloads: Sequence[bytes], keys: Sequence[bytes | None] | None) -> Iterator[tuple[int, int]]:
+        """Where to cut, so that each part is a block."""
+        sizes = map(len, payloads)
+        if keys is not None:
+            sizes = (size + len(key or b"") for size, key in zip(sizes, keys, strict=True))  # type: ignore[assignment]
+        ends = list(accumulate(sizes))
+        start, before = 0, 0
+        while start < len(ends):
+            stop = min(start + self._batch_messages, len(ends))
+            room = self._batch_bytes - _RECORD_BYTES * (stop - start)
+            stop = max(start + 1, bisect_right(ends, before + max(0, room), start, stop))
+            yield start, stop
+            start, before = stop, ends[stop - 1]
+
+    async def send_arrow(self, batch: pa.RecordBatch, *, numbered: bool = False) -> Sent:
+        """Take the rows of a batch with a `value` column, and any of `key`, `type`, `attributes`, `schema_id` and
+        `schema_version`. A producer with a schema encodes the column, and all rows bear that schema.
+
+        `numbered`: the column `request_id` has the number of each row, above that of the row before. Whoever numbers
+        may send again what another connection sent before; all but the last `window` of it is no longer recognised.
+        """
+        if self._writer is not None:
+            batch = self._writer.encode_arrow(batch)
+        parts: list[Outgoing] = []
+        rows = max(1, min(self._batch_messages, batch.num_rows * self._batch_bytes // max(1, batch.nbytes)))
+        for start in range(0, batch.num_rows, rows):
+            await self._room.wait()
+            piece = batch.slice(start, rows)
+            with self._lock:
+                self._check()
+                self._close_block()
+                draft = Draft.from_arrow(
+                    piece,
+                    producer_name=self.name,
+                    producer_id=self.producer_id,
+                    first_request_id=None if numbered else self._next_request,
+                )
+                part = Outgoing(self._loop.create_future())
+                keys = piece.column("key").to_pylist() if "key" in batch.schema.names and self.partitions > 1 else None
+                self._queue_block(part, draft, keys)
+                if numbered:
+                    self._next_request = piece.column("request_id")[-1].as_py() + 1
+                self._wake()
+            parts.append(part)
+            await asyncio.sleep(0)
+        return Sent(parts, 0, batch.num_rows, single=False)
+
+    async def flush(self) -> None:
+        """Until everything is confirmed. Raises the first failure since the last flush."""
+        with self._lock:
+            self._close_block()
+            under_way = self._outbox.under_way()
+            self._wake()
+        for block in under_way:
+            await asyncio.shield(block.done)
+        failed = self._outbox.take_failure()
+        if failed is not None:
+            raise repeated(failed)
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
+
+    async def wait_for_room(self) -> None:
+        await self._room.wait()
+
+    @property
+    def open(self) -> bool:
+        return self._fatal is None
+
+    # gathering, under the lock
+
+    def _check(self) -> None:
+        if self._fatal is not None:
+            raise repeated(self._fatal)
+
+    def _close_block(self) -> None:
+        """What was gathered becomes a block, and gets its numbers."""
+        block, self._open = self._open, None
+        if block is None:
+            return
+        gathered, self._gathering = self._gathering, []
+        self._gathered_bytes = 0
+        try:
+            draft = self._draft(gathered)
+        except PenstockError as error:
+            block.count = len(gathered)
+            self._outbox.add_failed(block, error)
+            return
+        self._queue_block(block, draft, [each[1] for each in gathered] if self.partitions > 1 else None)
+
+    def _draft(self, gathered: list[_Message]) -> Draft:
+        first = gathered[0]
+        if all(each[2:] == first[2:] for each in gathered):
+            keys = [each[1] for each in gathered]
+            return Draft.of_payloads(
+                [each[0] for each in gathered],
+                keys=keys if any(key is not None for key in keys) else None,
+                type=first[2],
+                attributes=first[3],
+                schema=first[4],
+                producer_name=self.name,
+                producer_id=self.producer_id,
+                first_request_id=self._next_request,
+            )
+        messages = (
+            Message(
+                payload=payload,
+                key=key,
+                type=kind,
+                attributes=attributes or {},
+                schema=schema,
+                producer_name=self.name,
+                producer_id=self.producer_id,
+                request_id=number,
+            )
+            for number, (payload, key, kind, attributes, schema) in enumerate(gathered, self._next_request)
+        )
+        return Draft.of(messages).sealed()
+
+    def _queue_block(self, block: Outgoing, draft: Draft, keys: Sequence[bytes | None] | None) -> None:
+        block.block, block.count, block.first, block.keys = draft.data, draft.count, self._next_request, keys
+        block.size = len(draft.data)
+        self._next_request += draft.count
+        self._outbox.add(block)
+        self._unconfirmed_bytes += block.size
+        self._see_room()
+
+    def _wake(self) -> None:
+        if self._scheduled:
+            return
+        self._scheduled = True
+        soon = self._loop.call_soon if threading.get_ident() == self._thread else self._loop.call_soon_threadsafe
+        soon(self._woken)
+
+    def _woken(self) -> None:
+        """In the event loop: whatever has gathered until now goes out together."""
+        if self._linger > 0:
+            self._loop.call_later(self._linger, self._go)
+        else:
+            self._go()
+
+    def _go(self) -> None:
+        self._scheduled = False
+        self._outbox.work.set()
+
+    # in the event loop
+
+    async def _run(self) -> None:
+        try:
+            await self._outbox.run()
+        except asyncio.CancelledError:
+            raise
+        except PenstockError as error:
+            self._end(error)
+        except Exception as error:
+            _LOG.exception("a defect in the producer")
+            self._end(PenstockError(f"the producer failed: {type(error).__name__}: {error}"))
+
+    def _gather(self) -> None:
+        with self._lock:
+            self._close_block()
+
+    def _settled(self, block: Outgoing) -> None:
+        with self._lock:
+            self._unconfirmed_bytes -= block.size
+            if self._unconfirmed_bytes + self._gathered_bytes <= _UNCONFIRMED_BYTES:
+                self._room.set()
+
+    def fenced(self) -> None:
+        """Another connection has registered under this name."""
+        self._end(NotOwner(f"producer {self.name or self.producer_id} of {self.topic} was taken over by another"))
+
+    def _end(self, error: PenstockError) -> None:
+        """Nothing more will be confirmed."""
+        if self._fatal is None:
+            self._fatal = error
+        self._gather()
+        self._outbox.end(error)
+        self._room.set()

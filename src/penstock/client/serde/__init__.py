@@ -1,0 +1,1 @@
+"""Values as payloads and back: the languages of schemas, the client's view of the registry."""

@@ -1,0 +1,211 @@
+"""Avro: what fastavro does, held to what the schema says; and payloads are looked at before it believes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+
+from penstock.client.serde.codecs import Indexes, shown
+from penstock.client.serde.python_types import plain
+from penstock.client.serde.values import Misfit, pointer
+from penstock.core.errors import InvalidRequest
+from penstock.core.schemas import Definition, SchemaKind
+from penstock.schema.avro.payload_steps import PAYLOAD_DEPTH_MAX
+from penstock.schema.language import Validator
+from penstock.schema.languages import language
+
+_REFUSALS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError)
+"""What fastavro raises for values that it cannot write; its check does so too, for a decimal with too many digits."""
+
+
+class AvroCodec:
+    indexes: Indexes = None
+
+    def __init__(self, definition: Definition, reader: Definition | None = None, *, branches: bool = False) -> None:
+        """What was written with one schema is read into the other, if there is one.
+
+        `branches`: of a union's branch that has a name, that and the value are read.
+        """
+        parsed = language(SchemaKind.AVRO).parse(definition.text, dict(definition.references))
+        self._validator: Validator = parsed.validator()
+        self._names: dict[str, Any] = {}
+        self._schema = _parsed(definition, self._names)
+        self._reader = None if reader is None else _parsed(reader, {})
+        self._boundless = _Bounds(self._names).are_missing(self._schema)
+        self._branches = branches
+
+    def encode(self, value: Any) -> bytes:
+        """Checked first: left to itself, fastavro writes 3 for 3.7."""
+        given, payload = plain(value), BytesIO()
+        if self._boundless:
+            _check_depth(given)
+        try:
+            if not fastavro.validate(given, self._schema, raise_errors=False):
+                raise self._misfit(given)
+            fastavro.schemaless_writer(payload, self._schema, given, strict_allow_default=True)
+        except _REFUSALS as error:
+            if isinstance(error, Misfit):
+                raise
+            raise self._misfit(given, str(error)) from None
+        return payload.getvalue()
+
+    def decode(self, payload: bytes) -> Any:
+        if self._boundless:
+            self._check(payload)
+        data = BytesIO(payload)
+        try:
+            value = fastavro.schemaless_reader(data, self._schema, self._reader, return_named_type=self._branches)
+        except Exception:
+            self._check(payload)  # it knows better what is wrong, and where
+            raise
+        if data.tell() < len(payload):
+            self._check(payload)
+        return value
+
+    def _check(self, payload: bytes) -> None:
+        fault = self._validator.fault(payload)
+        if fault is not None:
+            raise Misfit(fault.message, fault.path)
+
+    def _misfit(self, value: Any, otherwise: str = "") -> Misfit:
+        """The first thing in a value that does not fit, as deep down as it can be told."""
+        try:
+            found = next(_misfits(self._schema, value, (), self._names), None)
+        except RecursionError:
+            found = Misfit("it is nested too deeply")
+        return found or Misfit(otherwise or f"{shown(value)} does not fit the schema")
+
+
+def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
+    """As fastavro wants it; `names` are those of its types then."""
+    try:
+        for _, text in definition.references:
+            fastavro.parse_schema(json.loads(text), named_schemas=names)
+        return fastavro.parse_schema(json.loads(definition.text), named_schemas=names)
+    except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise InvalidRequest(f"fastavro does not take this schema: {type(error).__name__}: {error}") from None
+
+
+def _check_depth(value: Any) -> None:
+    """No deeper than the broker reads it. fastavro goes down with the process: nobody would learn why."""
+    waiting = [(value, 0)]
+    while waiting:
+        each, depth = waiting.pop()
+        if depth > PAYLOAD_DEPTH_MAX:
+            raise Misfit(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")
+        inner = each.values() if isinstance(each, Mapping) else each if isinstance(each, list | tuple) else ()
+        waiting += [(one, depth + 1) for one in inner]
+
+
+Steps = tuple[str | int, ...]
+
+
+def _misfits(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[Misfit]:
+    """Looked for only when something is known to be wrong."""
+    schema = names.get(schema, schema) if isinstance(schema, str) else schema
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(schema, list):
+        yield from _union_misfits(schema, value, steps, names)
+    elif kind == "record" and isinstance(value, Mapping):
+        yield from _record_misfits(schema, value, steps, names)
+    elif kind == "array" and isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            yield from _misfits(schema["items"], each, (*steps, place), names)
+    elif kind == "map" and isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _misfits(schema["values"], each, (*steps, key), names)
+    elif not _fits(schema, value, names):
+        yield Misfit(f"{shown(value)} is no {_named(schema)}", pointer(*steps))
+
+
+def _record_misfits(
+    schema: dict[str, Any], value: Mapping[str, Any], steps: Steps, names: dict[str, Any]
+) -> Iterator[Misfit]:
+    for field in schema["fields"]:
+        name = field["name"]
+        if name in value:
+            yield from _misfits(field["type"], value[name], (*steps, name), names)
+        elif "default" not in field and not _fits(field["type"], None, names):
+            yield Misfit("it is missing, and has no default", pointer(*steps, name))
+    for name in value.keys() - {field["name"] for field in schema["fields"]} - {"-type"}:
+        yield Misfit(f"{_named(schema)} has no such field", pointer(*steps, name))
+
+
+def _union_misfits(schema: list[Any], value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[Misfit]:
+    """Where there is but one thing that it can be meant to be, what is wrong with that."""
+    likely = [each for each in schema if each != "null"]
+    if len(likely) == 1 and value is not None:
+        yield from _misfits(likely[0], value, steps, names)
+    elif not _fits(schema, value, names):
+        kinds = ", ".join(map(_named, schema))
+        yield Misfit(f"{shown(value)} is none of {kinds}", pointer(*steps))
+
+
+def _fits(schema: Any, value: Any, names: dict[str, Any]) -> bool:
+    if isinstance(schema, list):
+        return any(_fits(each, value, names) for each in schema)
+    if isinstance(schema, str) and schema in names:
+        return _fits(names[schema], value, names)
+    if isinstance(schema, dict):
+        schema = schema | {"__fastavro_parsed": True, "__named_schemas": names}
+    try:
+        if not fastavro.validate(value, schema, raise_errors=False):
+            return False
+        fastavro.schemaless_writer(BytesIO(), schema, value, strict_allow_default=True)
+    except _REFUSALS:
+        return False
+    return True
+
+
+def _named(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return str(schema)
+    if schema.get("logicalType") == "decimal":
+        return f"decimal({schema['precision']}, {schema.get('scale', 0)})"
+    return str(schema.get("name") or schema.get("logicalType") or schema["type"])
+
+
+class _Bounds:
+    """Whether a few bytes could be read as more than they are: types within themselves as deep as a payload likes, or
+    arrays of nothing as long as it says. fastavro believes both, and brings the process down."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+        self._known: dict[str, bool] = {}
+        """Of records. While one is looked at, it is taken to be boundless: that is what it is if it comes up again."""
+        self._empty: dict[str, bool] = {}
+
+    def are_missing(self, schema: Any) -> bool:
+        schema = self._resolved(schema)
+        if isinstance(schema, list):
+            return any(map(self.are_missing, schema))
+        match schema:
+            case {"type": "record", "name": name, "fields": fields}:
+                if name not in self._known:
+                    self._known[name] = True
+                    self._known[name] = any(self.are_missing(field["type"]) for field in fields)
+                return self._known[name]
+            case {"type": "array", "items": items}:
+                return self._is_nothing(items) or self.are_missing(items)
+            case {"type": "map", "values": values}:
+                return self.are_missing(values)
+        return False
+
+    def _is_nothing(self, schema: Any) -> bool:
+        """Whether all its values take no bytes."""
+        match self._resolved(schema):
+            case "null" | {"type": "null"} | {"type": "fixed", "size": 0}:
+                return True
+            case {"type": "record", "name": name, "fields": fields}:
+                if name not in self._empty:
+                    self._empty[name] = False
+                    self._empty[name] = all(self._is_nothing(field["type"]) for field in fields)
+                return self._empty[name]
+        return False
+
+    def _resolved(self, schema: Any) -> Any:
+        return self._names.get(schema, schema) if isinstance(schema, str) else schema

@@ -1,0 +1,129 @@
+"""Values and their payloads, in the languages that schemas are written in."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from penstock.client.serde.python_types import plain
+from penstock.client.serde.values import Misfit
+from penstock.core.schemas import Definition, SchemaKind
+from penstock.schema.language import Validator
+from penstock.schema.languages import language
+
+Indexes = tuple[int, ...] | None
+"""Which message of a Protobuf schema: the number of each on the way from the outermost to it. Others have none."""
+
+_SHOWN_CHARS: Final = 60
+"""Of a value that does not fit: enough to recognise it."""
+
+
+class Codec(Protocol):
+    """Of one schema."""
+
+    @property
+    def indexes(self) -> Indexes: ...
+
+    def encode(self, value: Any) -> bytes:
+        """Raises `Misfit` for what the schema does not have."""
+        ...
+
+    def decode(self, payload: bytes) -> Any:
+        """Raises `Misfit`, or whatever else, for what cannot be read."""
+        ...
+
+
+def codec_of(definition: Definition, message: str | tuple[int, ...] | None = None) -> Codec:
+    """`message` says which one of a Protobuf schema, by its name or where it is; the first if it does not."""
+    match definition.kind:
+        case SchemaKind.AVRO:
+            from penstock.client.serde.avro import AvroCodec
+
+            return AvroCodec(definition)
+        case SchemaKind.JSON:
+            return JsonCodec(definition)
+        case SchemaKind.PROTOBUF:
+            from penstock.client.serde.protobuf import MessageCodec
+
+            return MessageCodec(definition, message)
+        case SchemaKind.STRING | SchemaKind.NUMBER | SchemaKind.BYTES:
+            return PlainCodec(definition.kind)
+
+
+class PlainCodec:
+    """Text, a number, or bytes."""
+
+    indexes: Indexes = None
+
+    def __init__(self, kind: SchemaKind) -> None:
+        self._kind = kind
+
+    def encode(self, value: Any) -> bytes:
+        match self._kind, value:
+            case SchemaKind.STRING, str():
+                return value.encode()
+            case SchemaKind.NUMBER, int() | float() if not isinstance(value, bool):
+                return _finite(value)
+            case SchemaKind.BYTES, bytes() | bytearray() | memoryview():
+                return bytes(value)
+        raise Misfit(f"{shown(value)} is no {self._kind.lower()}")
+
+    def decode(self, payload: bytes) -> Any:
+        match self._kind:
+            case SchemaKind.STRING:
+                return payload.decode()
+            case SchemaKind.NUMBER:
+                return msgspec.json.decode(payload, type=int | float)
+            case _:
+                return payload
+
+
+def _finite(value: float) -> bytes:
+    try:
+        return json.dumps(value, allow_nan=False).encode()
+    except ValueError:
+        raise Misfit(f"{value} is no number that JSON has") from None
+
+
+class JsonCodec:
+    """What the schema refuses, the broker would refuse for the same reason: the rules are the same."""
+
+    indexes: Indexes = None
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+
+    @cached_property
+    def validator(self) -> Validator:
+        """Raises `InvalidSchema`. Not needed to read what was written with the schema: that conforms to it."""
+        return language(SchemaKind.JSON).parse(self._definition.text, dict(self._definition.references)).validator()
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            payload = msgspec.json.encode(plain(value))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Misfit(str(error)) from None
+        self._check(payload)
+        return payload
+
+    def decode(self, payload: bytes) -> Any:
+        return msgspec.json.decode(payload)
+
+    def decode_checked(self, payload: bytes) -> Any:
+        """What was written with another schema, if it conforms to this one too."""
+        value = msgspec.json.decode(payload)
+        self._check(payload)
+        return value
+
+    def _check(self, payload: bytes) -> None:
+        fault = self.validator.fault(payload)
+        if fault is not None:
+            raise Misfit(fault.message, fault.path)
+
+
+def shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

@@ -1,0 +1,255 @@
+"""Protobuf: messages of generated classes, and dicts for schemas that are known by their text alone."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from penstock.client.serde.codecs import Indexes, shown
+from penstock.client.serde.framing import FIRST_MESSAGE
+from penstock.client.serde.python_types import plain
+from penstock.client.serde.values import Misfit, pointer
+from penstock.core.errors import InvalidRequest
+from penstock.core.schemas import Definition
+from penstock.schema.protobuf import parse
+
+_KNOWN_TO_ALL: Final = "google/protobuf/"
+"""Files that come with every Protobuf: nobody registers them."""
+
+_DESCRIPTORS_MAX: Final = 1000
+"""Whose fields are kept: of as many messages as schemas are."""
+
+Steps = tuple[str | int, ...]
+
+
+class ClassCodec:
+    """Messages of a generated class; dicts are taken too."""
+
+    def __init__(self, generated: type[Any], *, first: bool = False) -> None:
+        """`first`: its outermost message is made the first of its file."""
+        self._generated = generated
+        self._first = first
+        outermost, *inner = _indexes(generated.DESCRIPTOR)
+        self.indexes: Indexes = (0 if first else outermost, *inner)
+
+    def files(self) -> list[ProtoFile]:
+        """The file of the class and all that it imports, that one last and those that others need first."""
+        return _files(self._generated.DESCRIPTOR, reordered=self._first)
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, self._generated):
+            value = _message(self._generated, plain(value))
+        try:
+            encoded: bytes = value.SerializeToString()
+        except (EncodeError, ValueError) as error:
+            raise Misfit(str(error)) from None
+        return encoded
+
+    def decode(self, payload: bytes) -> Any:
+        message = self._generated()
+        try:
+            message.ParseFromString(payload)
+        except DecodeError as error:
+            raise Misfit(str(error)) from None
+        if not message.IsInitialized():
+            missing = message.FindInitializationErrors()
+            raise Misfit("it is required and missing", pointer(*missing[0].split(".")))
+        return message
+
+
+class MessageCodec:
+    """Dicts, for one message of a schema."""
+
+    def __init__(self, definition: Definition, message: str | tuple[int, ...] | None = None) -> None:
+        """`message` is its name, with or without the package, or where it is; without it, it is the first."""
+        self._codec = ClassCodec(message_class(definition, message))
+        self.indexes: Indexes = self._codec.indexes
+
+    def encode(self, value: Any) -> bytes:
+        return self._codec.encode(value)
+
+    def decode(self, payload: bytes) -> Any:
+        return _as_dict(self._codec.decode(payload))
+
+
+# from dicts and back
+
+
+def _message(generated: type[Any], value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise Misfit(f"expected {generated.DESCRIPTOR.full_name} or a dict, not {type(value).__name__}")
+    try:
+        return generated(**value)
+    except (TypeError, ValueError, AttributeError) as error:
+        found = next(_misfits(generated.DESCRIPTOR, value, ()), None)
+        raise found or Misfit(str(error)) from None
+
+
+def _misfits(descriptor: Any, value: Mapping[str, Any], steps: Steps) -> Iterator[Misfit]:
+    """Looked for only when something is known to be wrong: each field by itself, as deep down as it can be told."""
+    generated = message_factory.GetMessageClass(descriptor)
+    for name, each in value.items():
+        try:
+            generated(**{name: each})
+        except (TypeError, ValueError, AttributeError) as error:
+            field = descriptor.fields_by_name.get(name)
+            if field is not None and field.message_type is not None:
+                yield from _within(field.message_type, each, (*steps, name))
+            elif field is not None and field.type == field.TYPE_STRING:
+                yield from _no_texts(each, (*steps, name), repeated=field.is_repeated)
+            yield Misfit(str(error), pointer(*steps, name))
+
+
+def _within(descriptor: Any, value: Any, steps: Steps) -> Iterator[Misfit]:
+    is_map = descriptor.GetOptions().map_entry
+    if isinstance(value, Mapping) and not is_map:
+        yield from _misfits(descriptor, value, steps)
+        return
+    inner = descriptor.fields_by_name["value"].message_type if is_map else descriptor
+    for step, each in _parts(value):
+        if inner is not None and isinstance(each, Mapping):
+            yield from _misfits(inner, each, (*steps, step))
+    if is_map and isinstance(value, Mapping):
+        yield from _map_misfits(descriptor, value, steps)
+
+
+def _map_misfits(entry: Any, value: Mapping[Any, Any], steps: Steps) -> Iterator[Misfit]:
+    """Keys and values one by one, each as the field that it is of the map's entries."""
+    for key, each in value.items():
+        for given in ({"key": key}, {"value": each}):
+            for misfit in _misfits(entry, given, ()):
+                yield Misfit(misfit.message, pointer(*steps, str(key)))
+
+
+def _no_texts(value: Any, steps: Steps, *, repeated: bool) -> Iterator[Misfit]:
+    """Of what is given for a text and is none the library says only that it is a bad argument."""
+    if repeated:
+        for place, each in _parts(value):
+            yield from _no_texts(each, (*steps, place), repeated=False)
+    elif not isinstance(value, str | bytes):
+        yield Misfit(f"{shown(value)} is no string", pointer(*steps))
+
+
+def _parts(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, Sequence) else ()
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    """Every field but those that are known not to be set; enums by name."""
+    return {
+        name: _plain(getattr(message, name), field)
+        for name, field, has_presence in _fields(message.DESCRIPTOR)
+        if not has_presence or message.HasField(name)
+    }
+
+
+@lru_cache(_DESCRIPTORS_MAX)
+def _fields(descriptor: Any) -> list[tuple[str, Any, bool]]:
+    """Of a message: asking the library for each of them every time would take most of the time."""
+    return [(field.name, field, field.has_presence) for field in descriptor.fields]
+
+
+def _plain(value: Any, field: Any) -> Any:
+    if isinstance(value, Message):
+        return _as_dict(value)
+    if isinstance(value, Mapping):
+        inner = field.message_type.fields_by_name["value"]
+        return {key: _plain(value[key], inner) for key in value}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(each, field) for each in value]
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    return value
+
+
+# files and where a message is in them
+
+
+def message_class(definition: Definition, message: str | tuple[int, ...] | None = None) -> type[Any]:
+    """Of one message of a schema. Raises `InvalidSchema`, `InvalidRequest` for a name that is not in it, `Misfit` for a
+    place that is not."""
+    file = _file(definition)
+    descriptor = _named(file, message) if isinstance(message, str) else _at(file, message or FIRST_MESSAGE)
+    generated: type[Any] = message_factory.GetMessageClass(descriptor)
+    return generated
+
+
+@dataclass(frozen=True, slots=True)
+class ProtoFile:
+    name: str
+    text: str
+    """The base64 of its descriptor, which registries take in place of the text."""
+    needs: tuple[str, ...]
+    """Names of the files it imports."""
+
+
+def _files(descriptor: Any, *, reordered: bool) -> list[ProtoFile]:
+    files: dict[str, ProtoFile] = {}
+    _add_file(descriptor.file, files)
+    if reordered:
+        file = descriptor_pb2.FileDescriptorProto()
+        descriptor.file.CopyToProto(file)
+        messages = list(file.message_type)
+        first = messages.pop(_indexes(descriptor)[0])
+        del file.message_type[:]
+        file.message_type.extend([first, *messages])
+        files[file.name] = _proto_file(file)
+    return list(files.values())
+
+
+def _add_file(descriptor: Any, files: dict[str, ProtoFile]) -> None:
+    if descriptor.name in files or descriptor.name.startswith(_KNOWN_TO_ALL):
+        return
+    for needed in descriptor.dependencies:
+        _add_file(needed, files)
+    file = descriptor_pb2.FileDescriptorProto()
+    descriptor.CopyToProto(file)
+    files[descriptor.name] = _proto_file(file)
+
+
+def _proto_file(file: Any) -> ProtoFile:
+    text = base64.b64encode(file.SerializeToString(deterministic=True)).decode()
+    return ProtoFile(file.name, text, tuple(file.dependency))
+
+
+def _indexes(descriptor: Any) -> tuple[int, ...]:
+    outer = descriptor.containing_type
+    if outer is None:
+        return (list(descriptor.file.message_types_by_name).index(descriptor.name),)
+    return (*_indexes(outer), [each.name for each in outer.nested_types].index(descriptor.name))
+
+
+def _file(definition: Definition) -> Any:
+    """The library's descriptor of a schema's own file. Raises `InvalidSchema`, also if there is no message in it."""
+    return parse(definition.text, dict(definition.references)).message_class().DESCRIPTOR.file
+
+
+def _named(file: Any, name: str) -> Any:
+    """Below the file's package, or with it."""
+    within = name.removeprefix(f"{file.package}.") if file.package else name
+    first, *rest = within.split(".")
+    found = file.message_types_by_name.get(first)
+    for each in rest:
+        found = found and found.nested_types_by_name.get(each)
+    if found is None:
+        raise InvalidRequest(f"the schema has no message {name!r}")
+    return found
+
+
+def _at(file: Any, indexes: tuple[int, ...]) -> Any:
+    found, within = None, list(file.message_types_by_name.values())
+    for index in indexes:
+        if not 0 <= index < len(within):
+            raise Misfit(f"the schema has no message {'.'.join(map(str, indexes))}")
+        found = within[index]
+        within = list(found.nested_types)
+    return found

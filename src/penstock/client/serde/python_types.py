@@ -1,0 +1,317 @@
+"""Python's types as schemas: what a dataclass, a msgspec Struct or a pydantic model writes, as JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cached_property, partial
+from inspect import signature
+from typing import Any, Final, is_typeddict
+from uuid import UUID
+
+import msgspec
+from msgspec import inspect
+
+from penstock.client.serde.values import Misfit, pointer
+from penstock.core.errors import InvalidRequest
+from penstock.core.schemas import Schema, SchemaKind
+
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_BUILT_IN: Final = (bytes, date, datetime, Decimal, time, timedelta, UUID)
+_NUMBERS: Final = (int, float)
+_ONE: Final = frozenset({"items", "additionalProperties"})
+_SEVERAL: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_NAMED: Final = frozenset({"properties", "$defs"})
+"""Where in a schema others lie: one, a list of them, or some by their names."""
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+_MSGSPEC_PATH: Final = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_EXTRA: Final = ("extra_forbidden", "unexpected_keyword_argument")
+"""What pydantic calls a name that a model, or a dataclass, has no field for."""
+
+Steps = tuple[str | int, ...]
+
+
+class MsgspecShape:
+    """Dataclasses, Structs, and whatever else msgspec knows."""
+
+    indexes = None
+
+    def __init__(self, kind: Any) -> None:
+        try:
+            self._decoder = msgspec.json.Decoder(kind)
+        except (TypeError, NameError) as error:
+            raise _no_shape(kind, error) from None
+        self._kind = kind
+        self._class = _class_of(kind)
+
+    @cached_property
+    def _info(self) -> inspect.Type:
+        return inspect.type_info(self._kind)
+
+    def schema(self) -> Schema:
+        if self._kind in _NUMBERS:
+            return Schema(kind=SchemaKind.NUMBER, text="")
+        try:
+            return _json_schema(msgspec.json.schema(self._kind))
+        except TypeError as error:
+            raise _no_shape(self._kind, error) from None
+
+    def encode(self, value: Any) -> bytes:
+        """Raises `Misfit`, also for a name in a dict that no field has: to leave it out would lose it. Python holds
+        nobody to the types of fields, so what was written is read once more."""
+        if isinstance(value, dict):
+            self._check_names(value)
+            value = self.convert(value)
+        elif not isinstance(value, self._class):
+            raise _another_type(value, self._kind)
+        try:
+            written = msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise Misfit(str(error)) from None
+        if msgspec.json.encode(self.decode(written)) != written:
+            self._check_names(msgspec.json.decode(written))  # a dict may stand where an object should
+        return written
+
+    def _check_names(self, given: Any) -> None:
+        try:
+            unknown = next(_unknown(self._info, given, ()), None)
+        except RecursionError:
+            raise Misfit("it is nested too deeply") from None
+        if unknown is not None:
+            raise unknown
+
+    def decode(self, payload: bytes) -> Any:
+        """What is not known is ignored, what has a default may be missing. Raises `Misfit`."""
+        return _reading(self._decoder.decode, payload)
+
+    def convert(self, plain: Any) -> Any:
+        """The same, of dicts, lists and what else other languages of schemas decode to."""
+        return _reading(partial(msgspec.convert, type=self._kind), plain)
+
+
+class PydanticShape:
+    """Models and pydantic's own dataclasses. They check themselves when they are made."""
+
+    indexes = None
+
+    def __init__(self, kind: Any) -> None:
+        from pydantic import PydanticUserError, TypeAdapter
+
+        self._kind = kind
+        try:
+            self._adapter = TypeAdapter(kind)
+        except (PydanticUserError, NameError) as error:
+            raise _no_shape(kind, error) from None
+
+    @cached_property
+    def _derived(self) -> dict[str, Any]:
+        from pydantic import PydanticUserError
+
+        try:
+            return self._adapter.json_schema(mode="serialization")
+        except PydanticUserError as error:
+            raise _no_shape(self._kind, error) from None
+
+    def schema(self) -> Schema:
+        return _json_schema(self._derived)
+
+    def encode(self, value: Any) -> bytes:
+        from pydantic_core import PydanticSerializationError
+
+        if isinstance(value, dict):
+            value = self._validated(self._validate_known, value)
+        elif not isinstance(value, self._kind):
+            raise _another_type(value, self._kind)
+        try:
+            return self._adapter.dump_json(value, by_alias=True, warnings="error")
+        except PydanticSerializationError as error:
+            self.convert(self._adapter.dump_python(value, by_alias=True, warnings=False))
+            raise Misfit(str(error)) from None
+
+    def decode(self, payload: bytes) -> Any:
+        return self._validated(self._adapter.validate_json, payload)
+
+    def convert(self, plain: Any) -> Any:
+        return self._validated(self._adapter.validate_python, plain)
+
+    @cached_property
+    def _validate_known(self) -> Callable[[Any], Any]:
+        """Names without a field are refused, unless the model says somewhere that it takes any. A pydantic before 2.12
+        cannot be asked to: there the model's own rules hold."""
+        validate = self._adapter.validate_python
+        if _is_open(self._derived) or "extra" not in signature(validate).parameters:
+            return validate
+        return partial(validate, extra="forbid")
+
+    def _validated(self, validate: Callable[[Any], Any], given: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return validate(given)
+        except ValidationError as error:
+            errors = error.errors(include_url=False, include_input=False)
+            first = next((each for each in errors if each["type"] in _EXTRA), errors[0])
+            raise Misfit(first["msg"], pointer(*first["loc"])) from None
+
+
+Shape = MsgspecShape | PydanticShape
+"""A type, and how its values are written as JSON."""
+
+
+def shape_of(kind: Any) -> Shape:
+    """Raises `InvalidRequest` if it is no type that JSON can be made of."""
+    if isinstance(kind, str | bytes | dict | list):
+        raise InvalidRequest(f"which language is this schema in? AvroSchema({kind!r:.40}), or JsonSchema(...)")
+    return PydanticShape(kind) if isinstance(kind, type) and _is_pydantic(kind) else MsgspecShape(kind)
+
+
+def plain(value: Any) -> Any:
+    """What a dataclass, a Struct or a model holds, as dicts; anything else as it is."""
+    if _is_pydantic(type(value)):
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(type(value)).dump_python(value, by_alias=True)
+    if isinstance(value, msgspec.Struct) or is_dataclass(value):
+        return msgspec.to_builtins(value, builtin_types=_BUILT_IN)
+    return value
+
+
+def _reading(read: Callable[[Any], Any], given: Any) -> Any:
+    try:
+        return read(given)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _misfit(str(error)) from None
+
+
+def _misfit(sentence: str) -> Misfit:
+    """msgspec says where at the end of its sentence: "Expected `int`, got `str` - at `$.items[1].count`"."""
+    found = _MSGSPEC_PATH.search(sentence)
+    if found is None:
+        return Misfit(sentence)
+    steps = (name or place for name, place in _STEP.findall(found[1]))
+    return Misfit(sentence[: found.start()], pointer(*steps))
+
+
+def _class_of(kind: Any) -> type[Any]:
+    """What every value of a type is an instance of, as far as Python can tell."""
+    if is_typeddict(kind):
+        return dict
+    return kind if isinstance(kind, type) and kind is not float else object
+
+
+def _another_type(value: Any, kind: Any) -> Misfit:
+    return Misfit(f"expected {kind.__name__}, not {type(value).__name__}")
+
+
+def _no_shape(kind: Any, error: Exception) -> InvalidRequest:
+    """Of a class that it does not know msgspec tells first what only its own callers can do, and then which it is."""
+    advice, _, reason = str(error).rpartition("\n\n")
+    hint = (
+        "; make that a dataclass or a msgspec Struct, or all of it a pydantic model" if "schema_hook" in advice else ""
+    )
+    told = reason if hint else error
+    return InvalidRequest(f"{kind!r} is no type that a schema can be derived from: {told}{hint}")
+
+
+def _is_pydantic(kind: Any) -> bool:
+    return hasattr(kind, "__pydantic_validator__")
+
+
+def _json_schema(derived: dict[str, Any]) -> Schema:
+    """It says what is written and nothing else: other fields are ruled out. So a field with a default can be added
+    later, and the new type reads what was written before."""
+    text = json.dumps({"$schema": _DRAFT} | _closed(derived), ensure_ascii=False)
+    return Schema(kind=SchemaKind.JSON, text=text)
+
+
+def _closed(schema: Any) -> Any:
+    """The same, where objects with named fields have no others unless it says so."""
+    if not isinstance(schema, dict):
+        return schema
+    closed = {word: _closed_under(word, inner) for word, inner in schema.items()}
+    return {"additionalProperties": False} | closed if "properties" in schema else closed
+
+
+def _closed_under(word: str, inner: Any) -> Any:
+    if word in _ONE:
+        return _closed(inner)
+    if word in _SEVERAL:
+        return [_closed(each) for each in inner]
+    if word in _NAMED:
+        return {name: _closed(each) for name, each in inner.items()}
+    return inner
+
+
+def _is_open(derived: Any) -> bool:
+    """Whether an object with named fields may have others, here or further down."""
+    if isinstance(derived, list):
+        return any(map(_is_open, derived))
+    if not isinstance(derived, dict):
+        return False
+    here = "properties" in derived and derived.get("additionalProperties", False) is not False
+    return here or any(map(_is_open, derived.values()))
+
+
+# names that no field has
+
+
+def _unknown(kind: inspect.Type, given: Any, steps: Steps) -> Iterator[Misfit]:
+    """Where something else is wrong nothing is said: whoever reads the value will do that."""
+    match kind:
+        case inspect.Metadata(type=inner):
+            yield from _unknown(inner, given, steps)
+        case inspect.UnionType(types=kinds):
+            for each in kinds:
+                if not _is_tagged_otherwise(each, given):
+                    yield from _unknown(each, given, steps)
+        case inspect.StructType(array_like=False) | inspect.DataclassType() | inspect.TypedDictType():
+            yield from _unknown_fields(kind, given, steps)
+        case _:
+            for step, inner, each in _elements(kind, given):
+                yield from _unknown(inner, each, (*steps, step))
+
+
+def _unknown_fields(
+    kind: inspect.StructType | inspect.DataclassType | inspect.TypedDictType, given: Any, steps: Steps
+) -> Iterator[Misfit]:
+    if not isinstance(given, dict):
+        return
+    fields = {field.encode_name: field.type for field in kind.fields}
+    tag_field = getattr(kind, "tag_field", None)
+    for name, each in given.items():
+        if name in fields:
+            yield from _unknown(fields[name], each, (*steps, name))
+        elif name != tag_field:
+            yield Misfit(f"{kind.cls.__name__} has no such field", pointer(*steps, str(name)))
+
+
+def _elements(kind: inspect.Type, given: Any) -> Iterable[tuple[str | int, inspect.Type, Any]]:
+    """What a dict with any names, or a list, consists of: where it is, of what type, and the value."""
+    match kind, given:
+        case inspect.DictType(value_type=inner), dict():
+            return [(str(name), inner, each) for name, each in given.items()]
+        case inspect.CollectionType(item_type=inner), list() | tuple():
+            return [(place, inner, each) for place, each in enumerate(given)]
+        case inspect.TupleType(item_types=inners), list() | tuple():
+            return [(place, *both) for place, both in enumerate(zip(inners, given, strict=False))]
+        case inspect.NamedTupleType(fields=fields), list() | tuple():
+            return [(place, field.type, each) for place, (field, each) in enumerate(zip(fields, given, strict=False))]
+        case inspect.StructType(fields=fields, tag=tag), list() | tuple():
+            start = 0 if tag is None else 1
+            pairs = zip(fields, given[start:], strict=False)
+            return [(place, field.type, each) for place, (field, each) in enumerate(pairs, start)]
+    return ()
+
+
+def _is_tagged_otherwise(kind: inspect.Type, given: Any) -> bool:
+    """Whether it is another one of several Structs that a value is meant to be."""
+    match kind, given:
+        case inspect.StructType(tag_field=str(field), tag=tag, array_like=False), dict():
+            return bool(given.get(field) != tag)
+        case inspect.StructType(tag_field=str(), tag=tag, array_like=True), [first, *_]:
+            return bool(first != tag)
+    return False

@@ -1,0 +1,153 @@
+"""A link: one TCP connection of the asyncio client. It feeds the core and reports what comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from penstock.client.wire.address import Address
+from penstock.client.wire.protocol import Core, Ending, Event, Greeted
+from penstock.core.errors import PenstockError, ServiceUnavailable, Timeout
+
+_QUEUED_BYTES: Final = 1024 * 1024
+"""Written and not yet sent: past this, writers wait."""
+
+
+class Link(asyncio.Protocol):
+    def __init__(self, core: Core, handle: Callable[[Event], None]) -> None:
+        self._core = core
+        self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reason: PenstockError | None = None
+        self.greeted: asyncio.Future[None] = self._loop.create_future()
+        self.lost: asyncio.Future[PenstockError] = self._loop.create_future()
+        """Done when the connection is gone, with the reason."""
+
+        self.heard = self._loop.time()
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._core.connected()
+        transport.set_write_buffer_limits(high=_QUEUED_BYTES)  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        for event in self._core.receive(data):
+            if isinstance(event, Greeted) and not self.greeted.done():
+                self.greeted.set_result(None)
+            elif isinstance(event, Ending):
+                self._reason = event.error
+                if event.unreadable:
+                    self.abort()
+            self._handle(event)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        why = "the broker closed the connection" if error is None else f"the connection broke: {error}"
+        reason = self._reason or ServiceUnavailable(why)
+        self._writable.set()
+        if not self.greeted.done():
+            self.greeted.set_exception(reason)
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
+    # what the client calls
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self.lost.done() and not self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    @property
+    def writable(self) -> bool:
+        return self._writable.is_set()
+
+    async def drained(self) -> None:
+        """Until there is room to write again, or the connection is gone."""
+        await self._writable.wait()
+
+    @property
+    def reading(self) -> bool:
+        return self._transport is not None and self._transport.is_reading()
+
+    def pause_reading(self) -> None:
+        if self.open and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.open and self._transport is not None:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: PenstockError | None = None) -> None:
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    """In words, without the places in OpenSSL's sources."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); name its authority (tls_ca)"
+    if error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS; use tcp://"
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+def _reason(error: OSError, address: Address) -> str:
+    if isinstance(error, socket.gaierror):  # its numbers are not those of other errors
+        return f"the name {address.host} cannot be resolved ({error.strerror or error})"
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+async def open_link(
+    address: Address, tls: ssl.SSLContext | None, core: Core, handle: Callable[[Event], None], timeout: float
+) -> Link:
+    """A connection that the broker has greeted. Raises `ServiceUnavailable` or `Timeout`."""
+    loop = asyncio.get_running_loop()
+    link = Link(core, handle)
+    try:
+        async with asyncio.timeout(timeout):
+            await loop.create_connection(lambda: link, address.host, address.port, ssl=tls)
+            await link.greeted
+    except TimeoutError:
+        link.abort()
+        hint = "" if address.secure else "; is it the port of another protocol, or one for TLS (tls://)?"
+        raise Timeout(f"no broker answered at {address} within {timeout:g} s{hint}") from None
+    except ssl.SSLError as error:
+        link.abort()
+        raise ServiceUnavailable(f"no TLS with {address}: {_tls_reason(error)}") from None
+    except OSError as error:
+        link.abort()
+        raise ServiceUnavailable(f"no broker at {address}: {_reason(error, address)}") from None
+    except ServiceUnavailable as error:
+        link.abort()
+        hint = " before saying anything; does it ask for a certificate of ours?" if address.secure else ""
+        raise ServiceUnavailable(f"{error.message}{hint}", **error.details) from None
+    except BaseException:
+        link.abort()
+        raise
+    finally:
+        if link.greeted.done() and not link.greeted.cancelled():
+            link.greeted.exception()  # looked at, so that nobody warns about it
+    return link

@@ -1,0 +1,200 @@
+"""Where compiled kernels are kept, and when they are compiled.
+
+Kernels are compiled on first use and kept in a cache directory, so that only the first process on a machine waits.
+The directory is `PENSTOCK_KERNEL_CACHE` if set, else `penstock/kernels` in the user's cache directory. A read-only one
+(an image made with `penstock warm`) is used through a private copy; where there is none at all, or what is there
+cannot be used, every process compiles for itself what it calls, and says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+ENVIRONMENT: Final = "PENSTOCK_KERNEL_CACHE"
+_SOURCES: Final = (*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[1] / "layout.py")
+_COMPLETE: Final = "complete"
+_FOR_ITSELF: Final = "this process compiles the kernels that it needs"
+
+
+class Kernel:
+    """A function that numba compiles, or loads from the cache, when it is first called."""
+
+    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+        self.function = function
+        self.signature = signature
+        self._compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._compiled is None:
+            prepare()
+            self.load()
+        return self._compiled(*arguments)  # type: ignore[misc]
+
+    @property
+    def loaded(self) -> bool:
+        return self._compiled is not None
+
+    def load(self) -> None:
+        with _SETTINGS:
+            if self._compiled is not None:
+                return
+            place = directory()
+            if place is not None:
+                try:
+                    self._compiled = self._compile(place)
+                    return
+                except Exception as error:  # a full disk, or a damaged file, which can fail in any way when unpickled
+                    _keep_nothing(place, error)
+            self._compiled = self._compile(None)
+
+    def _compile(self, place: Path | None) -> Callable[..., Any]:
+        import numba
+
+        config: Any = numba.config
+        keep = place is not None
+        before, config.CACHE_DIR = config.CACHE_DIR, str(place) if keep else config.CACHE_DIR
+        try:
+            jit: Any = numba.njit(self.signature, nogil=True, cache=keep, boundscheck=False)
+            compiled: Callable[..., Any] = jit(self.function)
+            return compiled
+        finally:
+            config.CACHE_DIR = before
+
+
+_KERNELS: list[Kernel] = []
+_SETTINGS = threading.RLock()
+"""Held while numba's own cache setting is ours: it belongs to the whole process."""
+
+
+def kernel(signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    def register(function: Callable[..., Any]) -> Kernel:
+        made = Kernel(function, signature)
+        _KERNELS.append(made)
+        return made
+
+    return register
+
+
+def prepare(*, say: Callable[[str], None] | None = None) -> float:
+    """See that every kernel is in the cache; the seconds spent compiling, 0.0 when there was nothing to do. Where there
+    is no cache, each is compiled when it is called.
+
+    Two processes that do this at once do the work twice and agree on the result.
+    """
+    # Importing them is what registers them.
+    from penstock.record.kernels import (  # noqa: F401
+        block_kernels,
+        column_kernels,
+        frame_kernels,
+        stream_kernels,
+        tally_kernels,
+        text_kernels,
+    )
+
+    with _SETTINGS:
+        place = directory()
+        if place is None or all(made.loaded for made in _KERNELS) or is_complete():
+            return 0.0
+        (say or _say)(f"penstock: compiling kernels for this machine, once, into {place} ...")
+        began = time.monotonic()
+        for made in _KERNELS:
+            made.load()
+            if directory() is None:
+                return time.monotonic() - began
+        (place / _COMPLETE).touch()
+        return time.monotonic() - began
+
+
+def is_complete() -> bool:
+    """Whether every kernel is in the cache, compiled for this machine."""
+    place = directory()
+    return place is not None and (place / _COMPLETE).exists()
+
+
+def load_all() -> None:
+    """Have every kernel ready, so that no later call pays for loading it."""
+    prepare()
+    for made in _KERNELS:
+        made.load()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+_chosen: list[Path | None] = []
+
+
+def directory() -> Path | None:
+    """Where compiled kernels are kept; None when they are kept nowhere."""
+    with _SETTINGS:
+        if not _chosen:
+            _chosen.append(_choose())
+        return _chosen[0]
+
+
+def _keep_nothing(place: Path, error: Exception) -> None:
+    _chosen[:] = [None]
+    _say(f"penstock: the kernel cache {place} cannot be used ({error!r}): {_FOR_ITSELF}")
+
+
+def _choose() -> Path | None:
+    try:
+        wanted = _wanted() / _fingerprint()
+        try:
+            wanted.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=wanted):
+                return wanted
+        except OSError:
+            if not (wanted / _COMPLETE).exists():
+                raise
+            return _private_copy(wanted)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
+        _say(f"penstock: no kernel cache can be written ({error}): {_FOR_ITSELF}; set {ENVIRONMENT} to keep them")
+        return None
+
+
+def _wanted() -> Path:
+    given = os.environ.get(ENVIRONMENT)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "penstock" / "kernels"
+
+
+def _fingerprint() -> str:
+    """One directory per version and place of the sources, compiler, interpreter and kind of processor.
+
+    Stale code is never loaded, and where the directory is complete nothing is compiled.
+    """
+    import numba
+    from numba.core.registry import cpu_target
+
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    about = (numba.__version__, sys.version_info[:2], processor, str(Path(__file__).parent))
+    digest = hashlib.sha256(repr(about).encode())
+    for source in _SOURCES:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _private_copy(readonly: Path) -> Path:
+    """Numba reads no cache that it cannot write to. The modes of the original are not copied: they forbid just that."""
+    private = Path(tempfile.mkdtemp(prefix="penstock-kernels-"))
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    for file in readonly.rglob("*"):
+        if file.is_file():
+            copied = private / file.relative_to(readonly)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copied)
+    return private

@@ -1,0 +1,179 @@
+"""The kernels that count: what an audit wants to know of every record, in one pass over its columns; and many hashes.
+
+They read columns that `kernels.scan` has made, so nothing is checked here again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.record import layout as at
+from penstock.record.kernels import simd
+from penstock.record.kernels.kernel_cache import kernel
+from penstock.record.kernels.kernel_types import BYTES, LONG, LONGS, LONGS_OUT, TABLE, TABLE_IN, WORDS, inlined, types
+
+# buckets of a histogram: every value below 64 has its own, and each doubling from there on is cut into 64
+FINE: Final = 64
+_FINE_BITS: Final = 6
+VALUE_BITS: Final = 44
+"""Sizes and spans of time below 2**44; what is larger falls into the last bucket."""
+BUCKETS: Final = FINE * (VALUE_BITS - _FINE_BITS + 1)
+
+# totals
+PAYLOAD_BYTES: Final = 0
+FIRST_MS: Final = 1
+LAST_MS: Final = 2
+SMALLEST: Final = 3
+LARGEST: Final = 4
+TOTALS: Final = 5
+
+# a row of the volume: how many, how many bytes
+VOLUME_COLUMNS: Final = 2
+
+# a row of the table of producers; one of the table of schemas has the first three
+KEY: Final = 0
+SECOND: Final = 1
+COUNT: Final = 2
+FIRST: Final = 3
+LAST: Final = 4
+BREAKS: Final = 5
+ROW: Final = 6
+
+_SPREAD: Final = 0x9E3779B97F4A7C15 - 2**64
+FULL_AT: Final = 4
+"""A table takes new keys until only one row in so many is free, so that looking for one stays short."""
+
+
+# what an entry of an index is made with: `storage.index` has the same numbers
+_END_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+_OFFSET_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
+_TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
+
+
+@inlined
+def _bucket(value: int) -> int:
+    """The histogram's bucket of a value from 0 on."""
+    if value < FINE:
+        return max(value, 0)
+    shift = 0
+    while value >> (shift + _FINE_BITS + 1) != 0:
+        shift += 1
+    return min(FINE * (shift + 1) + (value >> shift) - FINE, BUCKETS - 1)
+
+
+@inlined
+def _place(table: Any, key: int, second: int) -> int:
+    """The row that has these keys, or the free one where they belong."""
+    mask = table.shape[0] - 1
+    place = (((key ^ (second << 1)) * _SPREAD) >> 32) & mask
+    while table[place, COUNT] != 0 and (table[place, KEY] != key or table[place, SECOND] != second):
+        place = (place + 1) & mask
+    return int(place)
+
+
+@inlined
+def _counted(table: Any, place: int, key: int, second: int) -> None:
+    table[place, KEY] = key
+    table[place, SECOND] = second
+    table[place, COUNT] += 1
+
+
+@inlined
+def _requested(table: Any, place: int, request: int) -> None:
+    """A request of the producer in this row, which `_counted` has just counted."""
+    if table[place, COUNT] == 1:
+        table[place, FIRST] = request
+    elif request <= table[place, LAST]:
+        table[place, BREAKS] += 1
+    table[place, LAST] = request
+
+
+@kernel(LONG(TABLE_IN, LONG, LONG, LONG, LONGS_OUT, LONGS_OUT, TABLE, TABLE, TABLE, LONGS_OUT))
+def tally(
+    columns: Any,
+    row: int,
+    since_ms: int,
+    width_ms: int,
+    totals: Any,
+    sizes: Any,
+    volume: Any,
+    producers: Any,
+    schemas: Any,
+    used: Any,
+) -> int:
+    """Count records from `row` on; the row it stopped at because a table is full, or how many there are.
+
+    `volume` has a row for each `width_ms` from `since_ms` on; what lies outside counts with its first or last. A number
+    of rows that is a power of two have `producers` and `schemas`; `used` says how many of them are taken.
+    """
+    spans = volume.shape[0]
+    # Neighbours are mostly alike: what the last record had is tried first.
+    span, span_start, span_stop = 0, 0, 0
+    producer_place, schema_place = 0, 0
+    while row < columns.shape[0]:
+        if used[0] * FULL_AT >= producers.shape[0] * (FULL_AT - 1):
+            return row
+        if used[1] * FULL_AT >= schemas.shape[0] * (FULL_AT - 1):
+            return row
+        size = columns[row, at.END] - columns[row, at.PAYLOAD] - at.CHECKSUM_BYTES
+        time = columns[row, at.PUBLISH_TIME]
+        totals[PAYLOAD_BYTES] += size
+        totals[FIRST_MS] = min(totals[FIRST_MS], time)
+        totals[LAST_MS] = max(totals[LAST_MS], time)
+        totals[SMALLEST] = min(totals[SMALLEST], size)
+        totals[LARGEST] = max(totals[LARGEST], size)
+        sizes[_bucket(size)] += 1
+        if not span_start <= time < span_stop:
+            span = (time - since_ms) // width_ms
+            span_start, span_stop = since_ms + span * width_ms, since_ms + (span + 1) * width_ms
+            span = min(max(span, 0), spans - 1)
+        volume[span, 0] += 1
+        volume[span, 1] += columns[row, at.END] - columns[row, at.START]
+        producer, request = columns[row, at.PRODUCER_ID], columns[row, at.REQUEST_ID]
+        if producer != 0 and request != 0:
+            if producers[producer_place, KEY] != producer:
+                producer_place = _place(producers, producer, 0)
+            used[0] += producers[producer_place, COUNT] == 0
+            _counted(producers, producer_place, producer, 0)
+            _requested(producers, producer_place, request)
+        if columns[row, at.FLAGS] & at.FLAG_SCHEMA:
+            schema, version = columns[row, at.SCHEMA_ID], columns[row, at.SCHEMA_VERSION]
+            if schemas[schema_place, KEY] != schema or schemas[schema_place, SECOND] != version:
+                schema_place = _place(schemas, schema, version)
+            used[1] += schemas[schema_place, COUNT] == 0
+            _counted(schemas, schema_place, schema, version)
+        row += 1
+    return row
+
+
+@kernel(LONG(BYTES, TABLE_IN, LONG, LONG))
+def entries_held(entries: Any, columns: Any, position: int, first_offset: int) -> int:
+    """How many of the first records end where the entries of an index say; `position` is where the block begins.
+
+    What an entry is, `storage.index.encode_entries` says; a test holds the two together.
+    """
+    data = simd.address(entries)
+    for row in range(columns.shape[0]):
+        end = np.uint64(columns[row, at.END] + position)
+        mixed = (end * _END_FACTOR) ^ (np.uint64(first_offset + row) * _OFFSET_FACTOR) ^ _TAG_SALT
+        tag = ((mixed ^ (mixed >> np.uint64(29))) * _END_FACTOR) >> np.uint64(32)
+        if np.uint64(simd.load64(data, 8 * row)) != (end << np.uint64(32)) | tag:
+            return row
+    return int(columns.shape[0])
+
+
+@kernel(types.void(LONGS, LONGS_OUT))
+def count_values(values: Any, buckets: Any) -> None:
+    """Put each value into its bucket of a histogram."""
+    for place in range(values.shape[0]):
+        buckets[_bucket(values[place])] += 1
+
+
+@kernel(types.void(BYTES, LONGS, LONGS, WORDS))
+def hash_ranges(block: Any, starts: Any, sizes: Any, hashes: Any) -> None:
+    """HighwayHash-64 of each range of a block."""
+    data = simd.address(block)
+    for row in range(starts.shape[0]):
+        hashes[row] = np.uint64(simd.hash64(data, starts[row], sizes[row]))

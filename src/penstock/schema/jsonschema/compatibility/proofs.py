@@ -1,0 +1,163 @@
+"""Proofs: pairs of schemas that were shown to be compatible, on which assumptions, and those that need no proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from penstock.schema.jsonschema.model.text import compact
+from penstock.schema.jsonschema.model.tree import Node
+
+_Pair = tuple[Node, Node]
+
+_SETS: Final = ("dependentRequired", "enum", "required")
+"""Lists whose order means nothing."""
+
+
+class Likeness:
+    """Remembers which were found alike. References may lead in circles: two schemas are alike unless something that can
+    be reached from both is not."""
+
+    def __init__(self, spend: Callable[[int], None]) -> None:
+        self._spend = spend
+        self._known: dict[_Pair, bool] = {}
+
+    def alike(self, one: Node, other: Node) -> bool:
+        if (one, other) not in self._known:
+            self._explore((one, other))
+        return self._known[one, other]
+
+    def _explore(self, start: _Pair) -> None:
+        """Looks at all pairs that have to be alike for these two to be, until there is one that is not."""
+        came_from: dict[_Pair, _Pair | None] = {start: None}
+        waiting = [start]
+        while waiting:
+            pair = waiting.pop()
+            self._spend(1)
+            below = None if self._known.get(pair) is False else _below(*pair)
+            if below is None:
+                self._refute(pair, came_from)
+                return
+            for each in below:
+                if each not in came_from and not self._known.get(each):
+                    came_from[each] = pair
+                    waiting.append(each)
+        self._known |= dict.fromkeys(came_from, True)
+
+    def _refute(self, pair: _Pair | None, came_from: dict[_Pair, _Pair | None]) -> None:
+        """What led to a pair that is not alike is not alike either."""
+        while pair is not None:
+            self._known[pair] = False
+            pair = came_from[pair]
+
+
+def _below(one: Node, other: Node) -> list[_Pair] | None:
+    """The pairs that have to be alike; None if these two are not, whatever is below them."""
+    if one.keywords.keys() != other.keywords.keys():
+        return None
+    found: list[_Pair] = []
+    for keyword, value in one.keywords.items():
+        if not _match(keyword, value, other.keywords[keyword], found):
+            return None
+    return found
+
+
+def _match(keyword: str, one: Any, other: Any, found: list[_Pair]) -> bool:
+    if keyword == "const":
+        return compact(one) == compact(other)
+    if keyword in _SETS and isinstance(one, list) and isinstance(other, list):
+        return set(map(compact, one)) == set(map(compact, other))
+    if isinstance(one, Node) and isinstance(other, Node):
+        found.append((one, other))
+        return True
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_match, [keyword] * len(one), one, other, [found] * len(one)))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_match(keyword, one[name], other[name], found) for name in one)
+    return bool(one == other)
+
+
+_NOWHERE: Final = -1
+
+
+@dataclass(slots=True)
+class Proof:
+    """One that is under way."""
+
+    question: Hashable
+    depth: int
+    """How deep in the value its own value lies."""
+    before: int
+    """How many results there were when it began."""
+    floor: int = _NOWHERE
+    """It rests on an assumption that holds only deeper than that."""
+    is_assumed: bool = False
+
+
+class _Result(NamedTuple):
+    answer: Any
+    floor: int
+
+
+class Proofs:
+    """Of one comparison."""
+
+    def __init__(self) -> None:
+        self._under_way: list[Proof] = []
+        self._by_question: dict[Hashable, Proof] = {}
+        self._results: dict[Hashable, _Result] = {}
+        self._shown: list[Hashable] = []
+
+    @property
+    def level(self) -> int:
+        """How many are under way, one for the sake of the other."""
+        return len(self._under_way)
+
+    def is_under_way(self, question: Hashable) -> bool:
+        return question in self._by_question
+
+    def may_assume(self, question: Hashable, depth: int) -> bool:
+        """Of a question under way: whether it is asked about a part. Then whoever asks rests on it."""
+        proof = self._by_question[question]
+        if depth <= proof.depth:
+            return False
+        proof.is_assumed = True
+        self._rest(depth, proof.depth)
+        return True
+
+    def answer(self, question: Hashable, depth: int) -> Any | None:
+        """What was found before, if that holds at this depth."""
+        result = self._results.get(question)
+        if result is None or depth <= result.floor:
+            return None
+        self._rest(depth, result.floor)
+        return result.answer
+
+    def begin(self, question: Hashable, depth: int) -> Proof:
+        proof = Proof(question, depth, len(self._shown))
+        self._under_way.append(proof)
+        self._by_question[question] = proof
+        return proof
+
+    def end(self, proof: Proof, answer: Any, *, shown: bool) -> None:
+        """What was not shown was not shown in spite of all assumptions: that holds anywhere."""
+        self._under_way.pop()
+        del self._by_question[proof.question]
+        self._results[proof.question] = _Result(answer, proof.floor if shown else _NOWHERE)
+        if shown:
+            self._shown.append(proof.question)
+        elif proof.is_assumed:
+            self._forget(proof.before)
+
+    def _rest(self, depth: int, floor: int) -> None:
+        """All that is being shown of the value at this depth rests on an assumption now."""
+        for proof in reversed(self._under_way):
+            if proof.depth < depth:
+                return
+            proof.floor = max(proof.floor, floor)
+
+    def _forget(self, before: int) -> None:
+        for question in self._shown[before:]:
+            self._results.pop(question, None)
+        del self._shown[before:]

@@ -1,0 +1,1 @@
+"""JSON Schema documents as values: drafts, nodes, keywords, references."""

@@ -1,0 +1,57 @@
+"""The one way to write a schema: what does not matter to anybody is gone, everything else is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from penstock.schema.jsonschema.model import text
+from penstock.schema.jsonschema.model.drafts import VALUES
+from penstock.schema.jsonschema.model.tree import Document
+
+
+def canonical(documents: Sequence[Document]) -> str:
+    """Compact, keys and sets sorted, numbers in one form; behind it, on lines of their own, what it refers to."""
+    first, *others = [text.compact(_canonical(each, "", each.raw)) for each in documents]
+    named = zip((document.name for document in documents[1:]), others, strict=True)
+    return "\n".join([first, *(f"{text.compact(name)}:{form}" for name, form in sorted(named))])
+
+
+def _canonical(document: Document, pointer: str, raw: Any) -> Any:
+    if isinstance(raw, list):
+        return [_canonical(document, pointer + text.pointer([place]), each) for place, each in enumerate(raw)]
+    if not isinstance(raw, dict):
+        return raw
+    is_schema = pointer in document.nodes
+    found = {
+        name: each if is_schema and name in VALUES else _canonical(document, pointer + text.pointer([name]), each)
+        for name, each in raw.items()
+    }
+    if is_schema:
+        found |= {name: _SETS[name](each) for name, each in found.items() if name in _SETS}
+        if "$schema" in found:
+            found["$schema"] = document.draft.uri
+    return found
+
+
+def _sorted(values: Any) -> Any:
+    """A list whose order means nothing."""
+    return sorted(values, key=text.compact) if isinstance(values, list) else values
+
+
+def _types(said: Any) -> Any:
+    return said[0] if isinstance(said, list) and len(said) == 1 else _sorted(said)
+
+
+def _names(needed: Any) -> Any:
+    """Lists of names, by name; in `dependencies`, schemas may stand among them."""
+    return {name: _sorted(each) for name, each in needed.items()} if isinstance(needed, dict) else needed
+
+
+_SETS: Final[dict[str, Callable[[Any], Any]]] = {
+    "dependencies": _names,
+    "dependentRequired": _names,
+    "enum": _sorted,
+    "required": _sorted,
+    "type": _types,
+}

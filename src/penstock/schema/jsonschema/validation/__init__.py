@@ -1,0 +1,1 @@
+"""Payloads held against a JSON Schema: exact answers for one, and a quick yes for many."""

@@ -1,0 +1,105 @@
+"""Payloads: JSON from outside, as values for the validator."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+import msgspec
+
+from penstock.schema.language import Fault
+from penstock.schema.problems import fragment
+
+PAYLOAD_DEPTH_MAX: Final = 128
+"""How deep a payload may be nested: recursive schemas are asked at every level."""
+
+SURELY_SHALLOW_BYTES: Final = 2 * PAYLOAD_DEPTH_MAX
+"""What is no longer than that is not nested too deep: every bracket is closed again."""
+
+_DIGITS_MAX: Final = 400
+_BEYOND: Final = 10**400
+"""What a number counts as that is larger than a double can be: larger than any bound, and an integer."""
+
+_NOT_OPENING: Final = bytes(byte for byte in range(256) if byte not in b"[{")
+
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class Unreadable(Exception):
+    """It is not JSON, or not of the sort that is read here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.fault = Fault("", fragment(message))
+
+
+def read(payload: bytes) -> Any:
+    """The value. Raises `Unreadable`.
+
+    Of a key that stands twice, the last value counts. Bytes that are not UTF-8 and halves of surrogate pairs are
+    refused, as are NaN and Infinity.
+    """
+    try:
+        value = _decode(payload)
+    except msgspec.ValidationError:
+        value = _read_large_numbers(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(f"it is not JSON: {error}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    if not is_shallow(payload) and _depth(value) > PAYLOAD_DEPTH_MAX:
+        raise _too_deep()
+    return value
+
+
+def is_shallow(payload: bytes) -> bool:
+    """It is certainly not nested too deep: there are not enough brackets. False says nothing."""
+    return len(payload) <= SURELY_SHALLOW_BYTES or len(payload.translate(None, _NOT_OPENING)) <= PAYLOAD_DEPTH_MAX
+
+
+def _read_large_numbers(payload: bytes) -> Any:
+    """Numbers that do not fit a double, nor 4,300 digits, are still JSON."""
+    try:
+        value = json.loads(payload.decode(), parse_int=_integer, parse_float=_float, parse_constant=_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError as error:
+        raise Unreadable(f"it is not JSON: {error}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) <= _DIGITS_MAX:
+        return int(text)
+    return -_BEYOND if text.startswith("-") else _BEYOND
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        return -_BEYOND if value < 0 else _BEYOND
+    return value
+
+
+def _constant(text: str) -> None:
+    raise Unreadable(f"it is not JSON: {text} is no number")
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        level = [each for holder in level for each in _held(holder)]
+        depth += 1
+    return depth - 1
+
+
+def _held(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _too_deep() -> Unreadable:
+    return Unreadable(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")

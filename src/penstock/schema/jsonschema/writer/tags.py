@@ -1,0 +1,34 @@
+"""Tags: a property that every branch of a choice must have, each with a value of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.schema.jsonschema.model.kinds import OBJECTS
+from penstock.schema.jsonschema.writer.writer_facts import Written, property_of
+
+Values = Callable[[Written], list[Any] | None]
+"""All values that something may be, where they can be named."""
+
+
+class Tag(NamedTuple):
+    name: str
+    values: list[str]
+    """In the order of the branches."""
+
+
+def tag_of(branches: Sequence[Written], values: Values) -> Tag | None:
+    """What tells them apart, if anything does."""
+    if len(branches) < 2 or any(branch.kinds != OBJECTS for branch in branches):
+        return None
+    for name in sorted(frozenset.intersection(*(branch.present for branch in branches))):
+        own = [_only_string(values(property_of(branch, name))) for branch in branches]
+        found = [each for each in own if each is not None]
+        if len(set(found)) == len(branches):
+            return Tag(name, found)
+    return None
+
+
+def _only_string(values: list[Any] | None) -> str | None:
+    return values[0] if values is not None and len(values) == 1 and isinstance(values[0], str) else None

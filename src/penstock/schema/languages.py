@@ -1,0 +1,122 @@
+"""Who understands schemas: parses, compares, validates. In the broker this runs in the worker and nowhere else."""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from typing import Final
+
+from penstock.core.schemas import Definition, SchemaKind
+from penstock.schema.errors import InvalidSchema
+from penstock.schema.language import Language, Parsed, Validator
+from penstock.schema.problems import Problem
+from penstock.schema.steps import Form, Pair
+
+_PARSED_CHARS_MAX: Final = 1_000_000
+"""Of the texts of schemas that stay understood: many versions of ordinary ones, or a single huge one."""
+
+
+class Examiner:
+    """Keeps what it has understood lately."""
+
+    def __init__(self) -> None:
+        self._parsed: OrderedDict[Definition, Parsed] = OrderedDict()
+        self._validators: dict[Definition, Validator] = {}
+
+    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
+        """The schema in one of its forms. Raises `InvalidSchema`."""
+        parsed = self._understand(definition)
+        match form:
+            case Form.CANONICAL:
+                return parsed.canonical()
+            case Form.FORMER:
+                return _former(parsed)
+            case Form.TEXT | Form.SERIALIZED:
+                return _protobuf(parsed, form)
+
+    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+        return [self._problems(pair, lenient=lenient) for pair in pairs]
+
+    def validator(self, definition: Definition) -> Validator:
+        """Made once for a schema that stays understood."""
+        parsed = self._understand(definition)
+        if definition not in self._validators:
+            self._validators[definition] = parsed.validator()
+        return self._validators[definition]
+
+    def _problems(self, pair: Pair, *, lenient: bool) -> list[Problem]:
+        reader, writer = self._understand(pair.reader), self._understand(pair.writer)
+        if pair.reader.kind is pair.writer.kind:
+            return reader.problems_reading(writer, lenient=lenient)
+        return _across(pair.reader.kind, pair.writer.kind)
+
+    def _understand(self, definition: Definition) -> Parsed:
+        known = self._parsed.get(definition)
+        if known is None:
+            parsed = language(definition.kind).parse(definition.text, dict(definition.references))
+            known = self._parsed[definition] = parsed
+        self._parsed.move_to_end(definition)
+        while len(self._parsed) > 1 and sum(map(_size, self._parsed)) > _PARSED_CHARS_MAX:
+            forgotten, _ = self._parsed.popitem(last=False)
+            self._validators.pop(forgotten, None)
+        return known
+
+
+def _former(parsed: Parsed) -> str:
+    from penstock.schema import avro
+
+    return parsed.former() if isinstance(parsed, avro.Avro) else parsed.canonical()
+
+
+def _protobuf(parsed: Parsed, form: Form) -> str:
+    from penstock.schema import protobuf
+
+    if not isinstance(parsed, protobuf.ProtobufSchema):
+        raise InvalidSchema(f"only a schema in Protobuf has the form {form}")
+    if form is Form.TEXT:
+        return protobuf.proto_text(parsed)
+    return base64.b64encode(protobuf.file_descriptor(parsed)).decode()
+
+
+def _size(definition: Definition) -> int:
+    return len(definition.text) + sum(len(text) for _, text in definition.references)
+
+
+def language(kind: SchemaKind) -> Language:
+    """Imported when it is first asked for: a worker that never sees Protobuf does not hold it in memory."""
+    match kind:
+        case SchemaKind.AVRO:
+            from penstock.schema import avro
+
+            return avro
+        case SchemaKind.JSON:
+            from penstock.schema import jsonschema
+
+            return jsonschema
+        case SchemaKind.PROTOBUF:
+            from penstock.schema import protobuf
+
+            return protobuf
+        case SchemaKind.STRING | SchemaKind.NUMBER | SchemaKind.BYTES:
+            from penstock.schema.plain import Plain
+
+            return Plain(kind)
+
+
+def _across(reader: SchemaKind, writer: SchemaKind) -> list[Problem]:
+    """Between languages: whoever takes bytes takes anything, and numbers and JSON are text."""
+    readable = reader is SchemaKind.BYTES or (
+        reader is SchemaKind.STRING and writer in (SchemaKind.NUMBER, SchemaKind.JSON)
+    )
+    if readable:
+        return []
+    return [
+        Problem(
+            kind="KIND_CHANGED",
+            path="",
+            message=f"what was written as {writer} cannot be read as {reader}",
+            reader=reader,
+            writer=writer,
+            fix=f"register it under another subject, or keep {writer}",
+        )
+    ]

@@ -1,0 +1,63 @@
+"""Numbers of fields that only one side has: moved, required, or reserved before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2
+
+from penstock.schema.protobuf.compatibility.encodings import shown
+from penstock.schema.protobuf.compatibility.verdicts import Verdicts
+from penstock.schema.protobuf.numbers import Ranges
+
+Fields = dict[int, Any]
+
+
+def check_removed(mine: Fields, theirs: Fields, path: str, verdicts: Verdicts) -> None:
+    """A field that the reader does not have is skipped; one that it has under another number is lost.
+
+    A number whose field merely has another name is still the same field, whatever else has its name now.
+    """
+    by_name = {field.name: field for field in mine.values()}
+    their_names = {field.name for field in theirs.values()}
+    for number, field in theirs.items():
+        moved = by_name.get(field.name)
+        if moved is None or moved.number == number:
+            continue
+        here, there = mine.get(number), theirs.get(moved.number)
+        if (here is None or here.name in their_names) and (there is None or there.name in by_name):
+            message = f"the writer's \"{field.name}\" has the number {number}, the reader's has {moved.number}"
+            told = {"name": field.name, "number": number}
+            verdicts.add("FIELD_NUMBER_CHANGED", f"{path}/{field.name}", message, shown(moved), shown(field), **told)
+
+
+def check_added(mine: Any, theirs: Any, my_fields: Fields, their_fields: Fields, path: str, verdicts: Verdicts) -> None:
+    """A field that the writer does not have is unset, and may not be required. Nor may it have a number that the writer
+    had put away, where the reader has evidently forgotten why."""
+    added = [field for number, field in my_fields.items() if number not in their_fields]
+    if not added:
+        return
+    reserved = _reserved(theirs)
+    numbers = Ranges.of(reserved.reserved_range).joined()
+    forgotten = set(reserved.reserved_name) - _names(mine, my_fields)
+    for field in added:
+        where, put_away = f"{path}/{field.name}", field.number in numbers
+        if field.is_required:
+            kind = "REQUIRED_FIELD_REMOVED" if put_away else "REQUIRED_FIELD_ADDED"
+            message = f'the reader requires "{field.name}", which the writer does not have'
+            verdicts.add(kind, where, message, shown(field), name=field.name)
+        if put_away and forgotten and field.name not in reserved.reserved_name:
+            message = f"the number {field.number} was reserved: bytes written before may have something else under it"
+            verdicts.add("FIELD_NUMBER_RESERVED", where, message, shown(field), name=field.name)
+
+
+def _names(message: Any, fields: Fields) -> set[str]:
+    """Those that the reader uses or reserves. Of a writer's reserved names that are not among them the reader must be a
+    successor: an ancestor would still have the field."""
+    return {field.name for field in fields.values()} | set(_reserved(message).reserved_name)
+
+
+def _reserved(message: Any) -> Any:
+    described = descriptor_pb2.DescriptorProto()
+    message.CopyToProto(described)
+    return described

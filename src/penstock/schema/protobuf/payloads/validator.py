@@ -1,0 +1,54 @@
+"""Do payloads conform? A payload is one serialised message, of the first type that the schema declares.
+
+Fields that the schema does not know do not make a payload wrong: newer writers have them, and Protobuf is made to skip
+them. One in which no field at all is known is something else, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import message_factory
+from google.protobuf.message import DecodeError
+
+from penstock.schema.language import Fault
+from penstock.schema.protobuf.payloads.diagnosis import diagnosis, knows_a_field
+
+
+class MessageValidator:
+    """Of one type of message."""
+
+    def __init__(self, descriptor: Any) -> None:
+        self._descriptor = descriptor
+        self._class = message_factory.GetMessageClass(descriptor)
+
+    def accepts_lines(self, lines: memoryview, count: int) -> bool:  # noqa: ARG002
+        """Never: any byte of a message may be a newline."""
+        return False
+
+    def fault(self, payload: bytes) -> Fault | None:
+        try:
+            message = self._class.FromString(payload)
+        except DecodeError:
+            return diagnosis(self._descriptor, payload)
+        if not message.IsInitialized():
+            return _missing(message)
+        if payload and not message.ListFields() and not knows_a_field(self._descriptor, payload):
+            return Fault("", f"none of its fields is one of {self._descriptor.full_name}")
+        return None
+
+
+class NoMessage:
+    """Of a schema that declares no message: nothing conforms to it."""
+
+    def accepts_lines(self, lines: memoryview, count: int) -> bool:  # noqa: ARG002
+        return False
+
+    def fault(self, payload: bytes) -> Fault | None:  # noqa: ARG002
+        return Fault("", "the schema declares no message that it could be")
+
+
+def _missing(message: Any) -> Fault:
+    first = message.FindInitializationErrors()[0]
+    path = "/" + first.replace("[", ".").replace("]", "").replace(".", "/")
+    return Fault(path, f"the required field {first} is missing")

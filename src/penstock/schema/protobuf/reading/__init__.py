@@ -1,1 +1,0 @@
-"""Can a reader with one schema read what was written with another?"""

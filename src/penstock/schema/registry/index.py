@@ -1,0 +1,250 @@
+"""What the registry knows, in memory: subjects, versions and schemas as the catalog has them, found every way they are
+asked for.
+
+Changed by updates alone, in the order of their revisions, and only once they are durable. Nothing is decided in here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+from penstock.core.limits import MIB
+from penstock.core.schemas import Compatibility, Mode
+from penstock.schema.errors import OperationNotPermitted, SchemaNotFound, SubjectNotFound, VersionNotFound
+from penstock.schema.registry.models import Registered, Rules, Which
+from penstock.storage.catalog.schema_rows import EVERYWHERE, Expected, StoredSchema, Subject, SubjectVersion, Update
+
+SUBJECTS_MAX: Final = 100_000
+"""Those of which nothing but the number of their last version is left included: some 30 MB."""
+
+VERSIONS_MAX: Final = 10_000
+"""Of one subject: every one of them may have to be compared with a new one."""
+
+TEXTS_BYTES_MAX: Final = 256 * MIB
+"""Of all schemas: they are held in memory."""
+
+Place = tuple[str, int]
+"""A version of a subject."""
+
+
+class Image:
+    """The state of the registry as of `revision`. Lookups that name what is not there raise what clients know."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.text_bytes = 0
+        self._subjects: dict[str, Subject] = {}
+        self._versions: dict[str, tuple[SubjectVersion, ...]] = {}
+        self._schemas: dict[int, StoredSchema] = {}
+        self._ids: dict[str, int] = {}
+        self._holders: dict[int, set[Place]] = {}
+        self._referrers: dict[Place, set[int]] = {}
+
+    # what has changed
+
+    def apply(self, update: Update) -> None:
+        """Take over what the catalog has now. Updates come in the order of their revisions, and none is left out."""
+        before = self._holdings(update.subjects)
+        self._subjects |= {subject.name: subject for subject in update.subjects}
+        self._versions |= self._merged(update)
+        after = self._holdings(update.subjects)
+        # First what goes: an id may have come back with another schema.
+        for schema_id, holder in before - after:
+            self._let_go(schema_id, holder)
+        for stored in update.schemas:
+            self._add_schema(stored)
+        for schema_id, holder in after - before:
+            self._holders.setdefault(schema_id, set()).add(holder)
+        self.revision = update.revision
+
+    def _holdings(self, subjects: Iterable[Subject]) -> set[tuple[int, Place]]:
+        versions = chain.from_iterable(self._versions.get(subject.name, ()) for subject in subjects)
+        return {(version.schema_id, (version.subject, version.version)) for version in versions}
+
+    def _merged(self, update: Update) -> dict[str, tuple[SubjectVersion, ...]]:
+        """The versions of the subjects that have changed, in order."""
+        merged: dict[str, dict[int, SubjectVersion]] = {subject.name: {} for subject in update.subjects}
+        if not update.whole:
+            merged = {name: {each.version: each for each in self._versions.get(name, ())} for name in merged}
+        for version in update.versions:
+            merged[version.subject][version.version] = version
+        return {name: tuple(each[number] for number in sorted(each)) for name, each in merged.items()}
+
+    def _add_schema(self, stored: StoredSchema) -> None:
+        known = self._schemas.get(stored.schema_id)
+        if known is not None and known.fingerprint == stored.fingerprint:
+            return
+        if known is not None:
+            self._drop_schema(known)
+        self._schemas[stored.schema_id] = stored
+        self._ids[stored.fingerprint] = stored.schema_id
+        self.text_bytes += _size(stored)
+        for place in _referred(stored):
+            self._referrers.setdefault(place, set()).add(stored.schema_id)
+
+    def _let_go(self, schema_id: int, holder: Place) -> None:
+        """A schema that nobody holds is gone."""
+        self._holders[schema_id].discard(holder)
+        if not self._holders[schema_id]:
+            del self._holders[schema_id]
+            self._drop_schema(self._schemas[schema_id])
+
+    def _drop_schema(self, stored: StoredSchema) -> None:
+        del self._schemas[stored.schema_id]
+        del self._ids[stored.fingerprint]
+        self.text_bytes -= _size(stored)
+        for place in _referred(stored):
+            self._referrers[place].discard(stored.schema_id)
+            if not self._referrers[place]:
+                del self._referrers[place]
+
+    # schemas
+
+    def schema(self, schema_id: int) -> StoredSchema:
+        found = self._schemas.get(schema_id)
+        if found is None:
+            raise SchemaNotFound(f"Schema {schema_id} not found", schema_id=schema_id)
+        return found
+
+    def id_of(self, fingerprint: str) -> int | None:
+        return self._ids.get(fingerprint)
+
+    def has_id(self, schema_id: int) -> bool:
+        return schema_id in self._schemas
+
+    def holders(self, schema_id: int, which: Which = Which.LIVING) -> tuple[Place, ...]:
+        """The versions that have this schema, in the order of subjects."""
+        found = (self._existing(place) for place in sorted(self._holders.get(schema_id, ())))
+        return tuple((version.subject, version.version) for version in _chosen(found, which))
+
+    def referrers(self, subject: str, version: int, which: Which = Which.LIVING) -> tuple[int, ...]:
+        """The ids of schemas that refer to it and are themselves a version of something."""
+        ids = sorted(self._referrers.get((subject, version), ()))
+        return tuple(schema_id for schema_id in ids if self.holders(schema_id, which))
+
+    # versions
+
+    def versions(self, subject: str, which: Which = Which.LIVING) -> tuple[SubjectVersion, ...]:
+        """In order; none if there is no such subject."""
+        all_of_them = self._versions.get(subject, ())
+        return all_of_them if which is Which.ALL else tuple(_chosen(all_of_them, which))
+
+    def known_versions(self, subject: str, which: Which = Which.LIVING) -> tuple[SubjectVersion, ...]:
+        """As `versions`; raises `SubjectNotFound` if there are none."""
+        found = self.versions(subject, which)
+        if not found:
+            raise SubjectNotFound(f"Subject '{subject}' not found.", subject=subject)
+        return found
+
+    def version(self, subject: str, number: int | None, which: Which = Which.LIVING) -> SubjectVersion:
+        """`None` is the latest. Raises `SubjectNotFound` or `VersionNotFound`."""
+        found = self.known_versions(subject, which)
+        if number is None:
+            return found[-1]
+        place = bisect_left(found, number, key=lambda version: version.version)
+        if place == len(found) or found[place].version != number:
+            raise VersionNotFound(f"Version {number} not found.", subject=subject, version=number)
+        return found[place]
+
+    def find(self, subject: str, number: int | None, which: Which = Which.LIVING) -> SubjectVersion | None:
+        try:
+            return self.version(subject, number, which)
+        except (SubjectNotFound, VersionNotFound):
+            return None
+
+    def same(self, subject: str, fingerprint: str, which: Which = Which.LIVING) -> SubjectVersion | None:
+        """The version of the subject that has this very schema: one that is not deleted rather, and the newest."""
+        schema_id = self._ids.get(fingerprint)
+        holders = self._holders.get(schema_id, set()) if schema_id is not None else set()
+        found = _chosen((self._existing(place) for place in holders if place[0] == subject), which)
+        return max(found, key=lambda version: (not version.deleted, version.version), default=None)
+
+    def registered(self, version: SubjectVersion) -> Registered:
+        return Registered.of(version, self._schemas[version.schema_id])
+
+    def _existing(self, place: Place) -> SubjectVersion:
+        return self.version(*place, Which.ALL)
+
+    # subjects
+
+    def subjects(self, prefix: str = "", which: Which = Which.LIVING) -> tuple[str, ...]:
+        """In order. `DELETED`: those of which nothing is left but deleted versions."""
+        found = (name for name in self._versions if name.startswith(prefix))
+        return tuple(sorted(name for name in found if self._belongs(name, which)))
+
+    def _belongs(self, subject: str, which: Which) -> bool:
+        versions = self._versions[subject]
+        living = any(not version.deleted for version in versions)
+        match which:
+            case Which.LIVING:
+                return living
+            case Which.ALL:
+                return bool(versions)
+            case Which.DELETED:
+                return bool(versions) and not living
+
+    def subject(self, name: str) -> Subject:
+        """As new as can be if nobody has spoken of it yet."""
+        return self._subjects.get(name) or Subject(name=name)
+
+    def spoken_of(self) -> tuple[str, ...]:
+        """Every subject there ever was, and every one that has settings; in order."""
+        return tuple(sorted(self._subjects))
+
+    def stamps(self, *subjects: str) -> Expected:
+        """What a decision rests on that has looked at these subjects, and at what holds everywhere."""
+        return {name: self.subject(name).revision for name in (*subjects, EVERYWHERE)}
+
+    def rules(self, subject: str) -> Rules:
+        """What holds for the subject: its own settings, and where it has none, those for all."""
+        own, general = self.subject(subject).settings, self.subject(EVERYWHERE).settings
+        compatibility = own.compatibility or general.compatibility or Compatibility.BACKWARD
+        lenient = general.lenient if own.lenient is None else own.lenient
+        return Rules(compatibility=compatibility, lenient=bool(lenient))
+
+    def mode(self, subject: str) -> Mode:
+        own, general = self.subject(subject).settings.mode, self.subject(EVERYWHERE).settings.mode
+        return general if general is Mode.READONLY_OVERRIDE else own or general or Mode.READWRITE
+
+    # limits
+
+    def check_room(self, subject: str, fingerprint: str, text: str) -> None:
+        """Raises `OperationNotPermitted` if the registry, or the subject, can hold no more."""
+        self.check_subject_room(subject)
+        if len(self._versions.get(subject, ())) >= VERSIONS_MAX:
+            raise OperationNotPermitted(
+                f"Subject '{subject}' has {VERSIONS_MAX} versions, deleted ones included, and can have no more:"
+                " delete some permanently",
+                limit=VERSIONS_MAX,
+            )
+        if fingerprint not in self._ids and self.text_bytes + len(text.encode()) > TEXTS_BYTES_MAX:
+            raise OperationNotPermitted(
+                f"All schemas together have {self.text_bytes} bytes, and can have {TEXTS_BYTES_MAX}: delete some"
+                " permanently",
+                limit=TEXTS_BYTES_MAX,
+            )
+
+    def check_subject_room(self, subject: str) -> None:
+        if subject not in self._subjects and len(self._subjects) >= SUBJECTS_MAX:
+            raise OperationNotPermitted(
+                f"The registry knows {SUBJECTS_MAX} subjects, those included that are deleted, and takes no more",
+                limit=SUBJECTS_MAX,
+            )
+
+
+def _chosen(versions: Iterable[SubjectVersion], which: Which) -> Iterator[SubjectVersion]:
+    if which is Which.ALL:
+        return iter(versions)
+    wanted = which is Which.DELETED
+    return (version for version in versions if version.deleted is wanted)
+
+
+def _referred(stored: StoredSchema) -> set[Place]:
+    return {(reference.subject, reference.version) for reference in stored.schema.references}
+
+
+def _size(stored: StoredSchema) -> int:
+    return len(stored.schema.text.encode())

@@ -1,0 +1,110 @@
+"""From a schema to its definition: the texts of all that it refers to, found in the registry and put in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from penstock.core.schemas import (
+    SCHEMA_CLOSURE_BYTES_MAX,
+    SCHEMA_REFERENCES_MAX,
+    Definition,
+    Reference,
+    Schema,
+    SchemaKind,
+)
+from penstock.schema.errors import InvalidSchema, RegistryError
+from penstock.schema.registry.index import Image
+from penstock.schema.registry.models import Which, check_schema, shown, subject_name, version_number
+
+_REFERRING: Final = frozenset({SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF})
+"""Those that have a text in which something could be named."""
+
+
+def defined(image: Image, schema: Schema, which: Which = Which.LIVING) -> tuple[Schema, Definition]:
+    """The schema with each reference to a version there is, and its definition.
+
+    Raises `InvalidSchema` if one refers to what is not there or is of another kind, if they are too many or too large
+    together, or if one name stands for two.
+    """
+    check_schema(schema)
+    if len(schema.references) > SCHEMA_REFERENCES_MAX:
+        raise _too_many()
+    if schema.references and schema.kind not in _REFERRING:
+        raise InvalidSchema(f"Invalid schema: a schema of type {schema.kind} refers to nothing")
+    pinned = replace(schema, references=tuple(_pinned(image, schema.kind, each, which) for each in schema.references))
+    definition = definition_of(image, pinned)
+    _check_size(definition)
+    return pinned, definition
+
+
+def definition_of(image: Image, schema: Schema) -> Definition:
+    """Of a schema whose references are there, deleted or not."""
+    texts: dict[str, str] = {}
+    for name, text in _needed(image, schema):
+        if texts.setdefault(name, text) != text:
+            raise InvalidSchema(f"Invalid schema: by way of its references, '{name}' stands for two different schemas")
+    return Definition(schema.kind, schema.text, tuple(texts.items()))
+
+
+def _needed(image: Image, schema: Schema) -> Iterator[tuple[str, str]]:
+    """Name and text of all that it refers to, each behind what it refers to itself.
+
+    There are no circles: what is referred to was there before, and is never changed.
+    """
+    seen: set[Reference] = set()
+
+    def walk(referring: Schema) -> Iterator[tuple[str, str]]:
+        for reference in referring.references:
+            if reference not in seen:
+                seen.add(reference)
+                if len(seen) > SCHEMA_REFERENCES_MAX:
+                    raise _too_many()
+                found = image.version(reference.subject, reference.version, Which.ALL)
+                stored = image.schema(found.schema_id)
+                yield from walk(stored.schema)
+                yield reference.name, stored.schema.text
+
+    return walk(schema)
+
+
+def _check_size(definition: Definition) -> None:
+    size = len(definition.text.encode()) + sum(len(text.encode()) for _, text in definition.references)
+    if size > SCHEMA_CLOSURE_BYTES_MAX:
+        raise InvalidSchema(
+            f"Invalid schema: with all that it refers to it has {size} bytes, more than {SCHEMA_CLOSURE_BYTES_MAX}",
+            size=size,
+            limit=SCHEMA_CLOSURE_BYTES_MAX,
+        )
+
+
+def _pinned(image: Image, kind: SchemaKind, reference: Reference, which: Which) -> Reference:
+    """To the version there is, which is of this kind; the latest is the one that is so now."""
+    try:
+        subject = subject_name(reference.subject)
+        found = image.version(subject, version_number(reference.version), which)
+    except RegistryError as error:
+        raise InvalidSchema(
+            f"Invalid schema: what it refers to as '{reference.name}', version {reference.version} of subject"
+            f" '{shown(reference.subject)}', is not there: {error.message}",
+            reference=reference.name,
+        ) from None
+    _check_kind(kind, image.schema(found.schema_id).schema.kind, reference)
+    return replace(reference, subject=subject, version=found.version)
+
+
+def _check_kind(referring: SchemaKind, referred: SchemaKind, reference: Reference) -> None:
+    if referred is not referring:
+        raise InvalidSchema(
+            f"Invalid schema: what it refers to as '{reference.name}' is {referred}, and a schema of type {referring}"
+            " refers to its own kind only",
+            reference=reference.name,
+        )
+
+
+def _too_many() -> InvalidSchema:
+    return InvalidSchema(
+        f"Invalid schema: with all that they refer to in turn, it has more than {SCHEMA_REFERENCES_MAX} references",
+        limit=SCHEMA_REFERENCES_MAX,
+    )

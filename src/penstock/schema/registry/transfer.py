@@ -1,0 +1,230 @@
+"""Taking a registry elsewhere: everything it holds as plain records, and back, with the same ids and versions.
+
+A record is one version, or the settings of one subject. They are in an order in which they can be taken in: what is
+referred to first, settings last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.schema.errors import RegistryError
+from penstock.schema.registry.configuration import edit_settings
+from penstock.schema.registry.index import Image, Place
+from penstock.schema.registry.models import WORDS_CHARS_MAX, Which, check_metadata, check_words, shown, subject_name
+from penstock.schema.registry.references import defined
+from penstock.schema.registry.registration import check_free, check_writable, fingerprints
+from penstock.schema.registry.state import Books
+from penstock.schema.steps import Procedure
+from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, NewVersion, SubjectSettings, SubjectVersion
+
+RECORDS_MAX: Final = 10_000
+"""Of one import: those that are known already are looked at in one go, in about a tenth of a second."""
+
+
+class ReferenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    subject: str
+    version: int
+
+
+class VersionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    subject: str
+    version: int
+    id: int
+    schema_type: SchemaKind
+    schema: str
+    references: list[ReferenceRecord] = []
+    deleted: bool = False
+    deprecated: str | None = None
+    description: str = ""
+    tags: list[str] = []
+    created_by: str = ""
+    created_ms: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
+
+
+class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of all subjects, if it names none. What is left out is not set."""
+
+    subject: str = EVERYWHERE
+    compatibility: Compatibility | None = None
+    lenient: bool | None = None
+    mode: Mode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A record that was not taken in, and why."""
+
+    index: int
+    subject: str
+    version: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    imported: int
+    known: int
+    """Were there already, as they are."""
+    refused: tuple[Refusal, ...]
+
+
+def exported(image: Image, prefix: str) -> list[dict[str, Any]]:
+    """The subjects whose names begin so, and the versions that those refer to."""
+    versions = [_version_record(image, version) for version in _in_order(image, image.subjects(prefix, Which.ALL))]
+    return [msgspec.to_builtins(record) for record in (*versions, *_settings_records(image, prefix))]
+
+
+def _in_order(image: Image, subjects: Iterable[str]) -> Iterator[SubjectVersion]:
+    seen: set[Place] = set()
+
+    def walk(version: SubjectVersion) -> Iterator[SubjectVersion]:
+        if (version.subject, version.version) not in seen:
+            seen.add((version.subject, version.version))
+            for reference in image.schema(version.schema_id).schema.references:
+                yield from walk(image.version(reference.subject, reference.version, Which.ALL))
+            yield version
+
+    for subject in subjects:
+        for version in image.versions(subject, Which.ALL):
+            yield from walk(version)
+
+
+def _version_record(image: Image, version: SubjectVersion) -> VersionRecord:
+    schema = image.schema(version.schema_id).schema
+    return VersionRecord(
+        subject=version.subject,
+        version=version.version,
+        id=version.schema_id,
+        schema_type=schema.kind,
+        schema=schema.text,
+        references=[ReferenceRecord(each.name, each.subject, each.version) for each in schema.references],
+        deleted=version.deleted,
+        deprecated=version.deprecated,
+        description=version.metadata.description,
+        tags=list(version.metadata.tags),
+        created_by=version.metadata.created_by,
+        created_ms=version.created_ms,
+    )
+
+
+def _settings_records(image: Image, prefix: str) -> Iterator[SettingsRecord]:
+    for name in image.spoken_of():
+        settings = image.subject(name).settings
+        if name.startswith(prefix) and settings != SubjectSettings():
+            yield SettingsRecord(
+                subject=name, compatibility=settings.compatibility, lenient=settings.lenient, mode=settings.mode
+            )
+
+
+def import_records(books: Books, records: Sequence[Mapping[str, Any]]) -> Procedure[Imported]:
+    """Take in each of these that is not there yet, whole or not at all, and go on with the next.
+
+    Raises `RegistryError` for more than `RECORDS_MAX` of them, before any is looked at.
+    """
+    if len(records) > RECORDS_MAX:
+        raise RegistryError(
+            f"an import has at most {RECORDS_MAX} records, not {len(records)}: send them in parts", limit=RECORDS_MAX
+        )
+    imported, refused = 0, []
+    missing: set[Place] = set()
+    for index, record in enumerate(records):
+        try:
+            imported += yield from _import_record(books, record, missing)
+        except RegistryError as error:
+            refused.append(_refusal(index, record, error))
+            missing.add((refused[-1].subject, refused[-1].version or 0))
+    return Imported(imported=imported, known=len(records) - imported - len(refused), refused=tuple(refused))
+
+
+def _refusal(index: int, record: Mapping[str, Any], error: RegistryError) -> Refusal:
+    version = record.get("version")
+    return Refusal(
+        index=index,
+        subject=shown(str(record.get("subject", EVERYWHERE))),
+        version=version if isinstance(version, int) and not isinstance(version, bool) else None,
+        message=error.message,
+    )
+
+
+def _import_record(books: Books, record: Mapping[str, Any], missing: set[Place]) -> Procedure[bool]:
+    if "version" in record:
+        version = _parsed(record, VersionRecord)
+        _check_taken(version, missing)
+        return (yield from books.deciding(lambda: _import_version(books, version)))
+    return (yield from _import_settings(books, _parsed(record, SettingsRecord)))
+
+
+def _check_taken(record: VersionRecord, missing: set[Place]) -> None:
+    """What goes by the name of something that was refused is something else here."""
+    for each in record.references:
+        if (each.subject, each.version) in missing:
+            raise RegistryError(f"it refers to version {each.version} of '{each.subject}', which was not taken in")
+
+
+def _parsed(record: Mapping[str, Any], kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(dict(record), kind)
+    except msgspec.ValidationError as error:
+        raise RegistryError(f"it is no record of an export: {error}") from None
+
+
+def _import_version(books: Books, record: VersionRecord) -> Procedure[bool]:
+    """Whether it was new."""
+    subject, metadata = subject_name(record.subject), _metadata(record)
+    schema, definition = defined(books.image, _schema(record), Which.ALL if record.deleted else Which.LIVING)
+    fingerprint, *former = yield from fingerprints(books, subject, schema, definition)
+    image, expected = books.image, books.image.stamps(subject)
+    known = image.find(subject, record.version, Which.ALL)
+    ids = {image.id_of(each) for each in (fingerprint, *former)}
+    if known is not None and known.schema_id == record.id and record.id in ids:
+        return False
+    check_writable(image, subject)
+    check_free(image, subject, record.version, record.id, fingerprint)
+    image.check_room(subject, fingerprint, schema.text)
+    new = NewVersion(
+        subject=subject,
+        schema=schema,
+        fingerprint=fingerprint,
+        metadata=metadata,
+        schema_id=record.id,
+        version=record.version,
+        deleted=record.deleted,
+        deprecated=record.deprecated,
+        created_ms=record.created_ms,
+    )
+    yield from books.commit(lambda: books.catalog.add_version(new, expected=expected))
+    return True
+
+
+def _schema(record: VersionRecord) -> Schema:
+    references = (Reference(name=each.name, subject=each.subject, version=each.version) for each in record.references)
+    return Schema(kind=record.schema_type, text=record.schema, references=tuple(references))
+
+
+def _metadata(record: VersionRecord) -> Metadata:
+    metadata = Metadata(description=record.description, tags=tuple(record.tags), created_by=record.created_by)
+    check_metadata(metadata)
+    check_words("deprecated", record.deprecated or "", WORDS_CHARS_MAX)
+    return metadata
+
+
+def _import_settings(books: Books, record: SettingsRecord) -> Procedure[bool]:
+    subject = subject_name(record.subject) if record.subject else EVERYWHERE
+    settings = SubjectSettings(compatibility=record.compatibility, lenient=record.lenient, mode=record.mode)
+    if settings == SubjectSettings():
+        raise RegistryError("it is no record of an export: it has no version, and sets nothing")
+
+    def edit(known: SubjectSettings) -> SubjectSettings:
+        if known not in (SubjectSettings(), settings):
+            raise RegistryError("it has other settings here, and they are left alone")
+        return settings
+
+    before = yield from edit_settings(books, subject, edit)
+    return before != settings

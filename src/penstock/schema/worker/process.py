@@ -1,0 +1,274 @@
+"""The worker: the only process in which schemas and payloads from outside are taken apart.
+
+It imports all it needs, gives up the right to open anything, and forks. The child does one job after the other within
+limits on memory and time; whatever a schema makes it do, recurse, expand or crash, ends the child alone. Then the
+parent says so, and forks the next one, which takes some milliseconds.
+
+    python -m penstock.schema.worker.process FD     reads jobs from standard input; FD is the shared memory
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import resource
+import signal
+import sys
+import time
+from typing import Final
+
+from penstock.core.errors import PenstockError
+from penstock.core.schemas import SchemaKind
+from penstock.schema.language import Fault, Validator
+from penstock.schema.languages import Examiner, language
+from penstock.schema.steps import Compare, Examine
+from penstock.schema.worker import protocol
+from penstock.schema.worker.protocol import Doing
+
+MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""More than it has when it starts: what a schema, or a payload, may take."""
+_GROWN_KIB_MAX: Final = 24 * 1024
+"""What earlier jobs may have left behind, caches included: past this the next job has a child of its own."""
+
+_CPU_SECONDS: Final = 0.15
+"""For one schema, one payload. Large ones have more, as much as reading them takes."""
+_COMPARISON_CPU_SECONDS: Final = 1.0
+"""Every choice of one schema is held against every choice of the other."""
+_CPU_SECONDS_PER_MIB: Final = 0.5
+_PAYLOAD_CPU_SECONDS_PER_MIB: Final = 1.0
+"""Taking 1 MiB of JSON apart takes some 20 ms here, and some machines are slow."""
+_WALL_FACTOR: Final = 20
+"""Times the processor's: on a busy machine a process may wait long for its turn."""
+_SLICE_SECONDS: Final = 0.05
+"""Of payloads before others have their turn: a schema that is slow to check is so at its own topic's expense."""
+
+_ROWS: Final = 256
+"""Payloads looked at together: what they become stays in the processor's cache."""
+_CHUNK_BYTES: Final = 256 * 1024
+"""Of payloads looked at together: their objects take many times as much."""
+
+_STDIN: Final = 0
+_STDOUT: Final = 1
+_ENDED: Final = 0
+_REPLACED: Final = 70
+"""The exit status of a child that has answered, and should not be trusted with another job."""
+_LOST: Final = 71
+"""That of one that found no head where one should be."""
+
+
+class Judge:
+    """Takes a payload as it is or, if that will not do, in the framing of other registries' clients: a zero byte, the
+    schema's id in four bytes, in Protobuf another zero for the first message, and then the payload itself."""
+
+    def __init__(self, validator: Validator, job: protocol.Validate) -> None:
+        self.validator = validator
+        self._prefix = b"\0" + (job.schema_id % 2**32).to_bytes(4)
+        if job.definition.kind is SchemaKind.PROTOBUF:
+            self._prefix += b"\0"
+
+    def fault(self, payload: bytes) -> Fault | None:
+        fault = self.validator.fault(payload)
+        if fault is None or not payload.startswith(self._prefix):
+            return fault
+        return self.validator.fault(payload[len(self._prefix) :])
+
+
+class Worker:
+    """One child: jobs from a pipe, answers to another."""
+
+    def __init__(self, shared: mmap.mmap) -> None:
+        self._shared = shared
+        self._view = memoryview(shared)
+        self._examiner = Examiner()
+        self._number = 0
+        self._payload = -1
+
+    def serve(self) -> int:
+        """Until nobody asks any more, or a job has shaken it, or it has grown."""
+        kib = peak_kib()
+        while True:
+            self._note(Doing.NOTHING)
+            first = os.read(_STDIN, protocol.HEAD.size)
+            if not first:
+                return _ENDED
+            self._payload = -1
+            self._note(Doing.READING)
+            body = self._body(first)
+            if body is None:
+                return _LOST
+            job = protocol.decode_job(body)
+            self._note(Doing.WORKING)
+            limit = _COMPARISON_CPU_SECONDS if isinstance(job, Compare) else _CPU_SECONDS
+            set_timers(limit + _CPU_SECONDS_PER_MIB * len(body) / 2**20)
+            answer, shaken = self._answer(job)
+            set_timers(0)
+            self._note(Doing.WRITING)
+            write_all(_STDOUT, protocol.framed(self._number, answer))
+            if shaken or peak_kib() - kib > _GROWN_KIB_MAX:
+                self._note(Doing.NOTHING)
+                return _REPLACED
+
+    def _note(self, doing: Doing) -> None:
+        protocol.NOTES.pack_into(self._shared, 0, doing, self._number, self._payload)
+
+    def _body(self, first: bytes) -> bytearray | None:
+        """What follows a head; None if there is no head, or no end."""
+        head = read_exactly(_STDIN, protocol.HEAD.size, first)
+        if head is None:
+            return None
+        mark, self._number, size = protocol.HEAD.unpack(head)
+        if mark != protocol.MARK or size > protocol.JOB_BYTES_MAX:
+            return None
+        return read_exactly(_STDIN, size)
+
+    def _answer(self, job: protocol.Job) -> tuple[protocol.Answer, bool]:
+        """With whether the process has been through too much to go on."""
+        try:
+            return self._do(job), False
+        except PenstockError as error:
+            return protocol.Refused(error.message, error.details), False
+        except RecursionError:
+            return protocol.Failed("it is nested too deeply", signal.SIGSEGV, self._payload), True
+        except MemoryError:
+            return protocol.Failed("it takes too much memory", signal.SIGSEGV, self._payload), True
+        except Exception as error:
+            return protocol.Failed(f"{type(error).__name__}: {error}"[:500], payload=self._payload), True
+
+    def _do(self, job: protocol.Job) -> protocol.Answer:
+        match job:
+            case Examine(definition, form):
+                return protocol.Examined(self._examiner.examine(definition, form))
+            case Compare(pairs, lenient):
+                return protocol.Compared(self._examiner.compare(pairs, lenient=lenient))
+            case protocol.Validate():
+                return self._validate(job)
+
+    def _validate(self, job: protocol.Validate) -> protocol.Validated:
+        """As many payloads as there is time for, and one at least."""
+        judge = Judge(self._examiner.validator(job.definition), job)
+        payloads, ends = laid_out(self._view, job)
+        faults: list[tuple[int, str, str]] = []
+        row, until = job.first, time.thread_time() + _SLICE_SECONDS
+        while row < job.stop and (row == job.first or time.thread_time() < until):
+            stop = chunk_stop(ends, row, job.stop)
+            lines = payloads[start_of(ends, row) : ends[stop - 1]]
+            self._begin(row, len(lines))
+            if not job.newlines and judge.validator.accepts_lines(lines, stop - row):
+                row = stop
+                continue
+            while row < stop and (row == job.first or time.thread_time() < until):
+                payload = bytes(payloads[start_of(ends, row) : ends[row] - 1])
+                self._begin(row, len(payload))
+                fault = judge.fault(payload)
+                if fault is not None:
+                    faults.append((row, fault.path, fault.message))
+                row += 1
+        return protocol.Validated(faults, row)
+
+    def _begin(self, row: int, size: int) -> None:
+        self._payload = row
+        self._note(Doing.WORKING)
+        set_timers(_CPU_SECONDS + _PAYLOAD_CPU_SECONDS_PER_MIB * size / 2**20)
+
+
+def laid_out(shared: memoryview, job: protocol.Validate) -> tuple[memoryview, memoryview]:
+    """The payloads in the shared memory, and where each of them ends."""
+    ends_at = aligned(protocol.NOTES.size + job.size)
+    ends = shared[ends_at : ends_at + 8 * job.count].cast("q")
+    return shared[protocol.NOTES.size : protocol.NOTES.size + job.size], ends
+
+
+def start_of(ends: memoryview, row: int) -> int:
+    return ends[row - 1] if row else 0
+
+
+def chunk_stop(ends: memoryview, first: int, last: int) -> int:
+    """So many payloads at a time that they are neither too many nor too much."""
+    start, stop = start_of(ends, first), min(first + _ROWS, last)
+    while stop > first + 1 and ends[stop - 1] - start > _CHUNK_BYTES:
+        stop = first + (stop - first) // 2
+    return stop
+
+
+def peak_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def aligned(place: int) -> int:
+    return -(-place // 8) * 8
+
+
+def set_timers(seconds: float) -> None:
+    """Either of them ends the process: nobody listens to their signals."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds * _WALL_FACTOR)
+
+
+def read_exactly(descriptor: int, size: int, first: bytes = b"") -> bytearray | None:
+    """So many bytes, of which some may be there already; None if the end comes before."""
+    pieces = bytearray(first)
+    while len(pieces) < size:
+        piece = os.read(descriptor, min(size - len(pieces), 1 << 20))
+        if not piece:
+            return None
+        pieces += piece
+    return pieces
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def limit_memory() -> None:
+    with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - the last file it ever opens
+        pages = int(statm.read().split()[0])
+    size = pages * resource.getpagesize() + MEMORY_BYTES_MAX
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def give_up_rights() -> None:
+    """No file, no socket, no core dump: the limit on descriptors forbids every new one."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+
+
+def fork_children(shared: mmap.mmap) -> None:
+    """One child after the other, until one ends because nobody asks any more, or in the middle of a message."""
+    while True:
+        child = os.fork()
+        if not child:
+            os._exit(Worker(shared).serve())
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        doing, number, payload = protocol.NOTES.unpack_from(shared)
+        if code == _ENDED or doing in (Doing.READING, Doing.WRITING):
+            return  # half a message is in a pipe: both are of no use any more
+        if doing == Doing.WORKING:
+            write_all(_STDOUT, protocol.framed(number, protocol.Failed("the examination was ended", -code, payload)))
+
+
+def listen_to_signals() -> None:
+    """Ctrl-C is the broker's: it closes the pipe, and that is the end of this. The timers' own end it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF, signal.SIGALRM))
+
+
+def main() -> None:
+    listen_to_signals()
+    for kind in SchemaKind:
+        language(kind)
+    shared = mmap.mmap(int(sys.argv[1]), 0)
+    gc.freeze()
+    limit_memory()
+    give_up_rights()
+    fork_children(shared)
+
+
+if __name__ == "__main__":
+    main()

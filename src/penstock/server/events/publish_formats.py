@@ -1,0 +1,387 @@
+"""What is posted, as messages: one that is the body itself, or several in one of the forms that Content-Type names.
+
+Bytes and headers in, messages out. What is wrong is told with the number of the line, part or event it is in.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from penstock.broker.topics.idempotence import check_not_own
+from penstock.broker.topics.publish_batch import Numbered
+from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, PenstockError
+from penstock.core.limits import ATTRIBUTES_MAX, QUOTED_CHARS_MAX
+from penstock.record.block import Block, parse_block
+from penstock.record.message import Message, SchemaRef
+from penstock.server.events import cloudevents
+from penstock.server.events.multipart import Part, boundary_of, parameter, parts
+from penstock.server.events.outgoing_cloudevents import PREFIX, STRUCTURED
+from penstock.server.events.stream_formats import CONTENT_TYPE, NDJSON, said_media
+from penstock.storage.producer_windows import WINDOW
+
+BLOCK: Final = "application/vnd.penstock.block"
+MULTIPART: Final = ("multipart/mixed", "multipart/form-data")
+BATCH_MAX: Final = WINDOW
+"""Messages of one POST: no more are recognised when they are sent again."""
+LINES_MAX: Final = 2 * BATCH_MAX
+"""Of NDJSON: every message with an empty line behind it."""
+ATTRIBUTE: Final = "x-attr-"
+_TRACE: Final = ("traceparent", "tracestate")
+_OF_BLOCK: Final = "message {} of the block: "
+_NUMBER_DIGITS: Final = 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a request says for all of its messages."""
+
+    type: str = ""
+    key: bytes | None = None
+    payload_lines: bool = False
+    """Lines of NDJSON are payloads, as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What came with one request."""
+
+    messages: Sequence[Message] | Block
+    single: bool
+    """One message that is the body itself; not several, of which there happens to be one."""
+    unit: str = "message"
+    """What each of several is there."""
+    numbers: Sequence[int] = ()
+    """Where each is, where that is not one after the other from 1."""
+
+    def located(self, error: PenstockError) -> PenstockError:
+        """What is wrong with one of the messages, with where it is."""
+        row = error.details.get("record", _first_refused(error))
+        if not isinstance(row, int) or self.single:
+            return _alone(error) if self.single else error
+        number = self.numbers[row] if self.numbers else row + 1
+        _, inside, rest = error.message.partition(_OF_BLOCK.format(row))
+        return type(error)(
+            f"{self.unit} {number}: {rest if inside else error.message}", **{**error.details, self.unit: number}
+        )
+
+
+def _first_refused(error: PenstockError) -> int | None:
+    refused = error.details.get("refused")
+    return int(refused[0][0]) if isinstance(refused, list) and refused else None
+
+
+def _alone(error: PenstockError) -> PenstockError:
+    """The only message of a request has no number."""
+    _, inside, rest = error.message.partition(_OF_BLOCK.format(0))
+    return type(error)(rest, **error.details) if inside else error
+
+
+Words = Mapping[str, str]
+"""Headers by their names in lower case."""
+
+
+def words(headers: Iterable[tuple[bytes, bytes]]) -> Words:
+    """Raises `InvalidRequest` for a header of ours that is not UTF-8. What is said twice is joined by a comma."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name = str(raw_name, "latin-1")
+        try:
+            value = raw_value.decode()
+        except UnicodeDecodeError:
+            if not name.startswith((ATTRIBUTE, PREFIX, "x-", "idempotency")):
+                continue  # nobody's business here
+            raise InvalidRequest(f"the header {name[:QUOTED_CHARS_MAX]} is not UTF-8", field=name) from None
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def is_several(said: Words) -> bool:
+    """Whether a request says that its body is a form of several messages."""
+    return _kind(said) in _SEVERAL
+
+
+def is_parsed(said: Words) -> bool:
+    """Whether the body is taken apart, or else is the message as it is."""
+    return is_several(said) or _kind(said) == STRUCTURED
+
+
+def _kind(said: Words) -> str:
+    return said.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def read(said: Words, body: bytes, given: Given) -> Posted:
+    """All messages of a request. Raises what is wrong with any of them."""
+    kind = _kind(said)
+    several = _SEVERAL.get(kind)
+    if several is None and kind == STRUCTURED:
+        return Posted([_keyed(cloudevents.from_object(body), said, given)], single=True)
+    if several is None:
+        return Posted([message(said, body, given)], single=True)
+    unit, read_all = several
+    found = read_all(said, body, given)
+    if isinstance(found, Block):
+        return Posted(found, single=False)
+    numbers, messages = _counted(found)
+    return Posted(messages, single=False, unit=unit, numbers=numbers)
+
+
+_Counted = Iterable[tuple[int, Message]]
+"""Where each is, from 1."""
+
+
+def _counted(numbered_messages: _Counted) -> tuple[list[int], list[Message]]:
+    numbers: list[int] = []
+    found: list[Message] = []
+    for number, each in numbered_messages:
+        if len(found) >= BATCH_MAX:
+            raise PayloadTooLarge(f"a POST has at most {BATCH_MAX} messages", limit=BATCH_MAX)
+        numbers.append(number)
+        found.append(each)
+    if not found:
+        raise InvalidRequest("there is no message in the body", field="body")
+    return numbers, found
+
+
+# one message
+
+
+def message(said: Words, payload: bytes, given: Given) -> Message:
+    """The body itself, as any bytes; all else is in the headers and behind the question mark."""
+    if cloudevents.is_binary(said):
+        return _keyed(cloudevents.from_headers(said, payload), said, given)
+    kind = said.get("x-type") or given.type
+    if not kind:
+        raise InvalidRequest("what type has the message? POST /api/events?type=order.created", field="type")
+    media = said_media(said.get("content-type"))
+    attributes = {} if media is None else {CONTENT_TYPE: media}
+    beside = _beside(said, given)
+    return Message(
+        payload=payload,
+        type=kind,
+        key=beside.key,
+        attributes=attributes | beside.attributes,
+        producer_name=beside.producer_name,
+        schema=beside.schema,
+    )
+
+
+class _Beside(NamedTuple):
+    """What headers and the address say beside a message."""
+
+    key: bytes | None
+    attributes: dict[str, str]
+    producer_name: str
+    schema: SchemaRef | None
+
+
+def _beside(said: Words, given: Given) -> _Beside:
+    more = {name.removeprefix(ATTRIBUTE): value for name, value in said.items() if name.startswith(ATTRIBUTE)}
+    if "" in more:
+        raise InvalidRequest("the header X-Attr- has no name behind it: X-Attr-Tenant: shop-3", field=ATTRIBUTE)
+    more |= {name: said[name] for name in _TRACE if name in said}
+    key = said["x-key"].encode() if "x-key" in said else given.key
+    return _Beside(key, more, said.get("x-producer", ""), _schema(said))
+
+
+def _keyed(event: Message, said: Words, given: Given) -> Message:
+    """With what is said beside it, which counts where both say something."""
+    beside = _beside(said, given)
+    return replace(
+        event,
+        key=event.key if beside.key is None else beside.key,
+        attributes={**event.attributes, **beside.attributes} if beside.attributes else event.attributes,
+        producer_name=beside.producer_name,
+        schema=beside.schema,
+    )
+
+
+def _schema(said: Words) -> SchemaRef | None:
+    number, version = _number(said, "x-schema-id"), _number(said, "x-schema-version")
+    if number is None:
+        if version is not None:
+            raise InvalidRequest("X-Schema-Version belongs to X-Schema-Id, which is missing", field="X-Schema-Id")
+        return None
+    return SchemaRef(number, version or 0)
+
+
+def numbered(said: Words, count: int, principal: str) -> Numbered | None:
+    """How so many messages of somebody are recognised when they are sent again; None where nothing is said of that."""
+    key, producer = said.get("idempotency-key"), said.get("x-producer")
+    request = _number(said, "x-request-id") if producer is not None else None
+    if producer is not None:
+        check_not_own(producer)
+    if key is None:
+        return None if request is None else Numbered.by_number(producer or "", request, principal)
+    if request is not None:
+        raise InvalidRequest("give Idempotency-Key, or X-Producer and X-Request-Id, not both", field="Idempotency-Key")
+    return Numbered.by_key(key, count, principal)
+
+
+def _number(said: Words, name: str) -> int | None:
+    text = said.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _NUMBER_DIGITS):
+        raise InvalidRequest(
+            f"{name} is a whole number, not {text[:QUOTED_CHARS_MAX]!r}", field=name, given=text[:QUOTED_CHARS_MAX]
+        )
+    return int(text)
+
+
+# lines
+
+
+class Line(Struct, frozen=True, forbid_unknown_fields=True):
+    """One message of `application/x-ndjson`. A line that was read may be sent: where it lay is not even built."""
+
+    payload: msgspec.Raw = msgspec.Raw()
+    payload_base64: str | None = None
+    type: str = ""
+    key: str | None = None
+    key_base64: str | None = None
+    attributes: dict[str, str] = {}
+    schema_id: int | None = None
+    schema_version: int = 0
+    id: msgspec.Raw = msgspec.Raw()
+    topic: msgspec.Raw = msgspec.Raw()
+    partition: msgspec.Raw = msgspec.Raw()
+    offset: msgspec.Raw = msgspec.Raw()
+    publish_time: msgspec.Raw = msgspec.Raw()
+    producer_name: msgspec.Raw = msgspec.Raw()
+    request_id: msgspec.Raw = msgspec.Raw()
+    msg_id: msgspec.Raw = msgspec.Raw()
+    subscription_name: msgspec.Raw = msgspec.Raw()
+
+
+_LINE: Final = msgspec.json.Decoder(Line)
+
+
+def _lines(said: Words, body: bytes, given: Given) -> Iterator[tuple[int, Message]]:
+    common = _keyed(Message(payload=b""), said, given)
+    for number, line in enumerate(_split(body), 1):
+        if number > LINES_MAX:
+            raise PayloadTooLarge(f"a POST has at most {LINES_MAX} lines, empty ones too", limit=LINES_MAX)
+        if not line.strip():
+            continue
+        try:
+            made = _payload_line if given.payload_lines else _message_line
+            yield number, made(line, common, given)
+        except PenstockError as error:
+            raise _at("line", number, error) from None
+
+
+def _split(body: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(body):
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        yield body[start:end].removesuffix(b"\r")
+        start = end + 1
+
+
+def _payload_line(line: bytes, common: Message, given: Given) -> Message:
+    return replace(common, payload=line, type=_typed(given.type))
+
+
+def _message_line(line: bytes, common: Message, given: Given) -> Message:
+    try:
+        line.decode()  # what is kept as it was written is not looked at otherwise
+        read_line = _LINE.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedMessage(f"it is not a message as JSON: {error}") from None
+    if len(read_line.attributes) > ATTRIBUTES_MAX:  # here, beside everything else, and not where it is stored
+        given_count = len(read_line.attributes)
+        raise InvalidRequest(
+            f"a message has at most {ATTRIBUTES_MAX} attributes, not {given_count}", field="attributes"
+        )
+    schema = common.schema if read_line.schema_id is None else SchemaRef(read_line.schema_id, read_line.schema_version)
+    key = _bytes("key", read_line.key, read_line.key_base64)
+    return replace(
+        common,
+        payload=_payload(read_line),
+        type=_typed(read_line.type or given.type),
+        key=common.key if key is None else key,
+        attributes={**common.attributes, **read_line.attributes},
+        schema=schema,
+    )
+
+
+def _payload(line: Line) -> bytes:
+    """A text is its characters; any other value of JSON is as it was written."""
+    raw = bytes(line.payload)
+    if not raw:
+        found = _bytes("payload", None, line.payload_base64)
+        if found is None:
+            raise InvalidRequest("it has no payload", field="payload")
+        return found
+    if line.payload_base64 is not None:
+        raise InvalidRequest("give payload or payload_base64, not both", field="payload")
+    return cloudevents.text_bytes("payload", raw) if raw.startswith(b'"') else raw
+
+
+def _bytes(name: str, text: str | None, encoded: str | None) -> bytes | None:
+    if text is not None and encoded is not None:
+        raise InvalidRequest(f"give {name} or {name}_base64, not both", field=name)
+    if encoded is None:
+        return None if text is None else text.encode()
+    try:
+        return b64decode(encoded, validate=True)
+    except (Base64Error, ValueError):
+        raise InvalidRequest(f"{name}_base64 is not base64", field=f"{name}_base64") from None
+
+
+def _typed(kind: str) -> str:
+    if not kind:
+        raise InvalidRequest("it has no type, and the address has none: ?type=order.created", field="type")
+    return kind
+
+
+# parts, events and blocks
+
+
+def _parts(said: Words, body: bytes, given: Given) -> Iterator[tuple[int, Message]]:
+    found = parts(body, boundary_of(said["content-type"]))
+    common = {name: value for name, value in said.items() if not name.startswith("content-")}
+    for number, part in enumerate(found, 1):
+        try:
+            yield number, message(common | _of_part(part), part.body, given)
+        except PenstockError as error:
+            raise _at("part", number, error) from None
+
+
+def _of_part(part: Part) -> dict[str, str]:
+    """Headers of a part go before those of the request. The name of a form's field is a type."""
+    said = dict(words(part.headers))
+    name = parameter(said.get("content-disposition", ""), "name")
+    return {"x-type": name, **said} if name else said
+
+
+def _events(said: Words, body: bytes, given: Given) -> Iterator[tuple[int, Message]]:
+    return enumerate((_keyed(event, said, given) for event in cloudevents.from_array(body, BATCH_MAX)), 1)
+
+
+def _block(said: Words, body: bytes, given: Given) -> Block:  # noqa: ARG001 - it says everything itself
+    found = parse_block(body)
+    if len(found) > BATCH_MAX:
+        raise PayloadTooLarge(f"a POST has at most {BATCH_MAX} messages, not {len(found)}", limit=BATCH_MAX)
+    return found
+
+
+def _at(what: str, number: int, error: PenstockError) -> PenstockError:
+    """The same, with where it was found."""
+    return type(error)(f"{what} {number}: {error.message}", **{**error.details, what: number})
+
+
+_SEVERAL: Final[dict[str, tuple[str, Callable[[Words, bytes, Given], _Counted | Block]]]] = {
+    **dict.fromkeys((NDJSON, "application/ndjson", "application/jsonl"), ("line", _lines)),
+    **dict.fromkeys(MULTIPART, ("part", _parts)),
+    cloudevents.BATCH: ("event", _events),
+    BLOCK: ("message", _block),
+}

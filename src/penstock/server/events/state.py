@@ -1,0 +1,155 @@
+"""What HTTP keeps of events from one request to the next: who reads, what is shared among them, and the way to the
+broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from penstock.broker.base.effects import Effect
+from penstock.broker.context import Reply
+from penstock.broker.durable import Durable
+from penstock.broker.reads.feed import Feeds, Selection, Start, Wanted
+from penstock.broker.reads.merge import Spots
+from penstock.broker.topics.publish_batch import Numbered, Placed
+from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
+from penstock.core.names import TopicName
+from penstock.core.places import Place
+from penstock.server.background.registry_tasks import settled
+from penstock.server.events.publish_formats import Posted
+from penstock.server.events.shared_chunks import Chunks
+from penstock.server.events.stream_formats import Chunk, Form, Writer
+from penstock.server.hub import Hub
+
+STREAMS_MAX: Final = 512
+"""Open at once: half of the HTTP connections there may be, so that others are still answered."""
+STREAMS_EACH_MAX: Final = STREAMS_MAX // 2
+"""Of them with one principal, or from one address that does not say who it is: nobody alone has all."""
+
+
+class Events:
+    """Of one broker, on one event loop."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._wakers: dict[object, Callable[[], object]] = {}
+        self._who: dict[object, str] = {}
+        self._writers = {form: Writer(form) for form in Form}
+        self.chunks = Chunks()
+        self.closing = False
+        self._unwatch = hub.access.watch(self._wake_all)
+
+    def close(self) -> None:
+        """The broker stops: streams end now, and what they have not sent is read when it is back."""
+        self.closing = True
+        self._unwatch()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for wake in list(self._wakers.values()):
+            wake()
+
+    # the broker
+
+    @property
+    def durable(self) -> Durable:
+        if self._hub.broker.durable is None:
+            raise ServiceUnavailable("this broker keeps nothing")
+        return self._hub.broker.durable
+
+    @property
+    def feeds(self) -> Feeds:
+        return self.durable.feeds
+
+    @property
+    def hub(self) -> Hub:
+        return self._hub
+
+    async def _told(self, ask: Callable[[Reply], list[Effect]]) -> Any:
+        """What is answered. Raises it where it is an error."""
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        desk = self._hub.broker.desk
+        desk.now_ms = max(desk.now_ms, self._hub.now_ms())
+        self._hub.apply(ask(partial(settled, answered)))
+        outcome = await answered
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        return outcome
+
+    async def post(self, topic: TopicName, posted: Posted, numbered: Numbered | None) -> list[Placed]:
+        """Durable on return. Raises what it is refused with, and where in the body that is."""
+        metrics = self._hub.broker.metrics
+        try:
+            places: list[Placed] = await self._told(
+                partial(self.durable.posting.post, topic, posted.messages, numbered)
+            )
+        except PenstockError as error:
+            metrics.add("http.events.refused", len(posted.messages))
+            raise posted.located(error) from None
+        metrics.add("http.events.published", len(places))
+        return places
+
+    # streams
+
+    @property
+    def streams(self) -> int:
+        return len(self._wakers)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Written for streams that have not taken it yet."""
+        return self.chunks.lent_bytes
+
+    def check_room(self, who: str) -> None:
+        if self.streams >= STREAMS_MAX:
+            raise QuotaExceeded(f"{STREAMS_MAX} streams are open, and no more may be: try again", limit=STREAMS_MAX)
+        if list(self._who.values()).count(who) >= STREAMS_EACH_MAX:
+            raise QuotaExceeded(
+                f"{STREAMS_EACH_MAX} streams are open for {who}, and no more may be: end one of them",
+                limit=STREAMS_EACH_MAX,
+            )
+        if self.closing:
+            raise ServiceUnavailable("the broker stops: ask again when it is back")
+
+    def enter(self, mark: object, who: str, wake: Callable[[], object]) -> None:
+        """A stream begins: it is woken when it may have to end."""
+        self._wakers[mark] = wake
+        self._who[mark] = who
+        self._hub.broker.metrics.add("http.streams.opened")
+
+    def leave(self, mark: object) -> None:
+        self._who.pop(mark, None)
+        if self._wakers.pop(mark, None) is not None:
+            self._hub.broker.metrics.add("http.streams.closed")
+
+    async def start(self, wanted: Wanted, place: Place, *, resumed: bool) -> Start:
+        start: Start = await self._told(partial(self._start, wanted, place, resumed))
+        return start
+
+    def _start(self, wanted: Wanted, place: Place, resumed: bool, reply: Reply) -> list[Effect]:
+        return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
+
+    async def chunk(
+        self, wanted: Wanted, form: Form, selection: Selection, after: int, spots: Spots, *, resumed: bool
+    ) -> Chunk:
+        """What comes next, written. Whoever stands at the same place gets the same."""
+
+        def read(reply: Reply) -> list[Effect]:
+            writer = self._writers[form]
+            writer.address = self._hub.broker.desk.address
+            return self.feeds.fetch(
+                selection,
+                spots,
+                after=after,
+                resumed=resumed,
+                written=writer.chunk,
+                reply=reply,
+            )
+
+        key = (wanted, selection.revision, form, after, resumed)
+        return await self.chunks.get(key, partial(self._told, read))
+
+    def sent(self, events: int) -> None:
+        self._hub.broker.metrics.add("http.events.sent", events)

@@ -1,0 +1,262 @@
+"""A stream of events to one reader: what comes next, as fast as it is taken, and a sign of life in between.
+
+Nothing is queued for a reader but the chunk that is being sent. Where it stands is one message id, which it is told
+with every event: if it goes away, it comes back with that, and nothing is missing or there twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.broker.access.policy import Operation, Principal, Resource
+from penstock.broker.base.effects import Effect
+from penstock.broker.reads.feed import Start, Wanted, cursor_text
+from penstock.broker.reads.merge import Spots
+from penstock.core.errors import PenstockError, StorageFailed
+from penstock.core.limits import KIB
+from penstock.server.events.state import Events
+from penstock.server.events.stream_formats import ERROR, GAP, Chunk, Form, Writer
+from penstock.server.transports.http import ABORT, CLOSE
+
+_LOG: Final = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS: Final = 15
+"""Between two signs of life: shorter than proxies wait."""
+RETRY_MS: Final = 1_000
+"""When a browser whose connection is gone tries again."""
+_PIECE_BYTES: Final = 64 * KIB
+"""Handed to the connection at a time: what a reader that takes nothing has waiting for it, twice that at most."""
+_PACE_SECONDS: Final = 0.01
+"""Between two chunks of what is just happening: a hundred readers are not woken for every single message."""
+_EXPIRED_SECONDS: Final = 0.5
+"""The clock of credentials is set now and then: a little later it shows that they are over."""
+_REFUSED_SECONDS: Final = 1.0
+"""For a reader that may read no more to take what it is told of that: one that takes nothing is not waited for."""
+_DELETED_SECONDS: Final = 0.25
+"""For a deletion to be known everywhere, once its files are gone."""
+_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """What one reader asked for."""
+
+    wanted: Wanted
+    form: Form
+    start: Start
+    until: int | None
+    """Where it ends; None: it goes on."""
+    limit: int | None
+    heartbeat: float | None
+    principal: Principal
+    who: str
+    """Among whom streams are shared out: the principal's name, or an address."""
+
+
+class EventStream(Response):
+    """The answer that goes on."""
+
+    def __init__(self, events: Events, following: Following) -> None:
+        super().__init__(None, headers=_HEADERS, media_type=following.form.media)
+        del self.headers["content-length"]
+        self._events = events
+        self._asked = following
+        self._writer = Writer(following.form)
+        self._after = self._told = following.start.after
+        self._resumed = following.start.resumed
+        self._left = following.limit
+        self._spots: Spots = {}
+        self._resource = Resource.topic(following.wanted.topics)
+        self._woken: asyncio.Future[None] | None = None
+        self._gone = False
+        self._stirred = False
+        self._refused = False
+        self._abort: Callable[[], None] = lambda: None
+        self._cutting: asyncio.TimerHandle | None = None
+        self._sent_at = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        state = scope.get("state") or {}
+        if scope["method"] != "HEAD":
+            self._abort = state.get(ABORT, self._abort)
+            watching = asyncio.ensure_future(self._watch(receive))
+            self._events.enter(self, self._asked.who, self._look_again)
+            try:
+                await self._run(send)
+            finally:
+                self._events.leave(self)
+                watching.cancel()
+                if self._cutting is not None:
+                    self._cutting.cancel()
+        await send({"type": "http.response.body", "body": b""})
+        if self._refused and CLOSE in state:  # as over TCP: who may no longer read has no connection either
+            state[CLOSE]()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._wake()
+
+    def _cut_off(self) -> None:
+        """Others need the room, and this one takes nothing. It comes back with the last id that it has read."""
+        _LOG.warning(
+            "a reader of events is cut off: of all that take nothing of what they are sent, it has not for longest",
+            extra={"reader": self._asked.who, "topics": str(self._asked.wanted.topics)},
+        )
+        self._gone = True
+        self._abort()
+
+    def _look_again(self) -> None:
+        """Something has changed: the broker stops, or somebody may more or less than before."""
+        self._wake()
+        if not self._may() and self._cutting is None:
+            self._cutting = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
+
+    def _wake(self, _outcome: object = None) -> list[Effect]:
+        self._stirred = True
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+        return []
+
+    async def _run(self, send: Send) -> None:
+        self._sent_at = time.monotonic()
+        await self._write(send, self._greeting())
+        try:
+            while not self._is_over():
+                self._stirred = False
+                self._check()
+                chunk = await self._next()
+                if chunk is None:
+                    await self._wait()
+                else:
+                    await self._send(send, chunk)
+                if self._beat_due() <= 0:
+                    await self._write(send, self._sign_of_life())
+        except PenstockError as error:
+            self._refused = not self._may()
+            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.desk.told(error).as_dict()))
+        await self._write(send, self._progress())
+
+    def _greeting(self) -> bytes:
+        """Where it begins, so that whoever is cut off before the first event comes back to the same place."""
+        start = self._asked.start
+        place = "" if start.resumed and not start.ahead else _id_line(start.after)
+        said = b"" if self._asked.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
+        if not start.ahead:
+            return said
+        facts = {"reason": "the id is ahead of everything that is stored here", "certain": False}
+        return said + self._writer.note(GAP, facts)
+
+    def _is_over(self) -> bool:
+        until = self._asked.until
+        at_end = until is not None and self._after >= until
+        return self._gone or self._events.closing or self._left == 0 or at_end
+
+    def _check(self) -> None:
+        """Again with every chunk: what may no longer be read is not sent. Raises what that is refused with."""
+        if not self._may():
+            raise self._events.hub.access.refusal(self._asked.principal, Operation.CONSUME, self._resource)
+
+    def _may(self) -> bool:
+        return self._events.hub.access.allows(self._asked.principal, Operation.CONSUME, self._resource)
+
+    # what comes next
+
+    async def _next(self) -> Chunk | None:
+        """None at the end of what there is."""
+        try:
+            return await self._chunk()
+        except StorageFailed:  # a topic may have been deleted this very moment: it is not asked for again then
+            await asyncio.sleep(_DELETED_SECONDS)
+            return await self._chunk()
+
+    async def _chunk(self) -> Chunk | None:
+        selection = self._events.feeds.select(self._asked.wanted)
+        if selection.until <= self._after:
+            return None
+        return await self._events.chunk(
+            self._asked.wanted, self._asked.form, selection, self._after, self._spots, resumed=self._resumed
+        )
+
+    async def _send(self, send: Send, chunk: Chunk) -> None:
+        """All of it, or as much as was asked for. Where to go on is known only after it was taken."""
+        self._check()
+        count = len(chunk.ends) if self._left is None else min(self._left, len(chunk.ends))
+        body = memoryview(chunk.body)
+        if count < len(chunk.ends):
+            body = body[: chunk.ends[count - 1] if count else 0]
+        with self._events.chunks.lent(chunk, self._cut_off) as moved:
+            for start in range(0, len(body), _PIECE_BYTES):
+                await self._write(send, body[start : start + _PIECE_BYTES])
+                moved()
+        self._events.sent(count)
+        if self._left is not None:
+            self._left -= count
+        if count == len(chunk.ends):
+            self._after, self._spots, self._resumed = chunk.after, chunk.spots, False
+        if count:
+            self._told = self._after
+
+    async def _wait(self) -> None:
+        """For something new, or until there is something else to do; not at all where that is so already."""
+        if self._stirred:
+            return
+        loop = asyncio.get_running_loop()
+        self._woken = loop.create_future()
+        stop = self._events.feeds.wait(self._asked.wanted, self._wake)
+        patience = self._patience()
+        timer = None if patience is None else loop.call_later(patience, self._wake)
+        try:
+            await self._woken
+        finally:
+            stop()
+            if timer is not None:
+                timer.cancel()
+        since = time.monotonic() - self._sent_at
+        if since < _PACE_SECONDS:
+            await asyncio.sleep(_PACE_SECONDS - since)
+
+    def _beat_due(self) -> float:
+        """Seconds until a sign of life is, whatever comes meanwhile: perhaps nothing of it is wanted."""
+        if self._asked.heartbeat is None:
+            return math.inf
+        return self._sent_at + self._asked.heartbeat - time.monotonic()
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do, whatever happens: credentials end also where nothing else does."""
+        due = [] if self._asked.heartbeat is None else [self._beat_due()]
+        if self._asked.principal.expires_ms is not None and self._events.hub.access.enabled:
+            left = (self._asked.principal.expires_ms - self._events.hub.access.now_ms) / 1000
+            due.append(max(left, _PACE_SECONDS) + _EXPIRED_SECONDS)
+        return min(due, default=None)
+
+    def _sign_of_life(self) -> bytes:
+        return b"\n" if self._asked.form.is_lines else self._progress() or b": heartbeat\n\n"
+
+    def _progress(self) -> bytes:
+        """How far it has looked, where nothing of that was wanted: a reader that comes back begins there."""
+        if self._told == self._after or self._asked.form.is_lines or self._left == 0:
+            return b""
+        self._told = self._after
+        return f": heartbeat\n{_id_line(self._after)}\n".encode()
+
+    async def _write(self, send: Send, body: Any) -> None:
+        if len(body) and not self._gone:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            self._sent_at = time.monotonic()
+
+
+def _id_line(after: int) -> str:
+    """Before everything there is no id: who comes back to that asks as before."""
+    return f"id: {cursor_text(after)}\n" if after >= 0 else ""

@@ -1,0 +1,318 @@
+"""The application: opens the data directory, listens, says when it is ready, and stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import uvloop
+
+from penstock import __version__
+from penstock.broker.access.policy import Access
+from penstock.broker.broker import Broker
+from penstock.core.clock import SteadyClock, SystemClock
+from penstock.core.clock import now_ms as clock_ms
+from penstock.core.errors import InvalidRequest
+from penstock.protocol.blocks import rehearse
+from penstock.record.kernels import kernel_cache
+from penstock.server import logs
+from penstock.server.hub import Hub
+from penstock.server.operations.health import Standing, watch_health
+from penstock.server.operations.process import Probe
+from penstock.server.resources.file_descriptors import of_this_process, raise_limit
+from penstock.server.resources.memory import give_back, keep_freed_buffers, keep_what_is_there
+from penstock.server.security.access_watch import Watch
+from penstock.server.settings import Settings
+from penstock.server.tls import Tls
+from penstock.server.transports import tcp, websocket
+from penstock.server.transports.listener import Listener
+from penstock.storage.log.group_commit import Ticket, release_all
+from penstock.storage.store import Store
+
+if TYPE_CHECKING:
+    from penstock.server.transports.http import Http
+
+_LOG: Final = logging.getLogger(__name__)
+_CLOCK: Final = SteadyClock()
+"""One for the messages and for all that is said of them."""
+_SWITCH_SECONDS: Final = 0.0005
+"""The writer comes back from the disk with a whole group, and is not to wait long for the event loop to let it on."""
+_CERTIFICATES_SECONDS: Final = 5.0
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What is known once connections are accepted; None for what is off."""
+
+    pid: int
+    data: str
+    tcp_port: int | None
+    ws_port: int | None
+    http_port: int | None
+
+    def write(self, file: Path) -> None:
+        """All at once: whoever sees the file sees the whole of it."""
+        part = file.with_name(f".{file.name}.{self.pid}")
+        try:
+            part.write_bytes(msgspec.json.encode(asdict(self)))
+            part.replace(file)
+        except OSError as error:
+            with suppress(OSError):
+                part.unlink()
+            raise InvalidRequest(f"the ready file {file} cannot be written: {error.strerror}") from None
+
+
+def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
+    """Run until told to stop; the signal that did it. Raises what keeps it from starting."""
+    keep_freed_buffers()
+    storage = raise_limit(settings.limits.connections_max, settings.storage)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    kernel_cache.load_all()
+    rehearse()
+    post = _Post()
+    with (
+        _handlers_put_back(),
+        Store.open(
+            settings.data,
+            create=True,
+            clock=_CLOCK,
+            limits=storage,
+            durability=settings.durability,
+            deliver=post,
+        ) as store,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(_serve(settings, store, post, ready))
+
+
+@contextmanager
+def _handlers_put_back() -> Iterator[None]:
+    """A loop that is closed leaves its handlers behind, and they hear nothing any more: whoever goes on after the
+    broker, or after what kept it from starting, has the ones that were there before."""
+    before = {number: signal.getsignal(number) for number in (*_STOPS, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Post:
+    """Groups that were committed, on their way from the writer to the hub, which comes later than the writer."""
+
+    def __init__(self) -> None:
+        self.to: Callable[[Sequence[Ticket]], None] | None = None
+
+    def __call__(self, tickets: Sequence[Ticket]) -> None:
+        release_all(tickets)
+        if self.to is not None:
+            self.to(tickets)
+
+
+async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[[Ready], None]) -> int:
+    watch = Watch(settings, store.root, unix_ms)
+    hub = Hub(_broker(settings, store, watch.access), settings.limits, now_ms, store.writer)
+    watch.say_if_closed(settings)
+    post.to = hub.committed
+    asyncio.get_running_loop().set_exception_handler(_unhandled(hub))
+    stop = _signals()
+    async with AsyncExitStack() as stack:
+        stack.callback(logs.add_tap(_tap(hub)))
+        tls = None if settings.tls is None else Tls(settings.tls)
+        servers = await _listen(hub, settings, tls)
+        stack.callback(_close, servers)
+        watching = asyncio.create_task(_watch(tls, _hangups()))
+        stack.callback(watching.cancel)
+        stack.callback(asyncio.create_task(give_back()).cancel)
+        stack.callback(watch.close)
+        stack.callback(asyncio.create_task(watch.run(hub)).cancel)
+        listeners = {name: each for name, each in zip(("tcp", "ws"), servers, strict=True) if each is not None}
+        standing = Standing(store=store, listeners=listeners, is_stopping=lambda: hub.broker.is_draining)
+        health = asyncio.create_task(watch_health(standing, hub.broker))
+        stack.callback(health.cancel)
+        http = await _open_http(hub, store, settings, tls, standing)
+        if http is not None:
+            stack.push_async_callback(http.close)
+        ports = (*(_port(server) for server in servers), None if http is None else http.port)
+        found = Ready(os.getpid(), str(store.root), *ports)
+        hub.broker.desk.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
+        facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
+        keep_what_is_there()
+        _LOG.info("listening", extra=facts | _recovered(store))
+        ready(found)
+        caught = await stop
+        health.cancel()
+        _LOG.info("stopping", extra={"signal": signal.Signals(caught).name, "grace_ms": settings.limits.drain_ms})
+        _close(servers)
+        if http is not None:
+            await http.close()
+        await hub.drain(settings.limits.drain_ms)
+    _LOG.info("stopped")
+    return caught
+
+
+def _broker(settings: Settings, store: Store, access: Access) -> Broker:
+    # Ids must be unique, not secret: an answer counts only if it comes from the connection that was asked.
+    chance = random.Random(secrets.randbits(256))  # noqa: S311
+    return Broker(
+        settings.limits,
+        _CLOCK,
+        chance,
+        now_ms=now_ms(),
+        probe=Probe(),
+        store=store,
+        auto_create=settings.auto_create,
+        access=access,
+    )
+
+
+def unix_ms() -> int:
+    """The time of day as the machine has it, for what expires: if its clock has jumped ahead, a key ends too early."""
+    return clock_ms(SystemClock())
+
+
+def now_ms() -> int:
+    """A clock that only goes forward."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def _signals() -> asyncio.Future[int]:
+    """Done with the first signal to stop. A second one does not wait."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[int] = loop.create_future()
+
+    def caught(number: int) -> None:
+        if stop.done():
+            os._exit(128 + number)
+        stop.set_result(number)
+
+    for number in _STOPS:
+        loop.add_signal_handler(number, caught, number)
+    return stop
+
+
+def _tap(hub: Hub) -> logs.Tap:
+    """Log lines of the event loop's own thread go to those who subscribed; those of others by way of it."""
+    loop = asyncio.get_running_loop()
+
+    def tell(level: str, text: str, facts: dict[str, Any]) -> None:
+        hub.apply(hub.broker.log(level, text, facts))
+
+    def tap(level: str, text: str, facts: dict[str, Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            loop.call_soon_threadsafe(tell, level, text, facts)
+
+    return tap
+
+
+async def _listen(hub: Hub, settings: Settings, tls: Tls | None) -> list[Listener | None]:
+    context = None if tls is None else tls.context
+    host, files = settings.host, of_this_process(settings.storage.open_logs_max)
+    servers: list[Listener | None] = []
+    try:
+        port = settings.tcp_port
+        servers.append(None if port is None else await tcp.listen(hub, host, port, context, files))
+        port = settings.ws_port
+        origins = settings.ws_origins
+        opened = None if port is None else await websocket.listen(hub, host, port, context, files, origins=origins)
+        servers.append(opened)
+    except OSError as error:
+        _close(servers)
+        raise InvalidRequest(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
+    return servers
+
+
+async def _open_http(hub: Hub, store: Store, settings: Settings, tls: Tls | None, standing: Standing) -> Http | None:
+    port = settings.http_port
+    if port is None:
+        return None
+    # Imported where they are wanted: they take a tenth of a second.
+    from penstock.server.api.app import Api
+    from penstock.server.events.state import Events
+    from penstock.server.files.log_files import LogFiles
+    from penstock.server.operations.state import Counted, Operations
+    from penstock.server.registry.cache import Kept
+    from penstock.server.routes import ALL
+    from penstock.server.security.credentials import note_page
+    from penstock.server.transports.http import Http
+
+    events = Events(hub)
+    operations = Operations(hub, store, standing, events)
+    parts = [Kept(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
+    app = Api(hub, ALL, *parts, told=hub.broker.desk.told)
+    try:
+        context = None if tls is None else tls.context
+        return await Http.open(
+            Counted(app, operations),
+            settings.host,
+            port,
+            context,
+            origins=settings.ws_origins,
+            each_max=settings.limits.http_address_connections_max,
+            denied=partial(note_page, hub.access),
+            closing=events.close,
+        )
+    except OSError as error:
+        raise InvalidRequest(f"cannot listen on {settings.host} port {port}: {error.strerror or error}") from None
+
+
+def _recovered(store: Store) -> dict[str, object]:
+    """What was found when the data directory was opened."""
+    damaged = sum(len(damage.offsets) for log in store.logs for damage in log.damages)
+    return {"version": __version__, "logs": len(store.logs), "damaged_messages": damaged}
+
+
+def _close(servers: list[Listener | None]) -> None:
+    for server in servers:
+        if server is not None:
+            server.close()
+
+
+def _port(server: Listener | None) -> int | None:
+    return None if server is None else int(server.sockets[0].getsockname()[1])
+
+
+def _hangups() -> asyncio.Event:
+    """Set on SIGHUP, which ends no broker."""
+    again = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
+    return again
+
+
+async def _watch(tls: Tls | None, again: asyncio.Event) -> None:
+    """Look for new certificates now and then, and at once when told."""
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CERTIFICATES_SECONDS):
+                await again.wait()
+        again.clear()
+        if tls is not None:
+            tls.reload_if_changed()
+
+
+def _unhandled(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """What a connection does wrong is its own affair; anything else that nobody caught is a defect."""
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError | TimeoutError | asyncio.CancelledError):
+            hub.broker.metrics.add("connection.failed")
+            _LOG.info("connection failed", extra={"error": str(error or context.get("message"))})
+        else:
+            _LOG.error("a defect in the server", exc_info=error)
+
+    return handle

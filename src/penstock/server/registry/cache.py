@@ -1,0 +1,49 @@
+"""Answers about schemas by id, kept encoded: a schema never changes under its id."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from penstock.core.limits import MIB
+from penstock.schema.registry.models import Which
+from penstock.schema.registry.registry import Registry
+from penstock.storage.catalog.schema_rows import StoredSchema
+
+KEPT_BYTES_MAX: Final = 16 * MIB
+"""Of encoded answers: thousands of ordinary schemas, and a dozen of the largest."""
+
+
+class Kept:
+    """Of the schemas that were asked for lately."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[int, tuple[StoredSchema, bytes]] = OrderedDict()
+        self._size = 0
+        self._max_id = (-1, 0)
+
+    def get(self, schema_id: int, stored: StoredSchema) -> bytes | None:
+        """None also if there is another schema with that id meanwhile."""
+        found = self._answers.get(schema_id)
+        if found is None or found[0] is not stored:
+            return None
+        self._answers.move_to_end(schema_id)
+        return found[1]
+
+    def put(self, schema_id: int, stored: StoredSchema, body: bytes) -> None:
+        self._drop(schema_id)
+        self._answers[schema_id] = stored, body
+        self._size += len(body)
+        while self._size > KEPT_BYTES_MAX:
+            self._drop(next(iter(self._answers)))
+
+    def _drop(self, schema_id: int) -> None:
+        _, body = self._answers.pop(schema_id, (None, b""))
+        self._size -= len(body)
+
+    def max_id(self, registry: Registry) -> int:
+        """The highest id that a schema has; found once for each revision."""
+        if self._max_id[0] != registry.revision:
+            ids = (each.schema_id for each in registry.schemas(which=Which.ALL))
+            self._max_id = registry.revision, max(ids, default=0)
+        return self._max_id[1]

@@ -1,0 +1,298 @@
+"""What is sent to the registry and what it answers, as JSON. Names of fields are the dialect's.
+
+Fields that nobody knows are ignored; those with nothing in them are left out of an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.schema.errors import InvalidSchema, OperationNotPermitted
+from penstock.schema.registry.transfer import RECORDS_MAX
+from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.topics import SchemaPolicy
+
+_INT_MAX: Final = 2**31 - 1
+
+SchemaId = Annotated[int, Meta(ge=1, le=_INT_MAX, description="the same for the same schema, whatever its subject")]
+Version = Annotated[int, Meta(ge=1, le=_INT_MAX, description="of a subject, from 1")]
+WantedNumber = Annotated[int, Meta(ge=-1, le=_INT_MAX)]
+
+
+def _one_of(words: type[Any]) -> Meta:
+    """Said in the description; what is none of them has an error of the registry's own."""
+    return Meta(extra_json_schema={"enum": [word.value for word in words]})
+
+
+# what is sent
+
+
+class ReferenceBody(Struct, frozen=True):
+    """Another registered schema that this one uses, and the name it has in there."""
+
+    name: str
+    subject: str
+    version: Annotated[int, Meta(ge=-1, le=_INT_MAX, description="-1 is the latest")]
+
+
+class MetadataBody(Struct, frozen=True, omit_defaults=True):
+    """What people want to remember of a version."""
+
+    properties: dict[str, str] | None = None
+    tags: dict[str, list[str]] | None = None
+    sensitive: list[str] | None = None
+
+
+class SchemaBody(Struct, frozen=True, rename="camel"):
+    """A schema as somebody wrote it."""
+
+    schema: str | None = None
+    schema_type: Annotated[str | None, _one_of(SchemaKind)] = None
+    references: Annotated[list[ReferenceBody], Meta(max_length=1000)] | None = None
+    metadata: MetadataBody | None = None
+    rule_set: Any = None
+    description: str = ""
+    tags: list[str] = []
+    id: Annotated[WantedNumber | None, Meta(description="in IMPORT mode: the id it had elsewhere")] = None
+    version: Annotated[WantedNumber | None, Meta(description="in IMPORT mode: the version it had elsewhere")] = None
+
+    def as_schema(self) -> Schema:
+        """Raises what the registry has to say to it."""
+        name = (self.schema_type or SchemaKind.AVRO).upper()
+        if name not in tuple(SchemaKind):
+            raise InvalidSchema(f"{self.schema_type!r} is no type of schema: choose from {', '.join(SchemaKind)}")
+        references = tuple(
+            Reference(name=each.name, subject=each.subject, version=each.version) for each in self.references or ()
+        )
+        return Schema(kind=SchemaKind(name), text=self.schema or "", references=references)
+
+    def as_metadata(self) -> Metadata:
+        """Properties are kept as tags. What would be lost is refused: whoever sends rules counts on them."""
+        told = self.metadata or MetadataBody()
+        if self.rule_set or told.tags or told.sensitive:
+            raise OperationNotPermitted("rules and tags of fields are not kept here: leave them out")
+        properties = (f"{name}={value}" for name, value in (told.properties or {}).items())
+        return Metadata(description=self.description, tags=(*self.tags, *properties))
+
+    def wanted_id(self) -> int | None:
+        return _wanted(self.id)
+
+    def wanted_version(self) -> int | None:
+        return _wanted(self.version)
+
+
+def _wanted(number: int | None) -> int | None:
+    """Some clients write 0 or -1 for: none."""
+    return number if number is not None and number > 0 else None
+
+
+def properties(metadata: Metadata) -> dict[str, str]:
+    """The tags that are properties."""
+    return dict(tag.split("=", 1) for tag in metadata.tags if "=" in tag)
+
+
+def properties_of(metadata: Metadata) -> MetadataBody | None:
+    found = properties(metadata)
+    return MetadataBody(properties=found) if found else None
+
+
+class CompatibilityBody(Struct, frozen=True, rename="camel"):
+    """Which earlier versions a new one is held against."""
+
+    compatibility: Annotated[str, _one_of(Compatibility)] | UnsetType = UNSET
+    lenient: bool | UnsetType = UNSET
+    """Penstock's own: optional additions under open content are no problem."""
+    normalize: Annotated[bool | None, Meta(description="true, which it always is")] = None
+    compatibility_group: Any = None
+    alias: Any = None
+    default_metadata: Any = None
+    override_metadata: Any = None
+    default_rule_set: Any = None
+    override_rule_set: Any = None
+
+    def check(self) -> None:
+        """Raises `OperationNotPermitted` for what would be lost: whoever sends it counts on it."""
+        if self.normalize is False:
+            raise OperationNotPermitted(
+                "normalize cannot be switched off: schemas that mean the same are one schema here, however they are"
+                " written. Leave it out, or say true",
+                field="normalize",
+            )
+        for name, told in _NOT_KEPT.items():
+            if getattr(self, name):
+                raise OperationNotPermitted(f"{told} Leave it out", field=told.split()[0])
+
+
+_NOT_KEPT: Final = {
+    "compatibility_group": "compatibilityGroup is not kept here: a new version is held against those before it that its"
+    " compatibility names, whatever their metadata say. A subject of its own does what a group does.",
+    "alias": "alias is not kept here: a subject has one name.",
+    "default_metadata": "defaultMetadata is not kept here: metadata are given with each version.",
+    "override_metadata": "overrideMetadata is not kept here: metadata are given with each version.",
+    "default_rule_set": "defaultRuleSet is not kept here: there are no rules.",
+    "override_rule_set": "overrideRuleSet is not kept here: there are no rules.",
+}
+"""Settings that other registries have, and why this one does not."""
+
+
+class ModeBody(Struct, frozen=True):
+    """What may be done."""
+
+    mode: Annotated[str, _one_of(Mode)]
+
+
+class DeprecationBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a version should no longer be used, and what instead."""
+
+    message: Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class TopicSchemaBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a topic wants of its messages' schemas. What is left out stays; null is the default again."""
+
+    policy: Annotated[str, _one_of(SchemaPolicy)] | UnsetType | None = UNSET
+    subjects: list[str] | UnsetType | None = UNSET
+    payloads: bool | UnsetType | None = UNSET
+    default: str | int | UnsetType | None = UNSET
+    deprecated: bool | UnsetType | None = UNSET
+
+
+class ImportBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Records as an export has them, in the same order."""
+
+    records: Annotated[list[dict[str, Any]], Meta(max_length=RECORDS_MAX)]
+
+
+# what is answered
+
+
+class RegisteredAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The id; and to those who take more, what else is known."""
+
+    id: SchemaId
+    version: Version | None = None
+    subject: str | None = None
+    schema_type: str | None = None
+    schema: str | None = None
+    references: list[ReferenceBody] = []
+
+
+class SchemaAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A schema by its id. No type means Avro."""
+
+    schema: str
+    schema_type: str | None = None
+    references: list[ReferenceBody] = []
+    max_id: int | None = None
+    subject: str | None = None
+    version: Version | None = None
+    id: SchemaId | None = None
+
+
+class VersionAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One version of a subject. No type means Avro."""
+
+    subject: str
+    version: Version
+    id: SchemaId
+    schema: str
+    schema_type: str | None = None
+    references: list[ReferenceBody] = []
+    metadata: MetadataBody | None = None
+    deleted: bool | None = None
+    deprecated: str | None = None
+    description: str | None = None
+    tags: list[str] = []
+    created_by: str | None = None
+    created_ms: int | None = None
+    fingerprint: str | None = None
+
+
+class SubjectVersion(Struct, frozen=True):
+    subject: str
+    version: Version
+
+
+class CheckAnswer(Struct, frozen=True, omit_defaults=True):
+    is_compatible: bool
+    messages: list[str] | None = None
+    problems: list[dict[str, Any]] | None = None
+
+
+class ConfigAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Of a subject or of all."""
+
+    compatibility_level: Compatibility
+    lenient: bool | None = None
+    normalize: bool | None = None
+
+
+class ConfigSetAnswer(Struct, frozen=True, omit_defaults=True):
+    compatibility: Compatibility
+    lenient: bool | None = None
+    normalize: bool | None = None
+
+
+class ModeAnswer(Struct, frozen=True):
+    mode: Mode
+
+
+class TopicSchemaAnswer(Struct, frozen=True):
+    """What a topic wants of its messages' schemas."""
+
+    topic: str
+    policy: SchemaPolicy
+    subjects: list[str]
+    payloads: bool
+    default: str | int | None
+    deprecated: bool
+
+
+class RefusedRecord(Struct, frozen=True):
+    """A record that was not taken in, and why."""
+
+    index: int
+    subject: str
+    version: int | None
+    message: str
+
+
+class ImportedAnswer(Struct, frozen=True):
+    """How many records were taken in, and how many were there before."""
+
+    imported: int
+    known: int
+    refused: list[RefusedRecord]
+
+
+class ExportAnswer(Struct, frozen=True):
+    """In an order in which they can be taken in."""
+
+    records: list[dict[str, Any]]
+
+
+class VersionsAnswer(Struct, frozen=True):
+    versions: list[Version]
+
+
+class Clusters(Struct, frozen=True, rename={"kafka": "kafka-cluster", "registry": "schema-registry-cluster"}):
+    kafka: str
+    registry: str
+
+
+class ServerScope(Struct, frozen=True):
+    path: list[str]
+    clusters: Clusters
+
+
+class ServerIdAnswer(Struct, frozen=True):
+    id: str
+    scope: ServerScope
+
+
+class ServerVersionAnswer(Struct, frozen=True, rename="camel"):
+    version: str
+    commit_id: str

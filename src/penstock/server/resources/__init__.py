@@ -1,0 +1,1 @@
+"""What connections share: memory, files, threads of the machine, and turns."""

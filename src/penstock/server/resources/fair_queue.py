@@ -1,0 +1,138 @@
+"""A fair queue: one thing is done at a time, and those who ask take turns, however much each of them asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Final, NamedTuple
+
+from penstock.broker.access.policy import ANONYMOUS, Principal
+from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Timeout
+
+
+def _always() -> bool:
+    return True
+
+
+class Asker(NamedTuple):
+    """On whose behalf something is done, and whether that is still of any use."""
+
+    name: str
+    waits: Callable[[], bool] = _always
+
+
+_BROKER: Final = Asker("the broker")
+ASKER: Final[ContextVar[Asker]] = ContextVar("asker", default=_BROKER)
+"""Of the task that asks: requests over HTTP and messages of a connection each have a task of their own."""
+
+
+def name_of(principal: Principal, address: str) -> str:
+    """One name for all that somebody opens: who it is or, where nobody says, the machine that it comes from."""
+    return address.rpartition(":")[0] or address if principal is ANONYMOUS else str(principal)
+
+
+class _Waiting(NamedTuple):
+    asker: Asker
+    turn: asyncio.Future[None]
+
+
+class _Line:
+    """What one of them waits for."""
+
+    __slots__ = ("asides", "others")
+
+    def __init__(self) -> None:
+        self.others: deque[_Waiting] = deque()
+        self.asides: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        return len(self.others) + len(self.asides)
+
+
+class FairQueue:
+    """One after the other: of each who asks in the order of asking, and of all of them in turn."""
+
+    def __init__(self, waiting_max: int, waiting_each_max: int | None = None) -> None:
+        """`waiting_each_max`: of one who asks; what goes first and what does not are counted apart."""
+        self._waiting_max = waiting_max
+        self._each_max = waiting_each_max or waiting_max
+        self._lines: dict[str, _Line] = {}
+        """Those with the next turn first."""
+
+        self._waiting = 0
+        self._busy = False
+
+    @asynccontextmanager
+    async def turn(self, asker: Asker, *, aside: bool = False) -> AsyncIterator[None]:
+        """Wait until it is this one's turn. `aside`: all else that the same one asks for goes before it.
+
+        Raises `QuotaExceeded` if too much of the same one waits already, `ServiceUnavailable` if too much of all does,
+        `Timeout` if nobody waits for it any more when its turn comes.
+        """
+        await self._wait(asker, aside)
+        try:
+            yield
+        finally:
+            self._next()
+
+    async def _wait(self, asker: Asker, aside: bool) -> None:
+        if not self._busy:
+            self._busy = True
+            return
+        waiting = _Waiting(asker, asyncio.get_running_loop().create_future())
+        self._append(waiting, aside=aside)
+        try:
+            await waiting.turn
+        except asyncio.CancelledError:
+            if waiting.turn.done() and not waiting.turn.cancelled():
+                self._next()  # it had just been given the turn
+            raise
+
+    def _append(self, waiting: _Waiting, *, aside: bool) -> None:
+        line = self._lines.get(waiting.asker.name) or _Line()
+        same = line.asides if aside else line.others
+        if len(same) >= self._each_max:
+            raise QuotaExceeded(
+                f"{self._each_max} things that you asked for wait to be examined already; try again",
+                waiting_max=self._each_max,
+            )
+        if self._waiting >= self._waiting_max:
+            self._make_room(len(line))
+        self._lines[waiting.asker.name] = line
+        same.append(waiting)
+        self._waiting += 1
+
+    def _make_room(self, own: int) -> None:
+        """Of whoever has most waiting the last goes: one who has little is not refused because of who has much."""
+        longest = max(self._lines.values(), key=len)
+        full = ServiceUnavailable("too many schemas or payloads wait to be examined; try again")
+        if len(longest) <= own + 1:
+            raise full
+        last = (longest.asides or longest.others).pop()
+        self._waiting -= 1
+        _refuse(last, full)
+
+    def _next(self) -> None:
+        """The turn of the next who still waits."""
+        while self._lines:
+            name = next(iter(self._lines))
+            line = self._lines.pop(name)
+            waiting = (line.others or line.asides).popleft()
+            self._waiting -= 1
+            if line:
+                self._lines[name] = line
+            if waiting.turn.done():
+                continue  # given up
+            if waiting.asker.waits():
+                waiting.turn.set_result(None)
+                return
+            _refuse(waiting, Timeout("nobody waits for it any more: it was not examined"))
+        self._busy = False
+
+
+def _refuse(waiting: _Waiting, error: PenstockError) -> None:
+    if not waiting.turn.done():
+        waiting.turn.set_exception(error)

@@ -1,0 +1,59 @@
+"""The read budget: bytes of all connections that were read from their sockets and wait for their turn.
+
+A connection is not read while some of its last read waits, so it holds one read at most. The budget makes the reads
+smaller as it fills: with little room left every connection still gets its turn, with fewer bytes at a time. No
+connection is ended for it, and none that sends little waits for those that send much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from penstock.core.limits import KIB, MIB
+
+READ_BYTES_MAX: Final = 256 * KIB
+"""The largest read: what the event loop takes from a socket at a time."""
+READ_BYTES_MIN: Final = 4 * KIB
+"""The smallest: some tens of messages, so that a turn is still worth its cost."""
+WAITING_BYTES_MAX: Final = 32 * MIB
+"""Reads that wait, before all further ones are the smallest: 128 of the largest, a few turns of each connection."""
+_ROOM_SHARE: Final = 16
+"""A read takes at most a sixteenth of the room that is left."""
+
+
+class ReadBudget:
+    """The bytes that wait, and the buffer that the next read of any connection goes into."""
+
+    __slots__ = ("_whole", "buffer", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.waiting_bytes = 0
+        self._whole = memoryview(bytearray(READ_BYTES_MAX))
+        self.buffer = self._whole
+        """As large as the next read may be. One serves all connections: each read is copied before the next begins."""
+
+    def add(self, size: int) -> None:
+        """Count `size` more bytes that wait, or fewer where it is negative."""
+        self.waiting_bytes += size
+        room = (WAITING_BYTES_MAX - self.waiting_bytes) // _ROOM_SHARE
+        self.buffer = self._whole[: max(READ_BYTES_MIN, room)]
+
+
+class BudgetedProtocol(asyncio.BufferedProtocol):
+    """A connection whose reads are as large as the read budget allows."""
+
+    __slots__ = ("_reads",)
+
+    def __init__(self, reads: ReadBudget) -> None:
+        self._reads = reads
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the budget decides
+        return self._reads.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(self._reads.buffer[:nbytes].tobytes())
+
+    def data_received(self, data: bytes) -> None:
+        """Handle one read."""
+        raise NotImplementedError

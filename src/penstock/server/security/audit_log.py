@@ -1,0 +1,148 @@
+"""The audit log: what was administered, and what was denied. Lines of JSON in the data directory, a bounded number.
+
+Written once a second: who does the same thing again within it is one line, with a count. So nobody fills the disk, or
+drowns what matters, by being refused a thousand times. Secrets do not come in: nothing of what was sent does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from penstock.broker.access.policy import ANONYMOUS, UNKNOWN, Decision, Origin, Outcome
+from penstock.core.clock import iso_time
+from penstock.core.limits import KIB, MIB
+
+FILE: Final = "audit.jsonl"
+FILE_BYTES_MAX: Final = 16 * MIB
+"""Then it becomes `audit.1.jsonl`, that `audit.2.jsonl`, and so on: some 60,000 lines each."""
+
+FILES_MAX: Final = 8
+PENDING_MAX: Final = 1_000
+"""Different things within one second; of what is beyond, only the number is written."""
+
+REFUSED_MAX: Final = 100
+"""Of those, such as were refused: at full speed for an hour they do not yet push out what was before."""
+
+_TEXT_CHARS_MAX: Final = 512
+_DROPPED: Final = Decision("", "", "", "dropped", Origin("", ""))
+_BUFFER_BYTES: Final = 256 * KIB
+_LOG: Final = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """One file, appended to. `note` is cheap and never fails; what was noted since is taken, then written."""
+
+    def __init__(self, folder: Path, unix_ms: Callable[[], int]) -> None:
+        self._path = folder / FILE
+        self._unix_ms = unix_ms
+        self._pending: dict[Decision, list[int]] = {}
+        """What happened: when first, and how often."""
+
+        self._refused = 0
+        """Among them, how many were refused."""
+
+        self._dropped = 0
+        self._failed = False
+
+    def note(self, decision: Decision) -> None:
+        decision = _folded(decision)
+        known = self._pending.get(decision)
+        if known is not None:
+            known[1] += 1
+            return
+        refused = decision.outcome != Outcome.ALLOWED
+        if len(self._pending) >= PENDING_MAX or (refused and self._refused >= REFUSED_MAX):
+            self._dropped += 1
+            return
+        self._pending[decision] = [self._unix_ms(), 1]
+        self._refused += refused
+
+    def take(self) -> bytes:
+        """What was noted since the last time, as lines; in the thread that notes."""
+        lines = [_line(decision, *facts) for decision, facts in self._pending.items()]
+        if self._dropped:
+            lines.append(_line(_DROPPED, self._unix_ms(), self._dropped))
+        self._pending, self._refused, self._dropped = {}, 0, 0
+        return b"".join(lines)
+
+    def write(self, lines: bytes) -> None:
+        """Durable on return, unless the disk fails: then the broker's log says so, once, and later lines are tried.
+
+        In any thread, one at a time.
+        """
+        if not lines:
+            return
+        try:
+            self._append(lines)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                _LOG.error("the audit log cannot be written", extra={"error": str(error.strerror)})
+            self._failed = True
+
+    def _append(self, data: bytes) -> None:
+        if _size(self._path) + len(data) > FILE_BYTES_MAX:
+            self._rotate()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest[:_BUFFER_BYTES]) :]
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _rotate(self) -> None:
+        """The oldest goes."""
+        for number in range(FILES_MAX - 1, 0, -1):
+            older = self._path if number == 1 else self._numbered(number - 1)
+            if older.exists():
+                older.replace(self._numbered(number))
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"audit.{number}.jsonl")
+
+
+def _folded(decision: Decision) -> Decision:
+    """Of those who are nobody and are refused, one line for each machine, however many connections it makes."""
+    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN):
+        return decision
+    host = decision.origin.address.rpartition(":")[0]
+    return replace(decision, origin=Origin(decision.origin.surface, host))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
+    facts: dict[str, Any] = {
+        "time": iso_time(unix_ms),
+        "principal": decision.principal[:_TEXT_CHARS_MAX],
+        "operation": decision.operation,
+        "resource": decision.resource[:_TEXT_CHARS_MAX],
+        "outcome": decision.outcome,
+        "surface": decision.origin.surface,
+        "address": decision.origin.address,
+    }
+    if decision.origin.service:
+        facts["service"] = decision.origin.service
+    if decision.deed.action:
+        facts["action"] = decision.deed.action
+    if decision.deed.target:
+        facts["target"] = dict(decision.deed.target)
+    if decision.reason:
+        facts["reason"] = decision.reason[:_TEXT_CHARS_MAX]
+    if count > 1:
+        facts["count"] = count
+    return msgspec.json.encode(facts) + b"\n"

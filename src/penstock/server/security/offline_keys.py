@@ -1,0 +1,98 @@
+"""Keys and bindings of a data directory, asked without a broker: the first key comes from here.
+
+Whoever may write the directory may do anything to it already. A broker that runs there sees what was changed within a
+second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.broker.access.audit import deed_of
+from penstock.broker.access.policy import SERVER, Decision, Operation, Origin, Outcome, check_principal
+from penstock.broker.admin import access as admin
+from penstock.broker.base.request_fields import Fields
+from penstock.core.clock import Clock, SystemClock, now_ms
+from penstock.core.errors import InvalidRequest
+from penstock.server.security.audit_log import AuditLog
+from penstock.storage.base.layout import IDENTITY, check_root
+from penstock.storage.catalog.access import AccessCatalog
+from penstock.storage.catalog.catalog import CATALOG_FILE, Catalog
+
+_ORIGIN: Final = Origin("directory", "")
+
+
+def ask(data: Path, topic: str, fields: Fields, clock: Clock | None = None) -> dict[str, Any]:
+    """What `topic` of a broker would answer. Raises what that would be refused with."""
+    clock = clock or SystemClock()
+    if topic == "system.key.create":
+        _ensure(data)
+    check_root(data)
+    with Catalog.open(data / CATALOG_FILE, clock=clock, create=False) as catalog:
+        answer = _ANSWERS[topic](catalog.access, fields, now_ms(clock))
+    if topic not in _READS:
+        _note(data, topic, fields, clock)
+    return answer
+
+
+def _ensure(data: Path) -> None:
+    """A directory for a broker that is yet to run. Raises `InvalidRequest` for one that holds something else."""
+    if (data / IDENTITY).exists():
+        return
+    from penstock.storage.store import Store  # not to be waited for where there is one
+
+    with Store.open(data, create=True):
+        pass
+
+
+def _note(data: Path, topic: str, fields: Fields, clock: Clock) -> None:
+    log = AuditLog(data, lambda: now_ms(clock))
+    operation = Operation.SERVER_MANAGE
+    deed = deed_of(operation, topic, fields)
+    log.note(Decision("owner", operation.value, str(SERVER), Outcome.ALLOWED, _ORIGIN, deed=deed))
+    log.write(log.take())
+
+
+def _create(catalog: AccessCatalog, fields: Fields, at_ms: int) -> dict[str, Any]:
+    made, kept, bindings = admin.key_asked(fields, at_ms)
+    return admin.made_facts(made, kept, catalog.add_key(kept, bindings))
+
+
+def _list(catalog: AccessCatalog, _fields: Fields, _at_ms: int) -> dict[str, Any]:
+    return {"keys": [admin.key_facts(each) for each in catalog.load().keys]}
+
+
+def _revoke(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
+    revoked, _ = admin.revoke_meant(catalog, fields)
+    return {"revoked": revoked}
+
+
+def _grant(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
+    bindings = admin.bindings_given(fields)
+    return admin.standing(catalog.grant(bindings), bindings)
+
+
+def _withdraw(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
+    bindings = admin.bindings_given(fields)
+    return admin.standing(catalog.withdraw(bindings), bindings)
+
+
+def _show(catalog: AccessCatalog, fields: Fields, _at_ms: int) -> dict[str, Any]:
+    principal = fields.get("principal")
+    if principal is not None and not isinstance(principal, str):
+        raise InvalidRequest("principal is a text", field="principal")
+    wanted = None if principal is None else check_principal(principal)
+    return {"bindings": [admin.binding_facts(each) for each in admin.bindings_of(catalog.load(), wanted)]}
+
+
+_READS: Final = ("system.key.list", "system.access.show")
+_ANSWERS: Final[dict[str, Callable[[AccessCatalog, Fields, int], dict[str, Any]]]] = {
+    "system.key.create": _create,
+    "system.key.list": _list,
+    "system.key.revoke": _revoke,
+    "system.access.grant": _grant,
+    "system.access.revoke": _withdraw,
+    "system.access.show": _show,
+}

@@ -1,0 +1,1 @@
+"""Connections of clients: TCP, WebSocket, HTTP."""

@@ -1,0 +1,159 @@
+"""A listener: accepts connections on a port, a few at a time, and refuses them before the log is short of files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from penstock.server.resources.file_descriptors import Descriptors, of_this_process
+
+_LOG: Final = logging.getLogger(__name__)
+_ACCEPTED_A_TURN: Final = 64
+"""Before others have their turn, too."""
+_BACKLOG: Final = 1024
+_AGAIN_SECONDS: Final = 0.1
+"""After the system had nothing left for a connection."""
+_TELL_SECONDS: Final = 600.0
+_SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def _nothing() -> bytes:
+    return b""
+
+
+class Listener:
+    """As much of `asyncio.Server` as is wanted, with a word in who comes in."""
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        factory: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None,
+        handshake_seconds: float,
+        refusal: Callable[[], bytes],
+        descriptors: Descriptors,
+    ) -> None:
+        """`refusal` is what a connection is told that there is no file for, where it can be read without TLS."""
+        self.sockets = sockets
+        self._factory = factory
+        self._tls = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": handshake_seconds}
+        self._refusal = refusal
+        self._descriptors = descriptors
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[object]] = set()
+        self._tell_again = 0.0
+        for each in sockets:
+            self._loop.add_reader(each, self._accept, each)
+
+    def is_serving(self) -> bool:
+        return bool(self.sockets)
+
+    def close(self) -> None:
+        """No more of them; those that are there stay."""
+        sockets, self.sockets = self.sockets, []
+        for each in sockets:
+            self._loop.remove_reader(each)
+            each.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTED_A_TURN):
+            try:
+                connection, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(listening, error)
+                return
+            connection.setblocking(False)  # noqa: FBT003 - the name says what it means
+            if connection.fileno() < self._descriptors.connection_below:
+                self._open(connection)
+            else:
+                self._refuse(connection)
+
+    def _open(self, connection: socket.socket) -> None:
+        task = self._loop.create_task(self._connect(connection))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        shutdown = {"ssl_shutdown_timeout": 1.0} if self._tls else {}
+        try:
+            await self._loop.connect_accepted_socket(self._factory, connection, **self._tls, **shutdown)  # type: ignore[arg-type]
+        except Exception as error:  # what a connection does wrong is its own affair, and told to whoever wants to know
+            connection.close()
+            self._loop.call_exception_handler({"message": "a connection did not come about", "exception": error})
+
+    def _refuse(self, connection: socket.socket) -> None:
+        said = b"" if self._tls else self._refusal()
+        with connection, suppress(OSError):  # it is refused all the same
+            connection.send(said)
+        self._tell()
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        """Where the system has nothing left, asking again at once would be all that is done."""
+        if error.errno not in _SHORT or not self.sockets:
+            _LOG.error("a port cannot be listened on", extra={"error": str(error)})
+            return
+        self._tell()
+        self._loop.remove_reader(listening)
+        self._loop.call_later(_AGAIN_SECONDS, self._go_on, listening)
+
+    def _go_on(self, listening: socket.socket) -> None:
+        if listening in self.sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _tell(self) -> None:
+        """Once for all that are refused in a while."""
+        now = self._loop.time()
+        if now >= self._tell_again:
+            self._tell_again = now + _TELL_SECONDS
+            facts = {"open_files_max": self._descriptors.limit, "reserve": self._descriptors.reserve}
+            _LOG.warning("connections are refused: the files that are left are for the log", extra=facts)
+
+
+async def listen(
+    factory: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    handshake_seconds: float = 10.0,
+    refusal: Callable[[], bytes] = _nothing,
+    descriptors: Descriptors | None = None,
+) -> Listener:
+    """Accepts connections on return, on every address that the host has; port 0 is any free one.
+
+    Raises `OSError` where that cannot be.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _kind, _protocol, _name, address in dict.fromkeys(found):
+            sockets.append(_bound(family, (address[0], port, *address[2:])))
+            port = int(sockets[0].getsockname()[1])
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return Listener(sockets, factory, tls, handshake_seconds, refusal, descriptors or of_this_process())
+
+
+def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)  # noqa: FBT003 - the name says what it means
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made

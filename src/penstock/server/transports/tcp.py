@@ -1,0 +1,147 @@
+"""TCP: frames with a length before them, with or without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from functools import partial
+from typing import Final
+
+from penstock.broker.access.policy import ANONYMOUS
+from penstock.core.errors import PenstockError, ServiceUnavailable
+from penstock.server.hub import Hub
+from penstock.server.resources.file_descriptors import Descriptors
+from penstock.server.resources.read_budget import BudgetedProtocol
+from penstock.server.security.credentials import certificate_name, certified
+from penstock.server.session import Session
+from penstock.server.transports import listener
+from penstock.server.transports.listener import Listener
+
+_UNSENT_BYTES: Final = 256 * 1024
+"""Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
+
+
+class TcpStream(BudgetedProtocol):
+    """One connection. The transport's own queue is the session's queue."""
+
+    __slots__ = ("_hub", "_said_all", "_session", "_transport")
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub.reads)
+        self._hub = hub
+        self._session: Session | None = None
+        self._transport: asyncio.Transport | None = None
+        self._said_all = False
+
+    # what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
+        principal = certified(certificate_name(transport)) if self._hub.access.enabled else ANONYMOUS
+        self._session = self._hub.connect(self, peer_address(transport), principal=principal)
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.received(data)
+
+    def eof_received(self) -> bool:
+        """It says no more, and may still listen: what it asked is answered before the connection is closed."""
+        self._said_all = True
+        if self._session is None or self._session.ending or self._transport is None:
+            return False
+        if not self._transport.can_write_eof():
+            return False  # with TLS nobody can listen only
+        self._session.lost("closed by the client")
+        return True
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.fell_behind()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.caught_up()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        session, self._session, self._transport = self._session, None, None
+        if session is not None and not session.ending:
+            session.lost("closed by the client" if error is None else f"connection lost: {error}")
+
+    # what the hub calls
+
+    def write(self, frames: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames)
+
+    def queued_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def wanted_bytes(self) -> int:
+        return 0
+
+    def held_bytes(self) -> int:
+        return 0
+
+    def unread_bytes(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self, reason: PenstockError) -> None:  # noqa: ARG002 - the last frame has said it
+        """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.can_write_eof() and not self._said_all:
+            self._transport.resume_reading()
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def bound_queue(transport: asyncio.Transport, high_bytes: int) -> None:
+    """Be told when this much waits here; and let the system hold little, where it cannot be shared or counted."""
+    transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
+    connection = transport.get_extra_info("socket")
+    if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+
+
+def peer_address(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
+
+
+async def listen(
+    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: Descriptors | None = None
+) -> Listener:
+    return await listener.listen(
+        partial(TcpStream, hub),
+        host,
+        port,
+        tls=tls,
+        handshake_seconds=hub.limits.handshake_ms / 1000,
+        refusal=partial(_refusal, hub),
+        descriptors=descriptors,
+    )
+
+
+def _refusal(hub: Hub) -> bytes:
+    hub.broker.metrics.add("connection.rejected")
+    return hub.broker.refusal(no_files())
+
+
+def no_files() -> ServiceUnavailable:
+    """Why a connection is refused for which there is no file."""
+    return ServiceUnavailable("Connection refused: the files that are left are for the log; try again later")

@@ -1,0 +1,1 @@
+"""Columns: the shapes of payloads, and arrays of values in those shapes."""

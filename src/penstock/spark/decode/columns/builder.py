@@ -1,0 +1,295 @@
+"""From values as a language has them to the target's columns: whole lists at a time, one list for each column.
+
+Made once for each pair of a target and a schema that was written with. A field that the writer's schema does not have
+is the target's default, or null; one that the target does not have is left alone. What cannot be turned into the
+target's type raises `Misfit`, which says where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.client.serde.values import Misfit, pointer
+from penstock.spark.decode.columns.leaves import change, untimed
+from penstock.spark.decode.columns.merged_shapes import choices
+from penstock.spark.decode.columns.shapes import (
+    Entries,
+    Field,
+    Get,
+    Items,
+    Leaf,
+    Opened,
+    Read,
+    Record,
+    Shape,
+    Values,
+    arrow_schema,
+    arrow_type,
+    kind_of,
+)
+
+Column = Callable[[Values], pa.Array]
+Picking = Callable[[Column, Field], Column]
+
+REFUSALS: Final = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+    pa.ArrowException,
+)
+"""What libraries raise for values that are not what they seemed to be."""
+
+
+def matches(target: Record, written: Record) -> Iterator[tuple[Field, Field | None]]:
+    """For each field of the target the one that was written, if there is any."""
+    known = {field.keys[0]: field for field in reversed(written.fields)}
+    for field in target.fields:
+        yield field, next((known[key] for key in field.keys if key in known), None)
+
+
+class Batches:
+    """Rows of one schema as batches of the target's columns."""
+
+    def __init__(self, target: Record, written: Record, text: Read) -> None:
+        """`text` writes any value of the language as JSON."""
+        self.schema = arrow_schema(target)
+        self._columns = _Compiler(text).fields(target, written, picking=_picking_of_rows)
+
+    def make(self, rows: Values) -> pa.RecordBatch:
+        """None of the rows is None. Raises `Misfit`."""
+        return pa.RecordBatch.from_arrays([column(rows) for column in self._columns], schema=self.schema)
+
+
+def column(target: Shape, written: Shape, text: Read) -> Column:
+    return _Compiler(text).column(target, written)
+
+
+class _Compiler:
+    def __init__(self, text: Read) -> None:
+        self._text = text
+
+    def column(self, target: Shape, written: Shape) -> Column:
+        match target, written:
+            case (_, Opened(shape=inner, get=get)):
+                return _opening(self.column(target, inner), get)
+            case (Leaf(is_text=True), _):
+                return self._texts(target, written)
+            case (Record(is_choice=True), _) | (_, Record(is_choice=True)):
+                return self._choice(target, written)
+            case (Leaf(), Leaf(is_text=False)):
+                return _leaf(target, written)
+            case (Record(), Record()):
+                return _struct(self.fields(target, written), arrow_type(target))
+            case (Items(), Items()):
+                return _list(self.column(target.item, written.item), arrow_type(target))
+            case (Entries(), Entries()) if target.key.type == written.key.type:
+                parts = self.column(target.key, written.key), self.column(target.value, written.value)
+                return _map(*parts, arrow_type(target))
+        return refusing(target, written)
+
+    def fields(self, target: Record, written: Record, picking: Picking | None = None) -> list[Column]:
+        return [self._field(*pair, picking or _picking) for pair in matches(target, written)]
+
+    def _field(self, target: Field, written: Field | None, picking: Picking) -> Column:
+        if written is None:
+            return _constant(target)
+        return _naming(target.name, picking(self.column(target.shape, written.shape), written))
+
+    def _texts(self, target: Leaf, written: Shape) -> Column:
+        is_text = isinstance(written, Leaf) and written.is_text
+        read = written.read if isinstance(written, Leaf) and is_text and written.read else self._text
+        return lambda values: read(values, target.type)
+
+    def _choice(self, target: Shape, written: Shape) -> Column:
+        """Each of the writer's branches goes to one of the target's, if there is one for it."""
+        wanted, offered = choices(target), choices(written)
+        pairs = _paired(wanted, offered)
+        columns = [
+            _constant(field) if found is None else _picking(self.column(field.shape, found.shape), found)
+            for field, found in pairs
+        ]
+        taken = [found for _, found in pairs]
+        others = [each for each in offered if each not in taken]
+        kind = arrow_type(target)
+        make = _struct(columns, kind) if isinstance(target, Record) and target.is_choice else columns[0]
+        return _without(others, make) if others else make
+
+
+def _paired(wanted: tuple[Field, ...], offered: tuple[Field, ...]) -> list[tuple[Field, Field | None]]:
+    """The very type is preferred to one that can be turned into it."""
+    free = list(offered)
+    exact = [_take(free, partial(_is_alike, field.shape)) for field in wanted]
+    pairs = zip(wanted, exact, strict=True)
+    return [(field, found or _take(free, partial(_turns, field.shape))) for field, found in pairs]
+
+
+def _is_alike(target: Shape, written: Shape) -> bool:
+    return kind_of(target) == kind_of(written)
+
+
+def _take(fields: list[Field], fits: Callable[[Shape], bool]) -> Field | None:
+    found = next((field for field in fields if fits(field.shape)), None)
+    if found is not None:
+        fields.remove(found)
+    return found
+
+
+def _turns(target: Shape, written: Shape) -> bool:
+    if isinstance(written, Opened):
+        return _turns(target, written.shape)
+    if isinstance(written, Leaf) and isinstance(target, Leaf):
+        return target.is_text or (not written.is_text and change(target, written) is not None)
+    return type(written) is type(target)
+
+
+# one column
+
+
+def _leaf(target: Leaf, written: Leaf) -> Column:
+    if target.type == pa.string():
+        written = untimed(written)
+    turn, read, kind = change(target, written), written.read, written.type
+    if turn is None or read is None:
+        return refusing(target, written)
+    if target.type == kind:
+        return lambda values: read(values, kind)
+    return lambda values: turn(read(values, kind))
+
+
+def _constant(field: Field) -> Column:
+    kind = arrow_type(field.shape)
+    if field.default is None:
+        return lambda values: pa.nulls(len(values), kind)
+    scalar = pa.scalar(field.default, kind)
+    return lambda values: pa.repeat(scalar, len(values))
+
+
+def _struct(columns: list[Column], kind: pa.DataType) -> Column:
+    fields = list(kind)
+
+    def make(values: Values) -> pa.Array:
+        return pa.StructArray.from_arrays([each(values) for each in columns], fields=fields, mask=_missing(values))
+
+    return make
+
+
+def _list(item: Column, kind: pa.DataType) -> Column:
+    def make(values: Values) -> pa.Array:
+        items = list(chain.from_iterable(each for each in values if each is not None))
+        return pa.ListArray.from_arrays(_ends(values), item(items), type=kind, mask=_missing(values))
+
+    return make
+
+
+def _map(key: Column, value: Column, kind: pa.DataType) -> Column:
+    def make(values: Values) -> pa.Array:
+        entries = list(chain.from_iterable(each.items() for each in values if each is not None))
+        keys, inner = key([name for name, _ in entries]), value([each for _, each in entries])
+        return pa.MapArray.from_arrays(_ends(values), keys, inner, type=kind, mask=_missing(values))
+
+    return make
+
+
+def _ends(values: Values) -> pa.Array:
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([0 if each is None else len(each) for each in values], out=ends[1:])
+    return pa.array(ends)
+
+
+def _missing(values: Values) -> pa.Array:
+    return pa.array([each is None for each in values], pa.bool_())
+
+
+def refusing(target: Shape, written: Shape) -> Column:
+    """Of types that have nothing in common: nulls are the same in both."""
+    kind = arrow_type(target)
+
+    def make(values: Values) -> pa.Array:
+        if any(not _is_null(each) for each in values):
+            raise Misfit(f"it was written as {kind_of(written)}, and is to be read as {kind_of(target)}")
+        return pa.nulls(len(values), kind)
+
+    return make
+
+
+def _is_null(value: Any) -> bool:
+    """JSON that nobody looked into may say so too."""
+    return value is None or (isinstance(value, msgspec.Raw) and bytes(value) == b"null")
+
+
+# steps before it
+
+
+def _picking(make: Column, field: Field) -> Column:
+    return _opening(make, _getter(field))
+
+
+def _opening(make: Column, get: Get) -> Column:
+    return lambda values: make([None if each is None else get(each) for each in values])
+
+
+def _picking_of_rows(make: Column, field: Field) -> Column:
+    """None of them is missing."""
+    pick, get = field.pick, _getter(field)
+    if pick is not None:
+        return lambda values: make(pick(values))
+    return lambda values: make(list(map(get, values)))
+
+
+def _getter(field: Field) -> Get:
+    if field.get is None:
+        raise TypeError(f"{field.name} cannot be read: its shape says nothing of how")
+    return field.get
+
+
+def _without(others: list[Field], make: Column) -> Column:
+    """Branches that the target has no place for."""
+
+    def checked(values: Values) -> pa.Array:
+        for field in others:
+            if any(each is not None and field.get is not None and field.get(each) is not None for each in values):
+                raise Misfit(f"it was written as {kind_of(field.shape)}, which the target has no place for")
+        return make(values)
+
+    return checked
+
+
+class _Place(NamedTuple):
+    name: str
+
+    def told(self, error: Exception) -> Misfit:
+        if isinstance(error, Misfit):
+            return Misfit(error.message, pointer(self.name) + error.path)
+        return Misfit(said(error), pointer(self.name))
+
+
+def _naming(name: str, make: Column) -> Column:
+    place = _Place(name)
+
+    def named(values: Values) -> pa.Array:
+        try:
+            return make(values)
+        except REFUSALS as error:
+            raise place.told(error) from None
+
+    return named
+
+
+def said(error: Exception) -> str:
+    """What an error of a library says, in one short line."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
+    text = str(error).splitlines()[0] if str(error) else ""
+    return text[:200] or type(error).__name__

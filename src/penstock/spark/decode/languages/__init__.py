@@ -1,0 +1,1 @@
+"""Payloads as rows, for each language that schemas are written in."""

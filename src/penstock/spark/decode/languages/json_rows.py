@@ -1,0 +1,174 @@
+"""JSON payloads as rows: decoded by msgspec into types that have just what the target wants of what was written.
+
+All payloads of a batch are decoded at once where they are plain objects, which is the common case and the fast one. If
+one of them is bad, each is read by itself, by the same types; so what is read does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, Union
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.decode.columns.builder import matches
+from penstock.spark.decode.columns.leaves import change
+from penstock.spark.decode.columns.shapes import (
+    SHAPES_MAX,
+    Entries,
+    Field,
+    Items,
+    Leaf,
+    Record,
+    Shape,
+    Values,
+    is_bare_value,
+)
+from penstock.spark.decode.languages.rows import Rows, one_by_one
+
+_FAST_REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.ArrowInvalid)
+
+_NUMBER: Final = int | float
+_OPENING, _CLOSING = b"{}"
+_SLOT: Final = re.compile(r"f[0-9]+")
+
+
+class JsonReader:
+    def __init__(self, target: Record, written: Record) -> None:
+        exact, lenient = _Types(int), _Types(_NUMBER)
+        self._objects = not is_bare_value(written)
+        self._decoder = msgspec.json.Decoder(exact.rows(target, written))
+        self._decode = self._decoder.decode
+        self._decode_leniently = msgspec.json.Decoder(lenient.rows(target, written)).decode
+
+    def read(self, payloads: pa.Array) -> Rows:
+        rows = self._together(payloads) if self._objects else None
+        return one_by_one(payloads, self._one) if rows is None else Rows(rows, range(len(rows)))
+
+    def _together(self, payloads: pa.Array) -> list[Any] | None:
+        """None if they are not that plain.
+
+        The decoder of lines goes by values, not by lines. Where every payload begins with `{` and ends with `}` that is
+        the same: a value never goes on with `{` behind `}`, and no text has a newline in it. So each payload is at
+        least one value, and as many values as payloads are one each.
+        """
+        if not _all_braced(payloads):
+            return None
+        try:
+            payloads.cast(pa.string())  # the decoder does not look into what it skips
+            rows = self._decoder.decode_lines(_joined(payloads))
+        except _FAST_REFUSALS:
+            return None
+        return rows if len(rows) == len(payloads) else None
+
+    def _one(self, payload: bytes) -> Any:
+        """Integers may be written `1.0`, which is for the lenient types. What is wrong is said by the exact ones."""
+        if not payload:
+            raise ValueError("it is empty, which is no JSON")
+        str(payload, "utf-8")
+        try:
+            return self._decode(payload)
+        except msgspec.ValidationError as error:
+            return self._again(payload, error)
+
+    def _again(self, payload: bytes, error: Exception) -> Any:
+        try:
+            return self._decode_leniently(payload)
+        except msgspec.ValidationError:
+            raise error from None
+
+
+def _all_braced(payloads: pa.Array) -> bool:
+    """Whether each begins with `{` and ends with `}`; one that is null or empty does not."""
+    _, offsets, data = payloads.buffers()
+    if data is None:
+        return False
+    ends = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
+    texts = np.frombuffer(data, np.uint8)
+    if payloads.null_count or bool((ends[1:] <= ends[:-1]).any()):
+        return False
+    return bool((texts[ends[:-1]] == _OPENING).all() and (texts[ends[1:] - 1] == _CLOSING).all())
+
+
+def _joined(payloads: pa.Array) -> memoryview:
+    lists = pa.ListArray.from_arrays(pa.array([0, len(payloads)], pa.int32()), payloads)
+    return memoryview(pc.binary_join(lists, b"\n")[0].as_buffer())
+
+
+def raw_texts(values: Values, kind: pa.DataType) -> pa.Array:
+    """As it was written; null is null."""
+    texts = [None if each is None else bytes(each) for each in values]
+    return pa.array([None if each == b"null" else each for each in texts], pa.binary()).cast(kind)
+
+
+@lru_cache(SHAPES_MAX)
+def picker(slot: str) -> Callable[[Values], Values]:
+    """That attribute of each. As a comprehension it takes half the time of an `attrgetter`, and is most of what Python
+    itself has to do for a column; the name of an attribute can only be put in there by writing it down."""
+    if _SLOT.fullmatch(slot) is None:
+        raise ValueError(f"{slot!r} is no slot")
+    made: Callable[[Values], Values] = eval(f"lambda rows: [row.{slot} for row in rows]")  # noqa: S307 - see above
+    return made
+
+
+def type_of(target: Shape, written: Shape) -> Any:
+    """What msgspec decodes into."""
+    return _Types(int).of(target, written)
+
+
+class _Types:
+    def __init__(self, integer: Any) -> None:
+        self._integer = integer
+
+    def rows(self, target: Record, written: Record) -> Any:
+        """Of whole payloads."""
+        if not is_bare_value(written):
+            return self._struct(target, written)
+        found = next((field for field, source in matches(target, written) if source is not None), None)
+        return msgspec.Raw if found is None else _or_null(self.of(found.shape, written.fields[0].shape))
+
+    def of(self, target: Shape, written: Shape) -> Any:
+        """What the target takes as text, and what it takes in no way at all, is not looked into."""
+        match target, written:
+            case (Leaf(is_text=False), Leaf(is_text=False)) if change(target, written) is not None:
+                return self._leaf(written)
+            case (Record(), Record()) if not target.is_choice:
+                return self._struct(target, written)
+            case (Items(), Items()):
+                return list[_or_null(self.of(target.item, written.item))]  # type: ignore[misc]
+            case (Entries(), Entries()) if target.key.type == written.key.type:
+                return dict[str, _or_null(self.of(target.value, written.value))]  # type: ignore[misc]
+        return msgspec.Raw
+
+    def _leaf(self, written: Leaf) -> Any:
+        kind = written.type
+        if kind == pa.int64():
+            return self._integer
+        return {pa.float64(): float, pa.bool_(): bool}.get(kind, str)
+
+    def _struct(self, target: Record, written: Record) -> Any:
+        pairs = [(field, source) for field, source in matches(target, written) if source is not None]
+        return msgspec.defstruct(
+            "Payload",
+            [self._field(*pair) for pair in pairs],
+            rename={source.slot: source.keys[0] for _, source in pairs},
+            kw_only=True,
+            gc=False,
+        )
+
+    def _field(self, target: Field, written: Field) -> tuple[str, Any] | tuple[str, Any, Any]:
+        """A field that is not required may be left out, or null: nobody means anything else by that."""
+        kind = self.of(target.shape, written.shape)
+        if written.is_required:
+            return written.slot, kind
+        return written.slot, _or_null(kind), None
+
+
+def _or_null(kind: Any) -> Any:
+    """Raw text may be null anyway."""
+    return kind if kind is msgspec.Raw else Union[kind, None]  # noqa: UP007 - made at run time

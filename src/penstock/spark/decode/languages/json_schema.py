@@ -1,0 +1,212 @@
+"""JSON: schemas as shapes, and payloads by types that msgspec decodes into, which are made for the columns wanted.
+
+What is checked is what columns need: types, and that what is required is there. What else a schema demands (patterns,
+bounds, enumerations) is the broker's and the audit's to check. Properties that the schema does not name are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from penstock.core.schemas import Definition
+from penstock.schema.jsonschema import parse
+from penstock.schema.jsonschema.model.kinds import ARRAYS, INTEGERS, NUMBERS, OBJECTS, STRINGS, Kind, Kinds, kind_of
+from penstock.schema.jsonschema.model.tree import Node
+from penstock.spark.decode.columns import leaves
+from penstock.spark.decode.columns.builder import REFUSALS, column
+from penstock.spark.decode.columns.merged_shapes import merged
+from penstock.spark.decode.columns.shapes import Budget, Entries, Field, Items, Leaf, Read, Record, Shape, bare, root
+from penstock.spark.decode.languages.json_rows import JsonReader, picker, raw_texts, type_of
+from penstock.spark.decode.languages.rows import Reader
+
+_TEXT: Final = Leaf(pa.string(), raw_texts, is_text=True)
+_FORMATS: Final = {"date-time": leaves.DATE_TIME, "date": leaves.DATE}
+_READABLE: Final[Mapping[pa.DataType, Leaf]] = {
+    each.type: each
+    for each in (leaves.STRING, leaves.WHOLE, leaves.DOUBLE, leaves.BOOLEAN, leaves.DATE_TIME, leaves.DATE)
+}
+_SPEAKING: Final[Sequence[tuple[frozenset[str], Kinds]]] = (
+    (frozenset({"properties", "required", "additionalProperties", "patternProperties"}), OBJECTS),
+    (frozenset({"items", "prefixItems"}), ARRAYS),
+    (frozenset({"pattern", "minLength", "maxLength", "format"}), STRINGS),
+    (frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}), NUMBERS),
+)
+"""Where no type is said: words that only make sense for one."""
+
+
+class WrittenJson:
+    text: Read = staticmethod(raw_texts)
+
+    def __init__(self, definition: Definition) -> None:
+        """Raises `InvalidSchema`."""
+        schema = parse(definition.text, dict(definition.references))
+        found = _Shapes().of(schema.documents[0].nodes[""], 0)
+        self.shape = root(_readable(found.shape or _TEXT))
+
+    def reader(self, target: Record) -> Reader:
+        return JsonReader(target, self.shape).read
+
+
+class _Found(NamedTuple):
+    shape: Shape | None
+    """None: nothing but null."""
+    nullable: bool
+
+
+_ANY: Final = _Found(_TEXT, nullable=True)
+
+
+class _Shapes:
+    def __init__(self) -> None:
+        self._budget = Budget()
+        self._under_way: set[Node] = set()
+
+    def of(self, node: Node, depth: int) -> _Found:
+        """A schema that leads back to itself is JSON text where it does so."""
+        if node in self._under_way or not self._budget.allows(depth):
+            return _ANY
+        self._under_way.add(node)
+        try:
+            return self._all_of(node, depth)
+        finally:
+            self._under_way.remove(node)
+
+    def _all_of(self, node: Node, depth: int) -> _Found:
+        words = node.keywords
+        demands = [self._own(node, depth)]
+        demands += [self.of(each, depth) for each in (*words.get("$ref", ()), *words.get("allOf", ()))]
+        demands += [self._one_of(words[each], depth) for each in ("oneOf", "anyOf") if each in words]
+        return reduce(_both, demands)
+
+    def _one_of(self, nodes: Iterable[Node], depth: int) -> _Found:
+        found = [self.of(each, depth) for each in nodes]
+        shapes = [each.shape for each in found if each.shape is not None]
+        return _Found(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
+
+    def _own(self, node: Node, depth: int) -> _Found:
+        kinds = _kinds(node)
+        if kinds is None:
+            return _ANY
+        nullable, kinds = Kind.NULL in kinds, kinds - {Kind.NULL}
+        return _Found(self._shape(node, kinds, depth) if kinds else None, nullable)
+
+    def _shape(self, node: Node, kinds: Kinds, depth: int) -> Shape:
+        if kinds <= STRINGS:
+            return _FORMATS.get(node.keywords.get("format", ""), leaves.STRING)
+        if kinds <= NUMBERS:
+            return leaves.WHOLE if kinds <= INTEGERS else leaves.DOUBLE
+        if kinds <= OBJECTS:
+            return self._object(node, depth)
+        if kinds <= ARRAYS:
+            return self._array(node, depth)
+        return leaves.BOOLEAN if kinds == {Kind.BOOLEAN} else _TEXT
+
+    def _array(self, node: Node, depth: int) -> Shape:
+        words = node.keywords
+        if "prefixItems" in words:
+            return _TEXT
+        item = self.of(words["items"], depth + 1).shape if "items" in words else _TEXT
+        return Items(item or _TEXT)
+
+    def _object(self, node: Node, depth: int) -> Shape:
+        words = node.keywords
+        if "properties" in words:
+            required = frozenset(words.get("required", ()))
+            return Record(tuple(self._field(name, each, required, depth) for name, each in words["properties"].items()))
+        rest = words.get("additionalProperties")
+        if rest is None or not rest.keywords or rest.raw is False or "patternProperties" in words:
+            return _TEXT
+        return Entries(leaves.STRING, self.of(rest, depth + 1).shape or _TEXT)
+
+    def _field(self, name: str, node: Node, required: frozenset[str], depth: int) -> Field:
+        found = self.of(node, depth + 1)
+        default = node.raw.get("default") if isinstance(node.raw, dict) else None
+        is_required = name in required and not found.nullable
+        return Field(name, found.shape or _TEXT, (name,), default=default, is_required=is_required)
+
+
+def _kinds(node: Node) -> Kinds | None:
+    """What it says of types, in whatever words; None if that is nothing."""
+    words = node.keywords
+    if "type" in words:
+        said: Kinds = words["type"]
+        return said
+    for keyword in ("enum", "const"):
+        if keyword in words:
+            return frozenset(map(kind_of, words["enum"] if keyword == "enum" else [words["const"]]))
+    return next((kinds for speaking, kinds in _SPEAKING if speaking & words.keys()), None)
+
+
+# what several schemas demand of one value
+
+
+def _both(first: _Found, second: _Found) -> _Found:
+    nullable = first.nullable and second.nullable
+    if first.shape is None or second.shape is None:
+        return _Found(None, nullable)
+    return _Found(_narrower(first.shape, second.shape), nullable)
+
+
+def _narrower(first: Shape, second: Shape) -> Shape:
+    match first, second:
+        case (Leaf(is_text=True), _):
+            return second
+        case (Record(), Record()):
+            return Record(_all_fields(first.fields, second.fields))
+        case (leaves.DOUBLE, leaves.WHOLE) | (leaves.STRING, leaves.DATE_TIME | leaves.DATE):
+            return second
+    return first
+
+
+def _all_fields(first: tuple[Field, ...], second: tuple[Field, ...]) -> tuple[Field, ...]:
+    found = {field.name: field for field in first}
+    for field in second:
+        known = found.setdefault(field.name, field)
+        if known is not field:
+            shape = _narrower(known.shape, field.shape)
+            found[field.name] = replace(known, shape=shape, is_required=known.is_required or field.is_required)
+    return tuple(found.values())
+
+
+# how values are read, once it is known what they are
+
+
+def _readable(shape: Shape) -> Shape:
+    match shape:
+        case Leaf(is_text=True):
+            return _TEXT
+        case Leaf(type=kind):
+            return _READABLE[kind]
+        case Record(fields=fields):
+            return replace(shape, fields=tuple(_slotted(place, field) for place, field in enumerate(fields)))
+        case Items(item=item):
+            return Items(_readable(item))
+        case Entries(value=value):
+            return Entries(leaves.STRING, _readable(value))
+    return _TEXT
+
+
+def _slotted(place: int, field: Field) -> Field:
+    slot, shape = f"f{place}", _readable(field.shape)
+    return replace(
+        field, shape=shape, default=_default(shape, field.default), slot=slot, get=attrgetter(slot), pick=picker(slot)
+    )
+
+
+def _default(shape: Shape, value: Any) -> Any:
+    """In JSON Schema it is but a remark: one that does not fit is none."""
+    if value is None:
+        return None
+    target = bare(shape)
+    try:
+        decoded = msgspec.json.decode(msgspec.json.encode(value), type=type_of(target, shape))
+        return column(target, shape, raw_texts)([decoded])[0].as_py()
+    except REFUSALS:
+        return None

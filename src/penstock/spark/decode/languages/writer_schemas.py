@@ -1,0 +1,52 @@
+"""Schemas that payloads were written with, by the language they are in."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from penstock.core.names import TopicName
+from penstock.core.schemas import Definition, SchemaKind
+from penstock.spark.decode.languages.plain import WrittenPlain
+from penstock.spark.decode.languages.rows import Written
+
+
+class Schemas(Protocol):
+    """What is asked of a registry. See `penstock.spark.files.registry.SchemaSource`."""
+
+    def schema(self, schema_id: int) -> Definition:
+        """Raises `InvalidRequest`, with the `schema_id` in its details, for an id that is not known."""
+        ...
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]: ...
+
+    def subjects_of(self, topic: TopicName) -> list[str]: ...
+
+
+class Registry(Protocol):
+    """Where schemas are. See `penstock.spark.files.registry.RegistryAt`."""
+
+    def open(self) -> Any:
+        """`Schemas`."""
+        ...
+
+
+def written(definition: Definition, message: str | tuple[int, ...] | None = None) -> Written:
+    """`message`: which one of a Protobuf schema; the first if it is None.
+
+    Raises `InvalidSchema`, `InvalidRequest` or `Misfit`. Languages are imported when they are first met.
+    """
+    match definition.kind:
+        case SchemaKind.AVRO:
+            from penstock.spark.decode.languages.avro import WrittenAvro
+
+            return WrittenAvro(definition)
+        case SchemaKind.JSON:
+            from penstock.spark.decode.languages.json_schema import WrittenJson
+
+            return WrittenJson(definition)
+        case SchemaKind.PROTOBUF:
+            from penstock.spark.decode.languages.protobuf import WrittenMessage
+
+            return WrittenMessage(definition, message)
+        case SchemaKind.STRING | SchemaKind.NUMBER | SchemaKind.BYTES:
+            return WrittenPlain(definition.kind)

@@ -1,0 +1,1 @@
+"""The audit: every record of a log, and the log against its archive."""

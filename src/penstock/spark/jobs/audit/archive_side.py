@@ -1,0 +1,285 @@
+"""The archive's side of an audit: what its tables have of each partition, counted and hashed as the log is.
+
+The driver asks the tables what they hold; the workers read the files themselves, only the columns that are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.record.block import Bools, Longs
+from penstock.spark.jobs.audit.digests import FIELDS, Days, add_days, days_of_rows
+from penstock.spark.jobs.audit.slice_audit import Key
+from penstock.spark.jobs.audit.tally import Archived
+from penstock.spark.lake.tables.columns import READ_AS
+from penstock.spark.lake.tables.folder import Folder
+from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
+from penstock.spark.lake.tables.table import DataFile, LakeTable
+from penstock.spark.lake.tables.table_factory import open_table, table_names
+
+COLUMNS: Final = ("_topic", "_partition", *(name for name, source in READ_AS.items() if source in (*FIELDS, "value")))
+RUNS_MAX: Final = 10_000
+"""Runs of offsets that are told of one file. Files have a few; a file of scattered rows is told as the runs it begins
+with, and that it has more."""
+
+Run = tuple[int, int]
+"""Offsets, half-open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """Where an archive is. It pickles."""
+
+    uri: str
+    kind: str = "delta"
+    storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def tables(self, topics: Iterable[str]) -> dict[str, LakeTable]:
+        """The table of each of these topics, where there is one. Raises `InvalidRequest` if there is none at all."""
+        there = set(table_names(self.kind, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog))
+        found: dict[str, LakeTable] = {}
+        for topic in topics:
+            name = table_of(TopicName.parse(topic))
+            chosen = name if name in there else ONE_TABLE if ONE_TABLE in there else None
+            if chosen is not None:
+                found[topic] = self.table(chosen)
+        if not found:
+            raise InvalidRequest(
+                f"--against {self.uri}: no {self.kind} table of these topics is there; `penstock archive` makes them,"
+                f" and --format says what they are"
+            )
+        return found
+
+    def table(self, name: str) -> LakeTable:
+        options = dict(self.storage_options)
+        return open_table(self.kind, self.uri, name, storage_options=options, catalog=self._catalog)
+
+    @property
+    def _catalog(self) -> dict[str, str] | None:
+        return dict(self.catalog) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a table says it holds of one partition, before anything is read of it."""
+
+    table: str
+    first: int
+    next: int
+    batches: tuple[tuple[int, int, int], ...] = ()
+    """From which offset on, up to which, and when it was committed."""
+
+    def beside(self, start: int, next_offset: int) -> Archived:
+        """The part that the log has, too."""
+        low = max(self.first, start)
+        return Archived(low, max(low, min(self.next, next_offset)), self.batches)
+
+
+def holdings(table: LakeTable) -> dict[Key, Holding]:
+    """By partition. Batches that came twice, as after a restore, count as they came first."""
+    committed: dict[Key, list[tuple[int, int, int]]] = {}
+    for when, marker in table.archived():
+        for each in marker.ranges:
+            if each.start < each.stop:
+                committed.setdefault((each.topic, each.partition), []).append((each.start, each.stop, when))
+    return {
+        key: Holding(table.name, span.first, span.next, tuple(_apart(committed.get(key, ()))))
+        for key, span in table.spans().items()
+    }
+
+
+def _apart(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """In the order of offsets, none reaching into another."""
+    done = 0
+    for start, stop, when in sorted(batches):
+        if stop > done:
+            yield max(start, done), stop, when
+            done = stop
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What of a partition is compared: these offsets, without those that the log has lost."""
+
+    start: int
+    stop: int
+    lost: tuple[Run, ...] = ()
+    claimed: Run | None = None
+    """What the table says it has, if that is more: nothing of it may be missing, also where the log is gone."""
+
+    @property
+    def whole(self) -> Run:
+        return self.claimed or (self.start, self.stop)
+
+    @property
+    def beyond(self) -> int:
+        """How many messages the table should have besides those that are compared."""
+        first, after = self.whole
+        return max(0, after - first - max(0, self.stop - self.start))
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """Files of one table, for one worker."""
+
+    folder: Folder
+    files: tuple[DataFile, ...]
+    scopes: Mapping[Key, Scope]
+    aside: bool = False
+    """The table is a companion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What files have of one partition."""
+
+    days: Days = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+    """Of offsets, in no order; two that overlap are rows that are there twice."""
+    cut: bool = False
+    """There are more runs than are told."""
+    elsewhere: int = 0
+    """Rows that are not compared, since the log does not begin or end there: dropped by retention, mostly."""
+    claimed: int = 0
+    """Those of them that the table says it has."""
+    recovered: int = 0
+    """Rows that the log has lost and the archive has."""
+
+    def __add__(self, other: Rows) -> Rows:
+        days = dict(self.days)
+        add_days(days, other.days)
+        return Rows(
+            days,
+            self.runs + other.runs,
+            self.cut or other.cut,
+            self.elsewhere + other.elsewhere,
+            self.claimed + other.claimed,
+            self.recovered + other.recovered,
+        )
+
+
+def read(task: FileTask) -> dict[Key, Rows]:
+    """Runs in a worker."""
+    found: dict[Key, Rows] = {}
+    for file in task.files:
+        for batch in _batches(task.folder, file):
+            for key, rows in _by_partition(batch):
+                if key in task.scopes:
+                    found[key] = _bounded(found.get(key, NO_ROWS) + _counted(rows, task.scopes[key], aside=task.aside))
+    return {key: joined(rows) for key, rows in found.items()}
+
+
+def _bounded(rows: Rows) -> Rows:
+    return rows if len(rows.runs) <= 2 * RUNS_MAX else joined(rows)
+
+
+def _batches(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
+    with folder.open(file.path) as source, pq.ParquetFile(source, memory_map=False) as parquet:
+        yield from parquet.iter_batches(batch_size=1 << 16, columns=list(COLUMNS))
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[Key, pa.RecordBatch]]:
+    """A file has the messages of one partition behind each other, mostly; of one topic, unless all are in one table."""
+    topics, partitions = batch.column("_topic"), batch.column("_partition")
+    pairs = pa.table([topics, partitions], names=["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+    keys = [(row["topic"], row["partition"]) for row in pairs.to_pylist()]
+    for topic, partition in keys:
+        if len(keys) == 1:
+            yield (topic, partition), batch
+        else:
+            yield (topic, partition), batch.filter(pc.and_(pc.equal(topics, topic), pc.equal(partitions, partition)))
+
+
+def _counted(batch: pa.RecordBatch, scope: Scope, *, aside: bool) -> Rows:
+    offsets = batch.column("_offset").to_numpy(zero_copy_only=False)
+    compared = (offsets >= scope.start) & (offsets < scope.stop)
+    outside = ~compared & (offsets >= scope.whole[0]) & (offsets < scope.whole[1])
+    elsewhere = len(offsets) - int(compared.sum())
+    lost = compared & _inside(offsets, scope.lost)
+    compared &= ~lost
+    if not compared.all():
+        batch = batch.filter(pa.array(compared))
+    return Rows(
+        days_of_rows(_as_read(batch), aside=aside),
+        tuple(_runs(offsets[compared | outside])),
+        elsewhere=elsewhere,
+        claimed=int(outside.sum()),
+        recovered=int(lost.sum()),
+    )
+
+
+def _as_read(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With the names that the columns have in the log."""
+    return batch.rename_columns([READ_AS.get(name, name) for name in batch.schema.names])
+
+
+def _inside(offsets: Longs, runs: Sequence[Run]) -> Bools:
+    """Which offsets lie in one of these runs, which are in order."""
+    if not runs:
+        return np.zeros(len(offsets), dtype=np.bool_)
+    starts, stops = np.array(runs, dtype=np.int64).T
+    place = np.searchsorted(starts, offsets, side="right") - 1
+    found: Bools = (place >= 0) & (offsets < stops[place])
+    return found
+
+
+def _runs(offsets: Longs) -> Iterator[Run]:
+    """Offsets as runs; one that is there twice is in two."""
+    if not len(offsets):
+        return
+    ordered = np.sort(offsets)
+    edges = np.flatnonzero(np.diff(ordered) != 1) + 1
+    for start, stop in pairwise([0, *edges.tolist(), len(ordered)]):
+        yield int(ordered[start]), int(ordered[stop - 1]) + 1
+
+
+def joined(rows: Rows) -> Rows:
+    """Neighbouring runs as one, and no more of them than are kept."""
+    found: list[Run] = []
+    for start, stop in sorted(rows.runs):
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], stop
+        else:
+            found.append((start, stop))
+    return replace(rows, runs=tuple(found[:RUNS_MAX]), cut=rows.cut or len(found) > RUNS_MAX)
+
+
+NO_ROWS: Final = Rows()
+
+
+def gaps(runs: Iterable[Run], scope: Scope) -> tuple[list[Run], list[Run]]:
+    """Which offsets of all that the table claims are in none of the runs, and which are in more than one."""
+    missing: list[Run] = []
+    twice: list[Run] = []
+    done, end = scope.whole
+    lost = (run for run in scope.lost if run[1] > scope.start and run[0] < scope.stop)
+    for start, stop in sorted([*runs, *lost]):
+        if start > done:
+            missing.append((done, start))
+        elif start < done:
+            again = start, min(stop, done)
+            if twice and twice[-1][1] == start:  # one message after the other, each of them twice
+                again = twice.pop()[0], again[1]
+            twice.append(again)
+        done = max(done, stop)
+    if done < end:
+        missing.append((done, end))
+    return missing, twice
+
+
+def companions(warehouse: Warehouse, tables: Mapping[str, LakeTable]) -> list[LakeTable]:
+    """Every table that has messages of these topics, once: theirs, and those with what did not decode."""
+    named: dict[str, LakeTable] = {table.name: table for table in tables.values()}
+    beside = (warehouse.table(bad_of(name)) for name in list(named))
+    return [*named.values(), *(table for table in beside if table.exists())]

@@ -1,0 +1,149 @@
+"""Whether payloads are what the schemas they name say: judged as the broker judges them, and decoded as tables are.
+
+Each schema's messages are looked at by that schema alone. The judging is done in the process that reads the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.client.serde.values import Misfit
+from penstock.core.errors import InvalidRequest, PenstockError
+from penstock.core.schemas import Definition, SchemaKind
+from penstock.record import layout as at
+from penstock.record.block import Block, Longs
+from penstock.schema.language import Fault
+from penstock.schema.languages import Examiner
+from penstock.schema.worker.process import Judge, chunk_stop, start_of
+from penstock.schema.worker.protocol import Validate
+from penstock.spark.decode.decoder import Decoder
+from penstock.spark.decode.options import Mode
+from penstock.spark.decode.target import target_of
+from penstock.spark.files.registry import RegistryAt
+from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Nonconforming, Sample
+
+_COLUMNS: Final = ("value", "schema_id", "schema_version", "offset", "id")
+_SCHEMAS_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """What the messages of one schema are held against."""
+
+    judge: Judge | None
+    """None where every payload conforms."""
+    decoder: Decoder | None
+    """None where the schema makes no columns."""
+
+
+class Conformance:
+    """Made in the worker, for one topic."""
+
+    def __init__(self, registry: RegistryAt, topic: str) -> None:
+        self._registry = registry
+        self._topic = topic
+        self._examiner = Examiner()
+        self._rulers: dict[int, Ruler | str] = {}
+
+    def __call__(self, block: Block) -> Sample[Nonconforming]:
+        named = np.flatnonzero(block.columns[:, at.FLAGS] & at.FLAG_SCHEMA)
+        found: Sample[Nonconforming] = Sample()
+        for schema_id in np.unique(block.columns[named, at.SCHEMA_ID]).tolist():
+            found += self._judge(block, named[block.columns[named, at.SCHEMA_ID] == schema_id], schema_id)
+        return found
+
+    def _judge(self, block: Block, places: Longs, schema_id: int) -> Sample[Nonconforming]:
+        ruler = self._ruler(schema_id)
+        chosen = block if len(places) == len(block) else block.gather(places)
+        if isinstance(ruler, str):
+            reasons = dict.fromkeys(range(len(chosen)), ruler)
+        else:
+            reasons = undecoded(ruler.decoder, chosen) | faults(ruler.judge, chosen)
+        rows = sorted(reasons)[:SAMPLES_MAX]
+        places_of = chosen.columns[rows][:, [at.OFFSET, at.SCHEMA_VERSION]].tolist()
+        kept = (
+            Nonconforming(offset, schema_id, version, reasons[row])
+            for row, (offset, version) in zip(rows, places_of, strict=True)
+        )
+        return Sample(tuple(kept), len(reasons))
+
+    def _ruler(self, schema_id: int) -> Ruler | str:
+        """Why there is none, where the schema is not known or is none."""
+        if schema_id not in self._rulers:
+            if len(self._rulers) >= _SCHEMAS_MAX:
+                self._rulers.clear()
+            try:
+                definition = self._registry.open().schema(schema_id)
+                self._rulers[schema_id] = Ruler(self._judging(definition, schema_id), self._decoder(schema_id))
+            except PenstockError as error:
+                self._rulers[schema_id] = error.message
+        return self._rulers[schema_id]
+
+    def _judging(self, definition: Definition, schema_id: int) -> Judge | None:
+        if definition.kind is SchemaKind.BYTES:
+            return None
+        job = Validate(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
+        return Judge(self._examiner.validator(definition), job)
+
+    def _decoder(self, schema_id: int) -> Decoder | None:
+        try:
+            return Decoder(target_of(self._registry.open(), self._topic, [schema_id]), self._registry, Mode.QUARANTINE)
+        except (InvalidRequest, Misfit):
+            return None
+
+
+def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
+    """Which payloads do not become rows, and why."""
+    if decoder is None:
+        return {}
+    reasons = decoder.decode(block.to_arrow(_COLUMNS, views=False)).reasons
+    if reasons.null_count == len(reasons):
+        return {}
+    rows = np.flatnonzero(reasons.is_valid().to_numpy(zero_copy_only=False))
+    return dict(zip(rows.tolist(), reasons.take(pa.array(rows)).to_pylist(), strict=True))
+
+
+def faults(judge: Judge | None, block: Block) -> dict[int, str]:
+    """Which payloads do not conform, and why: a quick yes for many at a time, or else each by itself."""
+    if judge is None:
+        return {}
+    out = np.empty(int(block.payload_sizes.sum()) + len(block), dtype=np.uint8)
+    ends = np.empty(len(block), dtype=np.int64)
+    newlines = block.write_lines(out, ends)
+    lines, places = out.data, ends.data
+    found: dict[int, str] = {}
+    row = 0
+    while row < len(block):
+        stop = chunk_stop(places, row, len(block))
+        piece = lines[start_of(places, row) : places[stop - 1]]
+        if newlines or not _accepts(judge, piece, stop - row):
+            found |= _each(judge, block, range(row, stop))
+        row = stop
+    return found
+
+
+def _accepts(judge: Judge, lines: memoryview, count: int) -> bool:
+    try:
+        return judge.validator.accepts_lines(lines, count)
+    except (RecursionError, MemoryError):
+        return False
+
+
+def _each(judge: Judge, block: Block, rows: range) -> dict[int, str]:
+    said = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
+    return {row: _sentence(fault) for row, fault in said if fault is not None}
+
+
+def _fault(judge: Judge, payload: bytes) -> Fault | None:
+    try:
+        return judge.fault(payload)
+    except (RecursionError, MemoryError):
+        return Fault("", "it cannot be examined: it takes too much memory or is nested too deeply")
+
+
+def _sentence(fault: Fault) -> str:
+    return f"{fault.path}: {fault.message}" if fault.path else fault.message

@@ -1,0 +1,140 @@
+"""Request numbers that a producer has more than once, exactly: a shuffle, of what is under suspicion alone.
+
+While a producer's numbers rise in a partition none can be there twice, and no shuffle is needed. Across the partitions
+of a topic that says nothing: it is looked at when that is asked for.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.errors import TopicNotSupported
+from penstock.record import layout as at
+from penstock.record.block import Block
+from penstock.spark.jobs.audit.findings import Repeated
+from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Partial
+from penstock.spark.jobs.audit.scan_range import walk
+from penstock.spark.jobs.audit.slice_audit import Key
+from penstock.spark.jobs.worker_jobs import cores, grouped
+from penstock.spark.runtime.classic import context
+from penstock.spark.scan.slices import Slice, opened_data, view_within
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROWS: Final = pa.schema(
+    [
+        ("topic", pa.int32()),
+        ("producer_id", pa.int64()),
+        ("request_id", pa.int64()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+_SPARK_ROWS: Final = "topic int, producer_id long, request_id long, partition int, offset long"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A slice, the number of its topic, and the producers that are asked about; None: all."""
+
+    part: Slice
+    topic: int
+    producers: tuple[int, ...] | None
+
+
+def asked(slices: Iterable[Slice], parts: Mapping[Key, Partial], *, all_of_them: bool) -> list[Asked]:
+    """What has to be looked at: everything, or the producers whose numbers do not always rise, where they do not."""
+    topics = {topic: number for number, topic in enumerate(sorted({topic for topic, _ in parts}))}
+    suspects = {
+        key: tuple(sorted(each for each, requests in part.requests.items() if requests.breaks))
+        for key, part in parts.items()
+    }
+    found = []
+    for part in slices:
+        producers = None if all_of_them else suspects.get((part.topic, part.partition), ())
+        if producers is None or producers:
+            found.append(Asked(part, topics[part.topic], producers))
+    return found
+
+
+def find(spark: SparkSession, questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
+    """The first of those that are there twice, and how many there are in all."""
+    if not questions:
+        return [], 0
+    from pyspark.sql import functions as f
+
+    names = {each.topic: each.part.topic for each in questions}
+    tasks = grouped(questions, lambda each: each.part.bytes, cores(spark))
+    sent = context(spark).parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
+    pairs = spark.createDataFrame(sent, "task binary").mapInArrow(_pairs, _SPARK_ROWS)
+    place = f.struct("partition", "offset")
+    counted = pairs.groupBy("topic", "producer_id", "request_id").agg(
+        f.count("*").alias("count"), f.min(place).alias("first"), f.max(place).alias("last")
+    )
+    twice = counted.where("count > 1").cache()
+    try:
+        rows = twice.orderBy("topic", "producer_id", "request_id").limit(SAMPLES_MAX).collect()
+        return [_repeated(names, row) for row in rows], len(rows) if len(rows) < SAMPLES_MAX else twice.count()
+    finally:
+        twice.unpersist()
+
+
+def find_here(questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
+    """The same in this process."""
+    places: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+    for question in questions:
+        for batch in pairs_of(question):
+            for row in batch.to_pylist():
+                key = question.part.topic, row["producer_id"], row["request_id"]
+                places.setdefault(key, []).append((row["partition"], row["offset"]))
+    twice = sorted((key, sorted(found)) for key, found in places.items() if len(found) > 1)
+    told = [Repeated(*key, len(found), (found[0], found[-1])) for key, found in twice[:SAMPLES_MAX]]
+    return told, len(twice)
+
+
+def _repeated(names: Mapping[int, str], row: Any) -> Repeated:
+    places = tuple((each["partition"], each["offset"]) for each in (row["first"], row["last"]))
+    return Repeated(names[row["topic"]], row["producer_id"], row["request_id"], row["count"], places)
+
+
+def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker: every numbered request that is asked about."""
+    for batch in batches:
+        for row in batch.column("task"):
+            for question in pickle.loads(row.as_py()):  # noqa: S301 - our own, from the driver
+                yield from pairs_of(question)
+
+
+def pairs_of(question: Asked) -> Iterator[pa.RecordBatch]:
+    part = question.part
+    data = opened_data(part.location)
+    try:
+        view = view_within(data, part.topic, part.partition, part.start, part.stop)
+    except TopicNotSupported:  # deleted while the job runs
+        return
+    for event in walk(data.disk, view, part.start, part.stop):
+        if isinstance(event, Block):
+            yield _rows(event, question)
+
+
+def _rows(block: Block, question: Asked) -> pa.RecordBatch:
+    producers, requests = block.columns[:, at.PRODUCER_ID], block.columns[:, at.REQUEST_ID]
+    chosen = (producers != 0) & (requests != 0)
+    if question.producers is not None:
+        chosen &= np.isin(producers, question.producers)
+    count = int(chosen.sum())
+    arrays = [
+        np.full(count, question.topic, dtype=np.int32),
+        producers[chosen],
+        requests[chosen],
+        np.full(count, question.part.partition, dtype=np.int32),
+        block.columns[chosen, at.OFFSET],
+    ]
+    return pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], schema=_ROWS)

@@ -1,0 +1,147 @@
+"""What there is to look at: the logs of a data directory, from where to where, and how to cut them into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.errors import InvalidRequest, PenstockError
+from penstock.core.names import TopicName
+from penstock.spark.files.location import Location
+from penstock.spark.jobs.audit.tally import Spans
+from penstock.spark.scan.slices import Slice, plan
+from penstock.storage.base.disk import Disk, opened
+from penstock.storage.inspect.data_reader import DataReader, LogReader, TopicReader
+from penstock.storage.log.repair import QUARANTINE
+
+SLICE_BYTES: Final = 16 << 20
+"""Finer than tasks, so that tasks come out alike; a task reads its slices one after another."""
+
+_WIDTHS_MS: Final = tuple(
+    count * unit
+    for unit, counts in (
+        (1, (1, 10, 100)),
+        (1000, (1, 5, 15)),
+        (60_000, (1, 5, 15)),
+        (3_600_000, (1, 3, 6, 12)),
+        (86_400_000, (1, 7, 28, 91, 364)),
+    )
+    for count in counts
+)
+_SPANS_MAX: Final = 120
+"""Bars that can be told apart in a plot as wide as a page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One partition, as it is when the job begins."""
+
+    topic: str
+    partition: int
+    start: int
+    """Where it begins: what is below was truncated."""
+    next_offset: int
+    size: int
+    segments: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    quarantined_files: int = 0
+    quarantined_bytes: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The logs that are there, and the partitions that should be."""
+
+    logs: tuple[Log, ...]
+    absent: tuple[tuple[str, int], ...] = ()
+
+
+def find(
+    data: DataReader,
+    topics: Sequence[TopicName],
+    *,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Found:
+    """These topics, or all. Raises `TopicNotSupported` for one that is not there, `InvalidRequest` if there is none."""
+    chosen = [data.topic(name) for name in dict.fromkeys(topics)] if topics else data.topics()
+    if not chosen:
+        raise InvalidRequest("there are no topics yet: nothing to look at")
+    partitions = [(topic, number) for topic in chosen for number in topic.logs]
+    logs = []
+    for done, (topic, number) in enumerate(partitions):
+        progress(done, len(partitions))
+        logs.append(_log(topic, number))
+    absent = [(str(topic.name), number) for topic in chosen for number in range(topic.partitions)]
+    there = {log.key for log in logs}
+    return Found(tuple(logs), tuple(key for key in absent if key not in there))
+
+
+def _log(topic: TopicReader, number: int) -> Log:
+    reader = topic.partition(number)
+    view = reader.view
+    oldest, newest = _times(reader)
+    files, size = _quarantined(topic.disk, topic, number)
+    return Log(
+        topic=str(topic.name),
+        partition=number,
+        start=view.start,
+        next_offset=int(view.next_offset),
+        size=view.size,
+        segments=len(view.segments),
+        oldest_ms=oldest,
+        newest_ms=newest,
+        quarantined_files=files,
+        quarantined_bytes=size,
+    )
+
+
+def _times(reader: LogReader) -> tuple[int | None, int | None]:
+    facts = reader.facts()
+    return facts["oldest_ms"], facts["newest_ms"]
+
+
+def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]:
+    """Copies of damaged and torn bytes that are kept beside a log. A broker's HTTP does not show them."""
+    folder, total = topic.logs[number] / QUARANTINE, 0
+    try:
+        names = disk.names(folder)
+        for name in names:
+            with opened(disk, folder / name) as file:
+                total += file.size()
+    except (OSError, PenstockError):
+        return 0, 0
+    return len(names), total
+
+
+def slices(location: Location, data: DataReader, logs: Sequence[Log]) -> list[Slice]:
+    """All that is in the logs, in the order of topics, partitions and offsets."""
+    ranges = {log.key: (log.start, log.next_offset) for log in logs}
+    return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
+
+
+def spans_of(logs: Sequence[Log]) -> Spans:
+    """Spans of one width that people know, at most `_SPANS_MAX` of them, for all that the logs have."""
+    times = [time for log in logs for time in (log.oldest_ms, log.newest_ms) if time is not None]
+    if not times:
+        return Spans(0, _WIDTHS_MS[0], 1)
+    first, last = min(times), max(times)
+    for width in _widths():
+        since = first - first % width
+        count = (last - since) // width + 1
+        if count <= _SPANS_MAX:
+            return Spans(since, width, count)
+    raise AssertionError("widths never end")
+
+
+def _widths() -> Iterator[int]:
+    yield from _WIDTHS_MS
+    width = _WIDTHS_MS[-1]
+    while True:
+        width *= 2
+        yield width

@@ -1,0 +1,260 @@
+"""What is known of one range of a partition after it was walked, as a value; and how two neighbours become one.
+
+Adding is associative: however a log is cut into ranges, the sum is the same, and so is what is found at the seams.
+Nothing in here grows with the number of records: lists of findings keep the first ones and count the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, TypeVar
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.jobs.audit.scan_range import IndexFault, Loss, Lost
+from penstock.spark.jobs.histogram import NO_VALUES, Histogram, summed
+
+SAMPLES_MAX: Final = 1000
+"""Findings of one kind that are kept of a partition; more of them are counted. Nobody reads more, and a log that is
+all damage must not fill the driver's memory."""
+PRODUCERS_MAX: Final = 100_000
+"""Producers of one partition whose request numbers are followed: those with the lowest ids."""
+
+_WORD: Final = 2**64 - 1
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Generic[_Item]):
+    """The first of many, and how many there were."""
+
+    first: tuple[_Item, ...] = ()
+    count: int = 0
+
+    def __add__(self, other: Sample[_Item]) -> Sample[_Item]:
+        if not self.count or not other.count:
+            return self if self.count else other
+        return Sample((self.first + other.first)[:SAMPLES_MAX], self.count + other.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What is lost, in order, with neighbours lost for one reason joined: the first of them, the last, how many."""
+
+    first: tuple[Lost, ...] = ()
+    last: Lost | None = None
+    runs: int = 0
+    records: Mapping[Loss, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, lost: Lost) -> Losses:
+        return cls((lost,), lost, 1, {lost.kind: len(lost)})
+
+    def __add__(self, other: Losses) -> Losses:
+        if self.last is None or other.last is None:
+            return self if self.last is not None else other
+        records = summed(self.records, other.records)
+        if not _joins(self.last, other.first[0]):
+            return Losses((self.first + other.first)[:SAMPLES_MAX], other.last, self.runs + other.runs, records)
+        seam = _joined(self.last, other.first[0])
+        last = seam if other.runs == 1 else other.last
+        first = self.first
+        if self.runs <= SAMPLES_MAX:
+            first = (*first[:-1], seam, *other.first[1:])[:SAMPLES_MAX]
+        return Losses(first, last, self.runs + other.runs - 1, records)
+
+
+def _joins(left: Lost, right: Lost) -> bool:
+    alike = (left.kind, left.base, left.reason) == (right.kind, right.base, right.reason)
+    return alike and left.stop == right.start
+
+
+def _joined(left: Lost, right: Lost) -> Lost:
+    return replace(left, stop=right.stop, end=right.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Disorder:
+    """A record whose id is not greater than the one before it."""
+
+    offset: int
+    id: bytes
+    before: bytes
+
+    @property
+    def is_duplicate(self) -> bool:
+        return self.id == self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The numbered requests of one producer, in the order of offsets. Without breaks each is greater than the one
+    before it, so that none can be there twice."""
+
+    first: int
+    last: int
+    count: int
+    breaks: int = 0
+
+    def __add__(self, other: Requests) -> Requests:
+        breaks = self.breaks + other.breaks + (other.first <= self.last)
+        return Requests(self.first, other.last, self.count + other.count, breaks)
+
+
+@dataclass(frozen=True, slots=True)
+class Nonconforming:
+    """A payload that is not what its schema says."""
+
+    offset: int
+    schema_id: int
+    schema_version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """How many messages, and the sums of their hashes: the same for the same messages in any order."""
+
+    count: int = 0
+    places: int = 0
+    """Of their ids and offsets."""
+    fields: int = 0
+    """Of all but their payloads."""
+    plain: int = 0
+    """Of ids, offsets and payloads, of those that name no schema: an archive always keeps these payloads."""
+    typed: int = 0
+    """The same, of those that name one."""
+    named: int = 0
+    """How many name a schema."""
+    aside: int = 0
+    """How many of these are in the companion, which keeps payloads too."""
+    bare: int = 0
+    """How many of them came without a payload, as where columns stand in its place."""
+    lacking: int = 0
+    """How many others did: their payloads are lost."""
+
+    @property
+    def contents(self) -> int:
+        """Of ids, offsets and payloads, of all."""
+        return (self.plain + self.typed) & _WORD
+
+    def __add__(self, other: Digest) -> Digest:
+        return Digest(
+            self.count + other.count,
+            (self.places + other.places) & _WORD,
+            (self.fields + other.fields) & _WORD,
+            (self.plain + other.plain) & _WORD,
+            (self.typed + other.typed) & _WORD,
+            self.named + other.named,
+            self.aside + other.aside,
+            self.bare + other.bare,
+            self.lacking + other.lacking,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """Offsets `[start, stop)` of one partition, walked."""
+
+    start: int
+    stop: int
+    records: int = 0
+    record_bytes: int = 0
+    """As they lie in the segments."""
+    payload_bytes: int = 0
+    first_offset: int = -1
+    """Of its first record that can be served; -1 if there is none."""
+    first_id: bytes = b""
+    last_id: bytes = b""
+    first_ms: int | None = None
+    last_ms: int | None = None
+    sizes: Histogram = NO_VALUES
+    latency: Histogram = NO_VALUES
+    """From publish to archive, in ms."""
+    volume: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Messages and bytes, by the number of the span of time they were published in."""
+    losses: Losses = field(default_factory=Losses)
+    disorder: Sample[Disorder] = field(default_factory=Sample)
+    index_faults: Mapping[int, IndexFault] = field(default_factory=dict)
+    requests: Mapping[int, Requests] = field(default_factory=dict)
+    producers_left_out: bool = False
+    schemas: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    nonconforming: Sample[Nonconforming] = field(default_factory=Sample)
+    digests: Mapping[int, Digest] = field(default_factory=dict)
+    """By the day since 1970, of those that should be in the archive."""
+
+    def __add__(self, other: Partial) -> Partial:
+        """This range and the one behind it."""
+        if self.stop != other.start:
+            raise InvalidRequest(f"offsets [{other.start}, {other.stop}) do not follow [{self.start}, {self.stop})")
+        requests = _merged(self.requests, other.requests)
+        kept = _lowest(requests)
+        return Partial(
+            start=self.start,
+            stop=other.stop,
+            records=self.records + other.records,
+            record_bytes=self.record_bytes + other.record_bytes,
+            payload_bytes=self.payload_bytes + other.payload_bytes,
+            first_offset=self.first_offset if self.first_id else other.first_offset,
+            first_id=self.first_id or other.first_id,
+            last_id=other.last_id or self.last_id,
+            first_ms=_least(self.first_ms, other.first_ms, min),
+            last_ms=_least(self.last_ms, other.last_ms, max),
+            sizes=self.sizes + other.sizes,
+            latency=self.latency + other.latency,
+            volume=_merged(self.volume, other.volume, _both),
+            losses=self.losses + other.losses,
+            disorder=self.disorder + seam(self, other) + other.disorder,
+            index_faults=_merged(self.index_faults, other.index_faults, _faults),
+            requests=kept,
+            producers_left_out=self.producers_left_out or other.producers_left_out or len(kept) < len(requests),
+            schemas=summed(self.schemas, other.schemas),
+            nonconforming=self.nonconforming + other.nonconforming,
+            digests=_merged(self.digests, other.digests),
+        )
+
+
+def seam(left: Partial, right: Partial) -> Sample[Disorder]:
+    """What is out of order between two ranges: the first record of the second one, or nothing."""
+    return disorder(left.last_id, right.first_id, right.first_offset)
+
+
+def disorder(before: bytes, following: bytes, offset: int) -> Sample[Disorder]:
+    if not before or not following or following > before:
+        return Sample()
+    return Sample((Disorder(offset, following, before),), 1)
+
+
+def _least(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return choose(left, right)
+
+
+def _both(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _faults(left: IndexFault, right: IndexFault) -> IndexFault:
+    count, header = left.count + right.count, left.header or right.header
+    return IndexFault(left.base, min(left.first, right.first), count, header)
+
+
+def _plus(left: Any, right: Any) -> Any:
+    return left + right
+
+
+def _merged(
+    left: Mapping[Any, Any], right: Mapping[Any, Any], add: Callable[[Any, Any], Any] = _plus
+) -> dict[Any, Any]:
+    """Both, with what is in both added, the left one first."""
+    found = dict(left)
+    for key, value in right.items():
+        found[key] = add(found[key], value) if key in found else value
+    return found
+
+
+def _lowest(requests: dict[int, Requests]) -> dict[int, Requests]:
+    if len(requests) <= PRODUCERS_MAX:
+        return requests
+    return {producer: requests[producer] for producer in sorted(requests)[:PRODUCERS_MAX]}

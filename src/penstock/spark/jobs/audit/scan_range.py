@@ -1,0 +1,268 @@
+"""Walking a range of one partition: every record that can be served, verified, and what cannot be, by its offsets.
+
+The same records that readers get, and no more is believed than they believe: the index says where records lie, and
+where it cannot, the whole segment is surveyed, once. What one walk finds of an offset does not depend on where the walk
+began, so a log may be cut anywhere. Reads only. Neither Spark nor counting comes in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from penstock.core.limits import KIB
+from penstock.record import layout as at
+from penstock.record.block import After, Block, Bools, Bytes, Longs, Stop
+from penstock.record.kernels import block_kernels
+from penstock.record.kernels.tally_kernels import entries_held
+from penstock.storage.base.disk import Disk, File, opened
+from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, IndexFile, decode_entries
+from penstock.storage.log.log_view import Segment, View
+from penstock.storage.log.recovery import Finding
+from penstock.storage.log.repair import look
+from penstock.storage.log.segment import Damage, index_path, read_block, read_tolerant
+
+
+class Loss(StrEnum):
+    DAMAGED = "damaged"
+    """Its bytes are there and do not verify."""
+    MISSING = "missing"
+    """No file holds it."""
+    DROPPED = "dropped"
+    """Retention, or whoever truncated the log, was quicker than the walk. That is in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets `[start, stop)` that cannot be served, where their bytes lie in the segment `base`, and why."""
+
+    start: int
+    stop: int
+    kind: Loss
+    base: int
+    position: int
+    end: int
+    reason: str
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFault:
+    """Records of the segment `base` whose index entries are lost or wrong: rebuildable, and slow to read till then."""
+
+    base: int
+    first: int
+    count: int
+    header: bool = False
+    """Its header is lost: nothing says any more whether the segment is complete."""
+
+
+Event = Block | Lost | IndexFault
+
+_BLOCK_BYTES: Final = 512 * KIB
+"""Read at a time: with what is made of it, it stays in a processor's own cache."""
+_ROWS_FIRST: Final = 1024
+_MISSING: Final = "the segment is missing: is a file gone?"
+_SHORT: Final = "the segment ends before it"
+
+
+def walk(disk: Disk, view: View, start: int, stop: int, *, verify: bool = True) -> Iterator[Event]:
+    """What is in `[start, stop)`, in the order of offsets. Every offset is in a block or in a `Lost`, and in one only.
+
+    Ids rise within a block; from one block to the next they may not, where the log is out of order.
+    """
+    offset = start
+    if offset < view.start:
+        yield dropped(offset, min(stop, view.start))
+        offset = min(stop, view.start)
+    for segment in view.segments:
+        if segment.stop <= offset or segment.base >= stop:
+            continue
+        if segment.base > offset:
+            yield _missing(offset, segment.base)
+            offset = segment.base
+        end = min(stop, segment.stop)
+        yield from _segment(disk, segment, offset, end, verify=verify)
+        offset = end
+    if offset < stop:
+        yield _missing(offset, stop)
+
+
+def _missing(start: int, stop: int) -> Lost:
+    return Lost(start, stop, Loss.MISSING, -1, 0, 0, _MISSING)
+
+
+def dropped(start: int, stop: int) -> Lost:
+    return Lost(start, stop, Loss.DROPPED, -1, 0, 0, "dropped by retention while it was read")
+
+
+def _segment(disk: Disk, segment: Segment, start: int, stop: int, *, verify: bool) -> Iterator[Event]:
+    done = start
+    try:
+        with opened(disk, segment.path) as file:
+            for event in _Stretch(disk, file, segment, start, stop, verify=verify).run():
+                yield event
+                done = _past(event, done)
+    except FileNotFoundError:
+        yield dropped(done, stop)
+
+
+def _past(event: Event, done: int) -> int:
+    match event:
+        case Block():
+            return int(event.offsets.stop)
+        case Lost():
+            return event.stop
+        case _:
+            return done
+
+
+class _Listed:
+    """The index's entries of a stretch, decoded a block at a time: all at once they would not stay in the cache."""
+
+    def __init__(self, disk: Disk, segment: Segment, start: int, stop: int) -> None:
+        self._first = start
+        self._count = stop - start
+        path, before = index_path(segment.path), min(1, start - segment.base)
+        self.header_lost = before == 0 and IndexFile(disk, path, segment.base).header() is None
+        position = HEADER_BYTES + (start - segment.base - before) * ENTRY_BYTES
+        raw = _read_if_there(disk, path, position, (self._count + before) * ENTRY_BYTES)
+        self.start = int(_decoded(raw[:ENTRY_BYTES], start - 1, 1)[0]) if before else 0
+        """Where the first record begins; -1 if that is not known."""
+        self._raw = raw[before * ENTRY_BYTES :]
+
+    def hold(self, block: Block, offset: int, position: int) -> bool:
+        """Whether all records of a block end where they are listed to."""
+        place = (offset - self._first) * ENTRY_BYTES
+        raw = self._raw[place : place + len(block) * ENTRY_BYTES]
+        return raw.size == len(block) * ENTRY_BYTES and entries_held(raw, block.columns, position, offset) == len(block)
+
+    def ends(self, start: int, stop: int) -> Longs:
+        """Where the records with these offsets end; -1 where that is not known."""
+        place = (start - self._first) * ENTRY_BYTES
+        return _decoded(self._raw[place : place + (stop - start) * ENTRY_BYTES], start, stop - start)
+
+
+def _read_if_there(disk: Disk, path: Path, position: int, size: int) -> Bytes:
+    try:
+        with opened(disk, path) as file:
+            return read_tolerant(file, position, size)
+    except FileNotFoundError:
+        return np.empty(0, dtype=np.uint8)
+
+
+def _decoded(raw: Bytes, first_offset: int, count: int) -> Longs:
+    whole = raw[: len(raw) // ENTRY_BYTES * ENTRY_BYTES]
+    found = decode_entries(whole, first_offset)
+    if found.size == count:
+        return found
+    return np.concatenate((found, np.full(count - found.size, -1, dtype=np.int64)))
+
+
+class _Stretch:
+    """One pass over a part of one segment."""
+
+    def __init__(self, disk: Disk, file: File, segment: Segment, start: int, stop: int, *, verify: bool) -> None:
+        self._disk = disk
+        self._file = file
+        self._segment = segment
+        self._verify = verify
+        self._offset, self._stop = start, stop
+        self._listed = _Listed(disk, segment, start, stop)
+        self._position = self._listed.start
+        self._rows = _ROWS_FIRST
+        self._survey: Finding | None = None
+        """Where one was needed, it is what counts from then on."""
+
+    def run(self) -> Iterator[Event]:
+        if self._listed.header_lost:
+            yield IndexFault(self._segment.base, self._offset, 0, header=True)
+        while self._offset < self._stop:
+            if self._survey is None and not 0 <= self._position <= self._segment.size:
+                self._look()
+            damage = self._damage_here()
+            yield from self._step() if damage is None else self._step_over(damage)
+
+    def _step(self) -> Iterator[Event]:
+        """The next block, or the next record that is none; nothing where that takes a survey first."""
+        block, why = self._read(self._readable_until())
+        block = block.select(0, self._stop - self._offset)
+        if not len(block):
+            yield from self._bad_record(str(why))
+            return
+        end = self._position + int(block.columns[-1, at.END])
+        if not self._listed.hold(block, self._offset, self._position):
+            listed = self._listed.ends(self._offset, self._offset + len(block))
+            if self._survey is None and listed[-1] not in (-1, end):
+                self._look()
+                return
+            yield from self._faults(listed != block.columns[:, at.END] + self._position)
+        yield block
+        self._go_on(self._offset + len(block), end)
+
+    def _read(self, stop: int) -> tuple[Block, Stop]:
+        """As `read_block`, with a table of the size that the last block needed: it is seldom too small."""
+        data = read_tolerant(self._file, self._position, max(0, min(_BLOCK_BYTES, stop - self._position)))
+        table = np.empty((self._rows, at.COLUMNS), dtype=np.int64)
+        mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if self._verify else 0)
+        count, position, why = block_kernels.scan(data, 0, data.size, mode, 0, 0, self._offset, table)
+        if not count:
+            after = After(0, 0, self._offset)
+            return read_block(self._file, self._position, stop, after=after, verify=self._verify)
+        self._rows = max(self._rows, 2 * count) if why == at.MORE else max(_ROWS_FIRST, count + count // 8)
+        return Block(data, table[:count]), Stop(self._position + position, why)
+
+    def _bad_record(self, why: str) -> Iterator[Event]:
+        """The record at this place does not verify: the index says where it ends, or a survey finds out."""
+        end = int(self._listed.ends(self._offset, self._offset + 1)[0])
+        if self._survey is not None:
+            yield self._lost(self._stop, self._position, self._position, _SHORT)
+            self._go_on(self._stop, self._position)
+        elif self._position < end <= self._segment.size:
+            yield self._lost(self._offset + 1, self._position, end, why)
+            self._go_on(self._offset + 1, end)
+        else:
+            self._look()
+
+    def _step_over(self, damage: Damage) -> Iterator[Event]:
+        stop = min(self._stop, int(damage.offsets.stop))
+        yield from self._faults(self._listed.ends(self._offset, stop) != damage.stop)
+        yield self._lost(stop, damage.start, damage.stop, damage.reason)
+        self._go_on(stop, damage.stop)
+
+    def _lost(self, stop: int, position: int, end: int, reason: str) -> Lost:
+        return Lost(self._offset, stop, Loss.DAMAGED, self._segment.base, position, end, reason)
+
+    def _faults(self, wrong: Bools) -> Iterator[IndexFault]:
+        """`wrong` tells of the offsets from the current one on."""
+        places = np.flatnonzero(wrong)
+        if places.size:
+            yield IndexFault(self._segment.base, self._offset + int(places[0]), int(places.size))
+
+    def _look(self) -> None:
+        """Read the whole segment to find out what lies where."""
+        segment = self._segment
+        found = self._survey = look(self._disk, segment.path, count=segment.count if segment.sealed else None)
+        ordinal = self._offset - segment.base
+        self._position = int(found.ends[ordinal - 1]) if 0 < ordinal <= found.count else found.size if ordinal else 0
+
+    def _damages(self) -> tuple[Damage, ...]:
+        return () if self._survey is None else self._survey.damages
+
+    def _damage_here(self) -> Damage | None:
+        return next((damage for damage in self._damages() if self._offset in damage.offsets), None)
+
+    def _readable_until(self) -> int:
+        """No record is looked for inside of what a survey found to be damaged."""
+        starts = (damage.start for damage in self._damages() if damage.start >= self._position)
+        return min(starts, default=self._segment.size)
+
+    def _go_on(self, offset: int, position: int) -> None:
+        self._offset, self._position = offset, position

@@ -1,0 +1,209 @@
+"""The part of `stats` that runs in the workers: the messages of a slice by what they have in common, added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from penstock.core.errors import InvalidRequest, TopicNotSupported
+from penstock.record import layout as at
+from penstock.record.block import Block, Longs
+from penstock.record.kernels import stream_kernels
+from penstock.spark.jobs.audit.scan_range import Lost, walk
+from penstock.spark.jobs.audit.slice_audit import joined
+from penstock.spark.jobs.histogram import Histogram
+from penstock.spark.scan.slices import Slice, opened_data, view_within
+
+HOUR_MS: Final = 3_600_000
+GROUPS_MAX: Final = 100_000
+"""Groups of one answer. More do not fit on any screen, and a type for each message must not fill the memory."""
+
+_NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
+
+Value = str | int | None
+Group = tuple[Value, ...]
+"""The values of the fields that were asked for, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Messages of one group."""
+
+    count: int
+    record_bytes: int
+    sizes: Histogram
+    first_ms: int
+    last_ms: int
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.count + other.count,
+            self.record_bytes + other.record_bytes,
+            self.sizes + other.sizes,
+            min(self.first_ms, other.first_ms),
+            max(self.last_ms, other.last_ms),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What slices add up to, and how many messages could not be read."""
+
+    groups: Mapping[Group, Sums]
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatsTask:
+    slices: tuple[Slice, ...]
+    by: tuple[str, ...]
+
+
+def count(task: StatsTask) -> Part:
+    """Runs in a worker."""
+    return merged(_counted(part, task.by) for part in joined(task.slices))
+
+
+def merged(parts: Iterable[Part]) -> Part:
+    """The sum, in any order. Raises `InvalidRequest` if there are more groups than one answer may have."""
+    groups: dict[Group, Sums] = {}
+    lost = 0
+    for part in parts:
+        lost += part.lost
+        add(groups, part.groups)
+    return Part(groups, lost)
+
+
+def add(groups: dict[Group, Sums], more: Mapping[Group, Sums]) -> None:
+    for group, sums in more.items():
+        known = groups.get(group)
+        groups[group] = sums if known is None else known + sums
+    if len(groups) > GROUPS_MAX:
+        raise InvalidRequest(f"there are more than {GROUPS_MAX} groups: choose fewer or coarser ones with --by")
+
+
+def _counted(part: Slice, by: tuple[str, ...]) -> Part:
+    data = opened_data(part.location)
+    try:
+        view = view_within(data, part.topic, part.partition, part.start, part.stop)
+    except TopicNotSupported:  # deleted while the job runs
+        return Part({})
+    groups: dict[Group, Sums] = {}
+    lost = 0
+    for event in walk(data.disk, view, part.start, part.stop):
+        if isinstance(event, Block):
+            add(groups, of_block(event, part.topic, part.partition, by))
+        elif isinstance(event, Lost):
+            lost += len(event)
+    return Part(groups, lost)
+
+
+def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> dict[Group, Sums]:
+    """One row for each combination of values that is there."""
+    fixed: Mapping[str, Value] = {"topic": topic, "partition": partition}
+    codes = np.zeros(len(block), dtype=np.int64)
+    values: list[list[Value]] = []
+    for name in by:
+        found, numbers = ([fixed[name]], None) if name in fixed else FIELDS[name](block)
+        if numbers is not None:
+            codes = codes * len(found) + numbers
+        values.append(found)
+    _, firsts, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    rows = [_split(int(codes[first]), values) for first in firsts]
+    return dict(zip(rows, _sums(block, inverse, len(rows)), strict=True))
+
+
+def _split(code: int, values: list[list[Value]]) -> Group:
+    """The values that a combined number stands for."""
+    found: list[Value] = []
+    for each in reversed(values):
+        code, place = divmod(code, len(each))
+        found.append(each[place])
+    return tuple(reversed(found))
+
+
+def _sums(block: Block, inverse: Longs, count: int) -> list[Sums]:
+    order = np.argsort(inverse, kind="stable")
+    starts = np.searchsorted(inverse[order], np.arange(count))
+    columns = block.columns[order]
+    sizes = block.payload_sizes[order]
+    bytes_ = np.add.reduceat(columns[:, at.END] - columns[:, at.START], starts).tolist()
+    times = columns[:, at.PUBLISH_TIME]
+    first, last = (choose.reduceat(times, starts).tolist() for choose in (np.minimum, np.maximum))
+    pieces = np.split(sizes, starts[1:])
+    return [
+        Sums(len(piece), bytes_[place], Histogram.of(piece), first[place], last[place])
+        for place, piece in enumerate(pieces)
+    ]
+
+
+# what messages can be grouped by: the different values in a block, and the number of its value for each record
+
+Coded = tuple[list[Value], Longs]
+
+
+def _texts(block: Block, starts: Longs, sizes: Longs) -> Coded:
+    sizes = np.ascontiguousarray(sizes)
+    numbers, firsts = np.empty_like(starts), np.empty_like(starts)
+    count = stream_kernels.alike(block.data, starts, sizes, numbers, firsts)
+    texts = [
+        block.data[starts[row] : starts[row] + sizes[row]].tobytes().decode(errors="replace") for row in firsts[:count]
+    ]
+    return _distinct(texts, numbers)
+
+
+def _distinct(values: Iterable[Value], numbers: Longs) -> Coded:
+    """Each value once: the kernel may give one two numbers."""
+    known: dict[Value, int] = {}
+    places = np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
+    return list(known), places[numbers]
+
+
+def _type(block: Block) -> Coded:
+    return _texts(block, block.columns[:, at.START] + at.TYPE_AT, block.columns[:, at.TYPE_BYTES])
+
+
+def _producer(block: Block) -> Coded:
+    """Its name; its number where it has none."""
+    columns = block.columns
+    starts = columns[:, at.START] + columns[:, at.TYPE_BYTES] + _NAME_AT
+    names, numbers = _texts(block, starts, columns[:, at.NAME_BYTES])
+    if "" not in names:
+        return names, numbers
+    ids, of_id = np.unique(columns[:, at.PRODUCER_ID], return_inverse=True)
+    nameless = numbers == names.index("")
+    both = np.where(nameless, len(names) + of_id, numbers)
+    return _distinct([*names, *(f"#{each}" if each else None for each in ids.tolist())], both)
+
+
+def _schema(block: Block) -> Coded:
+    """Id and version; none for a message that names none."""
+    named = (block.columns[:, at.FLAGS] & at.FLAG_SCHEMA) != 0
+    pairs = np.where(named[:, None], block.columns[:, [at.SCHEMA_ID, at.SCHEMA_VERSION]], -1)
+    rows, numbers = np.unique(pairs, axis=0, return_inverse=True)
+    found: list[Value] = [None if row[0] < 0 else f"{row[0]}/{row[1]}" for row in rows.tolist()]
+    return found, numbers.reshape(-1)
+
+
+def _hour(block: Block) -> Coded:
+    hours, numbers = np.unique(block.columns[:, at.PUBLISH_TIME] // HOUR_MS, return_inverse=True)
+    return [hour * HOUR_MS for hour in hours.tolist()], numbers
+
+
+def _day(block: Block) -> Coded:
+    days, numbers = np.unique(block.columns[:, at.PUBLISH_TIME] // (24 * HOUR_MS), return_inverse=True)
+    return [day * 24 * HOUR_MS for day in days.tolist()], numbers
+
+
+FIELDS: Final[Mapping[str, Callable[[Block], Coded]]] = {
+    "type": _type,
+    "producer": _producer,
+    "schema": _schema,
+    "hour": _hour,
+    "day": _day,
+}
+TIMES: Final = ("hour", "day")
+BY: Final = ("topic", "partition", *FIELDS)

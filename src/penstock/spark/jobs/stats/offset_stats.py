@@ -1,0 +1,73 @@
+"""Counts of messages without Spark: from the offsets where they tell, else by reading what is not payload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from penstock.core.names import TopicName
+from penstock.spark.files.location import Location
+from penstock.spark.jobs.audit import inventory
+from penstock.spark.jobs.audit.report import time_text
+from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.stats.groups import TIMES
+from penstock.spark.jobs.stats.stats import parse_by, stats_with
+from penstock.spark.scan.offset_counts import HOUR_MS, SLICE_BYTES, Run, runs
+from penstock.spark.scan.slice_reader import LossCount
+from penstock.spark.scan.slices import Slice, plan
+
+_INDEXED: Final = frozenset({"topic", "partition", "hour", "day"})
+_DAY_MS: Final = 24 * HOUR_MS
+
+
+def counts(
+    path: str | None = None,
+    topics: Sequence[str] = (),
+    *,
+    by: str = "topic",
+    url: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """How many messages there are, by what `penstock stats` groups by: a row for each group, with `messages` in it.
+
+    By topic and partition that takes milliseconds, by hour and day some reads for each hour, whatever the log holds: a
+    damaged message counts, a segment that is missing does not and is logged. By anything else all messages are looked
+    at, in this process, and damaged ones are left out. Raises `InvalidRequest` or `TopicNotSupported` for what is not
+    there.
+    """
+    chosen = parse_by(by)
+    location = Location.parse(path=path, url=url, storage_options=storage_options)
+    names = [TopicName.parse(topic) for topic in topics]
+    if not _INDEXED.issuperset(chosen):
+        told = stats_with(Here(), location, names, by=chosen).as_dicts()
+        return [{name: row[name] for name in (*chosen, "messages")} for row in told]
+    found: Counter[tuple[Any, ...]] = Counter()
+    lose, hourly = LossCount(), any(name in TIMES for name in chosen)
+    for part in _partitions(location, names):
+        for run in runs(part, hourly=hourly, on_loss=lose):
+            found[tuple(_value(name, part, run) for name in chosen)] += run.count
+    rows = sorted(found.items(), key=lambda row: tuple((value is not None, value) for value in row[0]))
+    return [dict(zip(chosen, map(_shown, chosen, group), strict=True)) | {"messages": count} for group, count in rows]
+
+
+def _partitions(location: Location, names: Sequence[TopicName]) -> list[Slice]:
+    data = location.open()
+    ranges = {log.key: (log.start, log.next_offset) for log in inventory.find(data, names).logs}
+    return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
+
+
+def _value(name: str, part: Slice, run: Run) -> str | int | None:
+    match name:
+        case "topic":
+            return part.topic
+        case "partition":
+            return part.partition
+        case "day" if run.hour_ms is not None:
+            return run.hour_ms - run.hour_ms % _DAY_MS
+        case _:
+            return run.hour_ms
+
+
+def _shown(name: str, value: Any) -> Any:
+    return time_text(value) if name in TIMES and value is not None else value

@@ -1,0 +1,1 @@
+"""Messages into files and back, published again, or compacted."""

@@ -1,0 +1,117 @@
+"""Compact: of every key its latest message, into a new topic or a table of the lake.
+
+The latest is the one with the highest id: ids rise with the offset in a partition and with time across them. An empty
+payload is a tombstone: it says that the key is gone, and by default nothing of the key is left. Messages without a key
+supersede nothing and are superseded by nothing: by default they are all kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from penstock.core.names import TopicName
+from penstock.spark.jobs.transfer.replay import Report, losses_of, new_run, numbered, publish_numbered, with_lost
+from penstock.spark.jobs.transfer.selection import Origin, Selection, selected
+from penstock.spark.sink.frames import Progress
+from penstock.spark.sink.options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.spark.lake.tables.table import LakeTable
+
+
+class Tombstones(StrEnum):
+    """What becomes of a key whose latest message has an empty payload."""
+
+    DROP = "drop"
+    """Nothing of it is left."""
+    KEEP = "keep"
+    """The tombstone is kept, for whoever reads the result and has the key from elsewhere."""
+
+
+class Keyless(StrEnum):
+    """What becomes of messages without a key."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+def compact(
+    spark: SparkSession,
+    origin: Origin,
+    topics: Sequence[TopicName],
+    target: SinkOptions | LakeTable,
+    *,
+    selection: Selection | None = None,
+    tombstones: Tombstones = Tombstones.DROP,
+    keyless: Keyless = Keyless.KEEP,
+    run: str | None = None,
+    skip_lost: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """The latest message of every key into a topic (`target.topic`) or a table, each once however often the `run` is
+    started. Messages keep their key, payload, type, attributes and schema, and the order of their partition.
+
+    If the log has grown since a run was broken off, starting it again adds the newer messages behind the older ones.
+    Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` goes on without it.
+    """
+    chosen, name, losses = selection or Selection(), run or new_run(), losses_of(spark) if skip_lost else None
+    read = selected(spark, origin, topics, chosen, losses=losses)
+    rows = latest(read, tombstones=tombstones, keyless=keyless)
+    if isinstance(target, SinkOptions):
+        made = numbered(rows, topics, chosen, name, mark=False, job="compact")
+        return with_lost(publish_numbered(made, target, name, progress=progress), losses)
+    return with_lost(_into_table(rows, target, name), losses)
+
+
+def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP) -> DataFrame:
+    """Of messages with the columns of the log, the latest of every key."""
+    from pyspark.sql import functions as f
+
+    names = [name for name in rows.columns if name != "key"]
+    keyed = rows.where(f.col("key").isNotNull()).groupBy("key")
+    found = keyed.agg(f.max_by(f.struct(*names), f.col("id")).alias("last")).select("key", "last.*")
+    if tombstones is Tombstones.DROP:
+        found = found.where(f.octet_length("value") > 0)
+    if keyless is Keyless.DROP:
+        return found
+    return found.unionByName(rows.where(f.col("key").isNull()).select("key", *names))
+
+
+def _into_table(rows: DataFrame, table: LakeTable, run: str) -> Report:
+    """As an archive has it, so that it can be read and replayed as one."""
+    from penstock.spark.lake.frames import write_frame
+    from penstock.spark.lake.tables.columns import PARTITION
+    from penstock.spark.lake.tables.table import Committed, Marker
+
+    began, before = time.monotonic(), _rows(table) if table.exists() else 0
+    outcome = write_frame(as_archive(rows), table, Marker(query_id=run, batch_id=0), partition_by=PARTITION)
+    added = _rows(table) - before
+    known = 0 if isinstance(outcome, Committed) else before
+    return Report(
+        run=run,
+        target=table.name,
+        rows=added + known,
+        published=added,
+        known=known,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _rows(table: LakeTable) -> int:
+    return sum(file.rows for file in table.live())
+
+
+def as_archive(rows: DataFrame) -> DataFrame:
+    """The columns of the log under the names of an archive's."""
+    from pyspark.sql import functions as f
+
+    from penstock.spark.lake.tables.columns import PARTITION, READ_AS, SYSTEM
+
+    names = {**READ_AS, "_topic": "topic", "_partition": "partition"}
+    day = f.to_date("timestamp").alias(PARTITION)
+    return rows.select(*(f.col(names[each]).alias(each) for each in SYSTEM.names if each in names), day)

@@ -1,0 +1,108 @@
+"""Messages in files that other tools read: Parquet, JSON lines, CSV. Every field of a message, there and back.
+
+Parquet has the columns of the log as they are; how a message is written as text says `textual`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.jobs.transfer.text_formats import ROWS, CsvWriter, JsonWriter, check_fields, read_csv, read_json
+from penstock.spark.scan.columns import COLUMNS
+
+
+class Format(StrEnum):
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+    CSV = "csv"
+    DIRECTORY = "directory"
+    """Another data directory."""
+
+
+_SUFFIXES: Final = {
+    ".parquet": Format.PARQUET,
+    ".jsonl": Format.JSONL,
+    ".ndjson": Format.JSONL,
+    ".csv": Format.CSV,
+}
+
+
+def format_of(path: Path, given: str | None) -> Format:
+    """What is said, or what the name tells. Raises `InvalidRequest` if neither is anything."""
+    if given is not None:
+        if given not in tuple(Format):
+            raise InvalidRequest(f"format {given!r}: expected {', '.join(Format)}", given=given)
+        return Format(given)
+    if path.is_dir():
+        return Format.DIRECTORY
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise InvalidRequest(
+            f"{path.name!r} does not tell its format: end it with {', '.join(_SUFFIXES)}, or give --format",
+            given=path.name,
+        )
+    return found
+
+
+class Writer(Protocol):
+    def write(self, batch: pa.RecordBatch) -> None: ...
+    def close(self) -> None: ...
+
+
+def writer_of(kind: Format, path: Path) -> Writer:
+    """Of a file of messages; the batches have all columns of the log."""
+    makers: dict[Format, Callable[[Path], Writer]] = {
+        Format.PARQUET: _ParquetWriter,
+        Format.JSONL: JsonWriter,
+        Format.CSV: CsvWriter,
+    }
+    return makers[kind](path)
+
+
+def check_file(path: Path) -> None:
+    if not path.is_file():
+        raise InvalidRequest(f"{path} is no file", given=str(path))
+
+
+def read(kind: Format, path: Path, columns: Sequence[str] = COLUMNS.names) -> Iterator[pa.RecordBatch]:
+    """The messages of a file, in order: those of these columns that it has. Raises `InvalidRequest` that names the line
+    or the column that is wrong."""
+    check_file(path)
+    readers = {Format.PARQUET: _read_parquet, Format.JSONL: read_json, Format.CSV: read_csv}
+    return readers[kind](path, columns)
+
+
+# Parquet
+
+
+class _ParquetWriter:
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(path, COLUMNS, compression="zstd")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidRequest(f"{path} cannot be read as Parquet: {error}") from None
+    names = file.schema_arrow.names
+    try:
+        check_fields(names)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error.message}", **error.details) from None
+    if "value" not in names:
+        raise InvalidRequest(f"{path}: the column value, which has the payloads, is missing", field="value")
+    yield from file.iter_batches(ROWS, columns=[name for name in names if name in columns])

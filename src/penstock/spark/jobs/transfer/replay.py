@@ -1,0 +1,147 @@
+"""Replay: messages of a log or of the archive, published again into a topic; each once, however often it is started.
+
+The number of a message is its offset where it came from, under a producer that stands for the run, the selection and
+the partition. So a run that was broken off, or is started again, goes on behind what is stored, whatever Spark does.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.names import TopicName
+from penstock.spark.jobs.transfer.selection import Origin, Selection, selected
+from penstock.spark.runtime.classic import context
+from penstock.spark.sink.frames import Progress, publish
+from penstock.spark.sink.identity import Identity
+from penstock.spark.sink.options import Numbers, SinkOptions
+from penstock.spark.sink.staging import once
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.spark.jobs.transfer.loss_accumulator import Losses
+
+MARKS: Final = ("x-replay-run", "x-replayed-topic", "x-replayed-partition", "x-replayed-offset", "x-replayed-time")
+"""Attributes of a message that was published again: by which run, and where it stands in the log it came from."""
+
+MESSAGE: Final = ("key", "value", "type", "attributes", "schema_id", "schema_version")
+PACED: Final = ("id", "producer_name", "request_id")
+"""The order of messages at a pace. Ids rise over all partitions, also where the clock stood or was set back: then many
+messages have the same time, and only ids tell which came first."""
+
+_TASKS_MAX: Final = 64
+"""Connections to the broker at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a job that writes a topic has done."""
+
+    run: str
+    target: str
+    rows: int
+    """Messages that were to be there in the end."""
+    published: int
+    known: int
+    """Of them, there already: an earlier start of the same run had published them."""
+    seconds: float
+    lost: int = 0
+    """Messages that could not be read, and were left out."""
+
+
+def replay(
+    spark: SparkSession,
+    origin: Origin,
+    topics: Sequence[TopicName],
+    target: SinkOptions,
+    *,
+    selection: Selection | None = None,
+    run: str | None = None,
+    mark: bool = True,
+    skip_lost: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Publish what is selected into `target.topic`, in the order of each partition; with `target.rows_per_second` at
+    that pace, in the order of time.
+
+    A message keeps its key, payload, type, attributes and schema; `mark` adds the attributes `MARKS`. With the `run` of
+    an earlier start, and the same selection, what that has published is not published again.
+    Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` goes on without it.
+    """
+    chosen, name, losses = selection or Selection(), run or new_run(), losses_of(spark) if skip_lost else None
+    rows = selected(spark, origin, topics, chosen, losses=losses)
+    made = numbered(rows, topics, chosen, name, mark=mark)
+    return with_lost(publish_numbered(made, target, name, progress=progress), losses)
+
+
+def losses_of(spark: SparkSession) -> Losses:
+    from penstock.spark.jobs.transfer.loss_accumulator import Losses
+
+    return Losses(spark)
+
+
+def with_lost(report: Report, losses: Losses | None) -> Report:
+    return report if losses is None else replace(report, lost=losses.count)
+
+
+def new_run() -> str:
+    return uuid.uuid4().hex
+
+
+def numbered(
+    rows: DataFrame, topics: Sequence[TopicName], selection: Selection, run: str, *, mark: bool, job: str = "replay"
+) -> DataFrame:
+    """Messages with the producer and the number under which they are published again, and the id they had."""
+    from pyspark.sql import functions as f
+
+    names = {str(topic): f"{job}/{run}/{selection.digest(topic)}" for topic in topics}
+    pairs = [f.lit(text) for pair in names.items() for text in pair]
+    producer = f.concat(f.create_map(*pairs)[f.col("topic")], f.lit("/"), f.col("partition").cast("string"))
+    attributes = _marked(run) if mark else f.col("attributes")
+    return rows.select(
+        *(name for name in MESSAGE if name != "attributes"),
+        attributes.alias("attributes"),
+        producer.alias("producer_name"),
+        (f.col("offset") + 1).alias("request_id"),
+        f.col("id"),
+    )
+
+
+def _marked(run: str) -> Column:
+    """The attributes without those of an earlier replay, and with those of this one."""
+    from pyspark.sql import functions as f
+
+    moment = f.date_format(f.to_utc_timestamp("timestamp", f.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+    values = (f.lit(run), f.col("topic"), f.col("partition").cast("string"), f.col("offset").cast("string"), moment)
+    added = [each for name, value in zip(MARKS, values, strict=True) for each in (f.lit(name), value)]
+    own = f.coalesce(f.col("attributes"), f.expr("CAST(map() AS MAP<STRING, STRING>)"))
+    return f.map_concat(f.map_filter(own, lambda name, _value: ~name.isin(*MARKS)), f.create_map(*added))
+
+
+def publish_numbered(rows: DataFrame, target: SinkOptions, run: str, *, progress: Progress | None = None) -> Report:
+    """Rows with `producer_name` and `request_id`, each producer's in order."""
+    began = time.monotonic()
+    options = replace(target, numbers=Numbers.COLUMNS, run=run)
+    # The numbers say what is there already, and a later start may have more to publish: nobody repeats this write.
+    identity = Identity(query=once(), batch=0)
+    tally = publish(_ordered(rows, options), options, identity, progress=progress)
+    return Report(
+        run=run,
+        target=options.topic or "",
+        rows=tally.rows,
+        published=tally.rows - tally.settled,
+        known=tally.settled,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _ordered(rows: DataFrame, options: SinkOptions) -> DataFrame:
+    """The rows of a producer are in one task, in order; at a pace they are all in one, in the order of time."""
+    if options.rows_per_second is not None:
+        return rows.repartition(1).sortWithinPartitions(*PACED).drop("id")
+    tasks = min(_TASKS_MAX, context(rows.sparkSession).defaultParallelism)
+    return rows.drop("id").repartition(tasks, "producer_name").sortWithinPartitions("producer_name", "request_id")

@@ -1,0 +1,237 @@
+"""What a job reads: topics from a log or from the archive, and which of their messages. As a DataFrame, or as text.
+
+Both sources give the columns of the log, so that whatever follows need not know where a message came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.clock import iso_time
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place, parse_places
+from penstock.spark.files.location import Location
+from penstock.spark.runtime.failures import reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.spark.jobs.transfer.loss_accumulator import Losses
+    from penstock.spark.lake.tables.table import LakeTable
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WITHOUT_PAYLOAD: Final = (
+    "the archive keeps no payload of this message (it was made without _value): it cannot be published again"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which messages: all conditions hold. Globs have `*` and `?`; `where` is a condition in Spark's SQL."""
+
+    start: str = "earliest"
+    stop: str | None = None
+    partition: int | None = None
+    types: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        first, _ = self.places()
+        if isinstance(first, Latest):
+            raise InvalidRequest("from 'latest' there is nothing to read: give earliest, an offset, a time or an id")
+
+    def places(self) -> tuple[Place, Place | None]:
+        return parse_places(self.start, self.stop)
+
+    def digest(self, topic: TopicName) -> str:
+        """Tells one selection of a topic from another."""
+        told = [self.start, self.stop, self.partition, self.types, self.keys, self.where, str(topic)]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class FromLog:
+    """The segments of a data directory, an object store or a broker."""
+
+    location: Location
+
+    def frame(
+        self, spark: SparkSession, topics: Sequence[TopicName], selection: Selection, losses: Losses | None
+    ) -> DataFrame:
+        """What of the selection the log can be searched by is not read; the rest is the caller's to leave out."""
+        options = _location_options(self.location) | {"subscribe": ",".join(map(str, topics))}
+        options |= {"includeAttributes": "true"}
+        if where := searched(selection):
+            options["where"] = where
+        return spark.read.format("penstock").options(**options).load() if losses is None else losses.without(options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromArchive:
+    """The tables that `penstock archive` made, with those of the messages that did not decode."""
+
+    warehouse: str
+    kind: str = "delta"
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def frame(
+        self, spark: SparkSession, topics: Sequence[TopicName], _selection: Selection, _losses: Losses | None
+    ) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        parts = [_as_log(part) for topic in topics for part in self._tables(spark, topic)]
+        wanted = [str(topic) for topic in topics]
+        return reduce(lambda one, other: one.unionByName(other), parts).where(f.col("topic").isin(wanted))
+
+    def _tables(self, spark: SparkSession, topic: TopicName) -> list[DataFrame]:
+        from penstock.spark.lake.frames import read_frame
+        from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
+
+        names = [name for name in (table_of(topic), ONE_TABLE) if self._table(name).exists()]
+        if not names:
+            raise InvalidRequest(
+                f"the archive {self.warehouse} has no {self.kind} table of {topic}: it would be {table_of(topic)}",
+                topic=str(topic),
+            )
+        tables = [self._table(name) for name in (names[0], bad_of(names[0]))]
+        return [read_frame(spark, table) for table in tables if table.exists()]
+
+    def _table(self, name: str) -> LakeTable:
+        from penstock.spark.lake.tables.table_factory import open_table
+
+        return open_table(self.kind, self.warehouse, name, storage_options=self.storage_options, catalog=self.catalog)
+
+
+Origin = FromLog | FromArchive
+
+
+def selected(
+    spark: SparkSession,
+    origin: Origin,
+    topics: Sequence[TopicName],
+    selection: Selection,
+    *,
+    losses: Losses | None = None,
+) -> DataFrame:
+    """The messages, in the columns of the log. What is lost there fails the read, or is told to `losses`.
+
+    Raises `InvalidRequest` for a condition that Spark does not take.
+    """
+    rows = origin.frame(spark, topics, selection, losses)
+    for condition in _conditions(selection):
+        rows = rows.where(condition)
+    return rows if selection.where is None else _where(rows, selection.where)
+
+
+def _where(rows: DataFrame, condition: str) -> DataFrame:
+    from pyspark.errors import PySparkException
+
+    try:
+        return rows.where(condition)
+    except PySparkException as error:
+        raise InvalidRequest(f"where={condition!r} is no condition on these messages: {reason(error)}") from None
+
+
+def _conditions(selection: Selection) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    first, last = selection.places()
+    found = [*_bounds(first, lower=True), *_bounds(last, lower=False)]
+    if selection.partition is not None:
+        found.append(f.col("partition") == selection.partition)
+    if selection.types:
+        found.append(_any([_like(f.col("type"), glob) for glob in selection.types]))
+    if selection.keys:
+        found.append(_any([_like(f.col("key").cast("string"), glob) for glob in selection.keys]))
+    return found
+
+
+def _bounds(place: Place | None, *, lower: bool) -> list[Column]:
+    """A place as a condition of Spark's."""
+    from pyspark.sql import functions as f
+
+    value: Any
+    match place:
+        case None | Earliest() | Latest():
+            return []
+        case AtOffset(offset):
+            name, value = "offset", int(offset)
+        case AtTime(unix_ms):
+            name, value = "timestamp", _EPOCH + timedelta(milliseconds=unix_ms)
+        case AtId(id_):
+            name, value = "id", bytearray(id_)
+    return [f.col(name) >= f.lit(value) if lower else f.col(name) < f.lit(value)]
+
+
+def _any(conditions: list[Column]) -> Column:
+    return reduce(lambda one, other: one | other, conditions)
+
+
+def _like(column: Column, glob: str) -> Column:
+    """`*` is any text and `?` one character; without them it is equality."""
+    if not _has_wildcards(glob):
+        return column == glob
+    return column.rlike(f"(?s)^{regex_of(glob)}$")
+
+
+def _has_wildcards(glob: str) -> bool:
+    return bool({"*", "?"} & set(glob))
+
+
+def searched(selection: Selection) -> str:
+    """What of a selection the log can be searched by, as the option `where` of the source has it."""
+    first, last = selection.places()
+    found = [*_compared(first, ">="), *_compared(last, "<")]
+    if selection.partition is not None:
+        found.append(f"partition = {selection.partition}")
+    if selection.types and not any(map(_has_wildcards, selection.types)):
+        found.append(f"type in ({', '.join(map(_quoted, selection.types))})")
+    return " and ".join(found)
+
+
+def _compared(place: Place | None, sign: str) -> list[str]:
+    match place:
+        case AtOffset(offset):
+            return [f"offset {sign} {int(offset)}"]
+        case AtTime(unix_ms):
+            return [f"timestamp {sign} '{iso_time(unix_ms)}'"]
+        case AtId(id_):
+            return [f"id {sign} X'{id_.hex()}'"]
+    return []
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def regex_of(glob: str) -> str:
+    """A glob in the regular expressions of Java: every character that means something there stands for itself."""
+    parts = {"*": ".*", "?": "."}
+    return "".join(parts.get(each) or (each if each.isalnum() else f"\\x{{{ord(each):x}}}") for each in glob)
+
+
+def _as_log(rows: DataFrame) -> DataFrame:
+    """A table of the archive in the columns of the log."""
+    from pyspark.sql import functions as f
+
+    from penstock.spark.lake.tables.columns import READ_AS
+
+    names = {**READ_AS, "_topic": "topic", "_partition": "partition"}
+    columns = [f.col(name).alias(plain) for name, plain in names.items() if name != "_value"]
+    payload = f.coalesce(f.col("_value"), f.raise_error(f.lit(_WITHOUT_PAYLOAD)).cast("binary"))
+    return rows.select(payload.alias("value"), *columns)
+
+
+def _location_options(location: Location) -> dict[str, str]:
+    """As the options of the source."""
+    name = "url" if location.is_broker else "path"
+    return {name: location.uri, **{f"storage.{key}": value for key, value in location.storage_options}}

@@ -1,0 +1,281 @@
+"""Import and export: topics into files that other tools read, and back; or from one data directory into another.
+
+Neither needs Spark: the log's own kernels and pyarrow are quicker than a JVM is to start. What is published again gets
+an id, an offset and a time of its own; a file keeps those that it was exported with.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.core.places import AtId, AtOffset, AtTime, Place
+from penstock.spark.files.location import Location
+from penstock.spark.jobs.transfer.file_formats import Format, read, writer_of
+from penstock.spark.jobs.transfer.replay import Report
+from penstock.spark.jobs.transfer.selection import Selection
+from penstock.spark.scan import slice_reader
+from penstock.spark.scan.columns import COLUMNS, Maker
+from penstock.spark.scan.filters import Filters, Numbers
+from penstock.spark.scan.slices import Slice, plan, view_within
+from penstock.spark.sink.columns import MESSAGE
+from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.loader import Loader
+from penstock.spark.sink.numbers import with_numbers
+from penstock.spark.sink.options import Numbers as NumbersFrom
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.publisher import connect, ensure_topic
+from penstock.spark.sink.routing import Router
+from penstock.spark.sink.staged_commit import opened
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.store import Store
+
+Progress = Callable[[int, int | None], None]
+"""Told how many messages are done, and of how many, where that is known."""
+
+_US_PER_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What an export has done."""
+
+    path: str
+    format: str
+    topics: tuple[str, ...]
+    rows: int
+    lost: int
+    """Messages that could not be read, and were left out."""
+    bytes: int
+    seconds: float
+
+
+def export(
+    location: Location,
+    topics: Sequence[TopicName],
+    output: Path,
+    kind: Format,
+    *,
+    selection: Selection | None = None,
+    skip_lost: bool = False,
+    progress: Progress | None = None,
+) -> Exported:
+    """Messages into a file, topic by topic and partition by partition, in order. It is there once it is complete; one
+    that was there before stays until then.
+
+    Raises `DataLoss` for what cannot be read, or with `skip_lost` goes on without it.
+    """
+    began, rows, losses = time.monotonic(), 0, slice_reader.LossCount()
+    chosen = _without_sql(selection)
+    slices = _slices(location, topics, chosen)
+    total = sum(each.stop - each.start for each in slices)
+    part = output.with_name(f"{output.name}.part")
+    try:
+        writer = writer_of(kind, part)
+        try:
+            for batch, done in _read(slices, chosen, losses if skip_lost else slice_reader.fail):
+                writer.write(batch)
+                rows += batch.num_rows
+                _tell(progress, done, total)
+        finally:
+            writer.close()
+        part.replace(output)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            part.unlink()
+        raise
+    return Exported(
+        path=str(output),
+        format=kind.value,
+        topics=tuple(map(str, topics)),
+        rows=rows,
+        lost=losses.count,
+        bytes=output.stat().st_size,
+        seconds=time.monotonic() - began,
+    )
+
+
+def import_file(
+    file: Path,
+    kind: Format,
+    target: SinkOptions,
+    *,
+    run: str | None = None,
+    keep_partitions: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """The messages of a file into `target.topic`, or each into the topic that it names.
+
+    The number of a message is its place in the file: with the `run` of an earlier import of the same file, what that
+    has stored is not stored again.
+    """
+    _check_keeping(target, keep_partitions)
+    batches = read(kind, file, (*MESSAGE, "topic", *(("partition",) if keep_partitions else ())))
+    options = replace(target, producer="import", numbers=NumbersFrom.ROWS)
+    return _published(batches, options, run or uuid.uuid4().hex, None, progress)
+
+
+def copy(
+    location: Location,
+    topics: Sequence[TopicName],
+    target: SinkOptions,
+    *,
+    selection: Selection | None = None,
+    run: str | None = None,
+    skip_lost: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Messages of one data directory into another, or into a broker, under the same names; with `target.topic` all into
+    that one. Topics that are not there are created with as many partitions.
+
+    The number of a message is its offset: with the `run` of an earlier copy, what that has stored is not stored again.
+    Into a directory every message goes to the partition that it had. Raises `DataLoss` for what cannot be read, or with
+    `skip_lost` goes on without it.
+    """
+    chosen, name, losses = _without_sql(selection), run or uuid.uuid4().hex, slice_reader.LossCount()
+    data = location.open()
+    slices = _slices(location, topics, chosen)
+    _create_topics(data, topics, target)
+    options = replace(target, producer="copy", numbers=NumbersFrom.COLUMNS)
+    placed = options.path is not None and options.topic is None
+    found = _read(slices, chosen, losses if skip_lost else slice_reader.fail)
+    batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in found)
+    total = sum(each.stop - each.start for each in slices)
+    return replace(_published(batches, options, name, total, progress), lost=losses.count)
+
+
+def _check_keeping(target: SinkOptions, keep_partitions: bool) -> None:
+    if keep_partitions and target.path is None:
+        raise InvalidRequest("a broker chooses the partition by the key: partitions are kept only into a directory")
+
+
+def _published(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, run: str, total: int | None, progress: Progress | None
+) -> Report:
+    began = time.monotonic()
+    router = Router(options, Identity(query=run, batch=0), None)
+    with opened(options) as target:
+        for batch in batches:
+            for share in router.split(batch):
+                if isinstance(target, Loader):
+                    target.check(share.topic, share.rows)
+                target.append(share)
+            _tell(progress, target.tally.rows, total)
+        target.finish()
+        tally = target.tally
+    return _report(run, options, tally, time.monotonic() - began)
+
+
+def _report(run: str, options: SinkOptions, tally: Tally, seconds: float) -> Report:
+    return Report(
+        run=run,
+        target=options.topic or str(options.path or options.broker),
+        rows=tally.rows,
+        published=tally.rows - tally.settled,
+        known=tally.settled,
+        seconds=seconds,
+    )
+
+
+def _numbered(batch: pa.RecordBatch, selection: Selection, run: str, *, placed: bool) -> pa.RecordBatch:
+    """Rows of one partition with the producer and the number under which they are stored elsewhere."""
+    topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
+    name = f"copy/{run}/{selection.digest(TopicName.parse(topic))}/{partition}"
+    kept = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
+    named = kept.append_column("producer_name", pa.repeat(pa.scalar(name), batch.num_rows))
+    return with_numbers(named, batch.column("offset").to_numpy() + np.int64(1))
+
+
+def _create_topics(data: DataReader, topics: Sequence[TopicName], target: SinkOptions) -> None:
+    wanted = {str(name): data.topic(name).partitions for name in topics}
+    if target.topic is not None:
+        wanted = {target.topic: target.create_partitions or 1}
+    if target.path is not None:
+        _create_in_directory(wanted, target.path)
+        return
+    with connect(target) as client:
+        for name, partitions in wanted.items():
+            ensure_topic(client, name, partitions)
+
+
+def _create_in_directory(wanted: dict[str, int], path: Path) -> None:
+    with Store.open(path, create=True) as store:
+        there = {topic.name for topic in store.catalog.list_topics()}
+        for name, partitions in wanted.items():
+            if TopicName.parse(name) not in there:
+                store.create_topic(TopicName.parse(name), partitions=partitions)
+
+
+# reading
+
+
+def _without_sql(selection: Selection | None) -> Selection:
+    chosen = selection or Selection()
+    if chosen.where is not None:
+        raise InvalidRequest("a condition in SQL needs Spark: `penstock replay` takes one")
+    return chosen
+
+
+def _slices(location: Location, topics: Sequence[TopicName], selection: Selection) -> list[Slice]:
+    """What is to be read of each partition, as it is now."""
+    data, filters = location.open(), _filters(selection)
+    ranges: dict[tuple[str, int], tuple[int, int]] = {}
+    for name in topics:
+        reader = data.topic(name)
+        for number in reader.logs if selection.partition is None else (selection.partition,):
+            view = reader.partition(number).view
+            start, stop = int(view.first_offset), int(view.next_offset)
+            clipped = filters.clip(data.disk, view_within(data, str(name), number, start, stop), start, stop)
+            ranges[str(name), number] = clipped
+    return plan(location, ranges, data=data)
+
+
+def _read(
+    slices: Sequence[Slice], selection: Selection, on_loss: Callable[[slice_reader.Loss], None] = slice_reader.fail
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """All columns of what is selected, and how many offsets were looked at until then."""
+    filters, done = _filters(selection), 0
+    for part in slices:
+        maker = Maker(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
+        for block in slice_reader.blocks(part, filters=filters, on_loss=on_loss):
+            done += len(block)
+            chosen = filters.choose(block)
+            if selection.types or selection.keys:
+                chosen = chosen.gather(chosen.matching(selection.types, selection.keys))
+            if len(chosen):
+                yield maker.batch(chosen), done
+
+
+def _filters(selection: Selection) -> Filters:
+    first, last = selection.places()
+    offset, timestamp, id_ = (Numbers(_number(first, kind), _number(last, kind)) for kind in (AtOffset, AtTime, AtId))
+    return Filters(offset=offset, timestamp=timestamp, id=id_)
+
+
+def _number(place: Place | None, kind: type[Place]) -> int | None:
+    """A place of this kind as filters have it."""
+    if not isinstance(place, kind):
+        return None
+    match place:
+        case AtOffset(offset):
+            return int(offset)
+        case AtTime(unix_ms):
+            return unix_ms * _US_PER_MS
+        case AtId(id_):
+            return int.from_bytes(id_)
+    return None
+
+
+def _tell(progress: Progress | None, done: int, total: int | None) -> None:
+    if progress is not None:
+        progress(done, total)

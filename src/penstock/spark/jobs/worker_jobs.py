@@ -1,0 +1,115 @@
+"""Work for the Python workers: values out, values back, and how far it has come. Rows never cross into the JVM."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from penstock.spark.runtime.classic import context
+from penstock.spark.scan.slice_work import settle
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+_Weighed = TypeVar("_Weighed")
+
+Progress = Callable[[int, int], None]
+"""Told how many tasks are done, and of how many."""
+
+TASK_BYTES: Final = 256 << 20
+"""Some tenths of a second of work for each task, against some milliseconds to start it."""
+TASKS_PER_CORE: Final = 3
+"""At least so many, so that no core waits long for another's last task."""
+TASKS_MAX: Final = 4096
+"""What the driver holds of results at once."""
+_LOOK_SECONDS: Final = 0.2
+
+
+def nobody(_done: int, _all: int) -> None:
+    """Progress that is not shown."""
+
+
+def run(
+    spark: SparkSession,
+    work: Callable[[_Task], _Result],
+    tasks: Sequence[_Task],
+    *,
+    what: str,
+    progress: Progress = nobody,
+) -> list[_Result]:
+    """What `work` makes of each task, in their order. Tasks and results pickle; `work` stands in a module.
+
+    Raises what Spark raises for a task that failed.
+    """
+    if not tasks:
+        return []
+    driver = context(spark)
+    with _watched(driver, what, len(tasks), progress):
+        found: list[_Result] = driver.parallelize(tasks, len(tasks)).map(Worker(work)).collect()
+    return found
+
+
+class Worker:
+    """Does the work, in a worker that does not walk through all of its memory after every task."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self._work = work
+
+    def __call__(self, task: Any) -> Any:
+        result = self._work(task)
+        settle()
+        return result
+
+
+@contextmanager
+def _watched(context: SparkContext, what: str, count: int, progress: Progress) -> Iterator[None]:
+    """Ask Spark every now and then how many tasks are done."""
+    group, ended = f"penstock-{uuid.uuid4()}", threading.Event()
+    context.setJobGroup(group, what, interruptOnCancel=True)
+    progress(0, count)
+    watcher = threading.Thread(target=_watch, args=(context, group, count, progress, ended), daemon=True)
+    watcher.start()
+    try:
+        yield
+    except BaseException:
+        context.cancelJobGroup(group)
+        raise
+    finally:
+        ended.set()
+        watcher.join()
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # as clearJobGroup does in Scala
+    progress(count, count)
+
+
+def _watch(context: SparkContext, group: str, count: int, progress: Progress, ended: threading.Event) -> None:
+    tracker = context.statusTracker()
+    while not ended.wait(_LOOK_SECONDS):
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        progress(min(done, count), count)
+
+
+def grouped(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int], cores: int) -> list[list[_Weighed]]:
+    """Neighbours together, in groups of about equal size: enough of them for the cores, not more than are worth it."""
+    waiting = list(items)
+    total = sum(map(bytes_of, waiting))
+    count = min(max(total // TASK_BYTES, cores * TASKS_PER_CORE), TASKS_MAX, max(1, len(waiting)))
+    groups: list[list[_Weighed]] = [[] for _ in range(count)]
+    done = 0
+    for number, item in enumerate(waiting):
+        place = done * count // total if total else number * count // len(waiting)
+        groups[min(place, count - 1)].append(item)
+        done += bytes_of(item)
+    return [group for group in groups if group]
+
+
+def cores(spark: SparkSession) -> int:
+    return max(1, context(spark).defaultParallelism)

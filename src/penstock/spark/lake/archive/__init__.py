@@ -1,0 +1,1 @@
+"""The archive: topics into tables, exactly once."""

@@ -1,0 +1,140 @@
+"""Engines: what runs the jobs of a batch. One is this process itself, the other is Spark with its workers.
+
+Both are given the same jobs and give back the same: what a batch is, when it is begun and when it is done is decided
+elsewhere, without either. Spark is imported by whoever has started it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest, PenstockError, StorageFailed
+from penstock.spark.lake.archive.write_task import Job, Landed, land, land_as_json, landed_of
+from penstock.spark.runtime.failures import ours
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+AUTO: Final = "auto"
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+ENGINES: Final = (AUTO, LOCAL, SPARK)
+
+_CORES_UNKNOWN: Final = 8
+"""A Spark Connect server does not say how many it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What is new in the topics: how much there is to archive."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+class Engine(Protocol):
+    """What runs jobs; after an error of one of them, whatever the others have written is in no table."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cores(self) -> int:
+        """How many jobs run at once."""
+        ...
+
+    def run(self, jobs: Sequence[Job]) -> list[Landed]:
+        """Raises what a job did, as itself; `StorageFailed` where the engine could not run it."""
+        ...
+
+
+class LocalEngine:
+    """This process, one job after the other."""
+
+    name: Final = LOCAL
+    cores: Final = 1
+
+    def run(self, jobs: Sequence[Job]) -> list[Landed]:
+        try:
+            return [land(job) for job in jobs]
+        except (PenstockError, OSError):
+            raise
+        except Exception as error:  # of Arrow, or of an object store
+            raise StorageFailed(f"the files of a batch could not be written: {error}") from error
+
+
+LOCAL_ENGINE: Final = LocalEngine()
+
+
+class SparkEngine:
+    """The Python workers of a Spark session, a task for each job."""
+
+    name: Final = SPARK
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._context = _context(spark)
+        self._thread = ThreadPoolExecutor(1, "penstock-spark")
+
+    @property
+    def cores(self) -> int:
+        return _CORES_UNKNOWN if self._context is None else int(self._context.defaultParallelism)
+
+    def run(self, jobs: Sequence[Job]) -> list[Landed]:
+        """In a thread of its own: a second Ctrl-C meets this one waiting, and not in the middle of a call into the JVM,
+        which cannot be left in order."""
+        return self._thread.submit(self._landed, list(jobs)).result()
+
+    def _landed(self, jobs: list[Job]) -> list[Landed]:
+        if not jobs:
+            return []
+        with ours():
+            texts = _by_frame(self._spark, jobs) if self._context is None else _by_tasks(self._context, jobs)
+        return landed_of([json.loads(each) for each in texts])
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """None where the session is one of Spark Connect, which has none."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
+
+
+def _by_tasks(context: SparkContext, jobs: list[Job]) -> list[str]:
+    """Plain tasks: a DataFrame would have Spark plan a query first, which takes longer than few messages do."""
+    found: list[str] = context.parallelize(jobs, len(jobs)).map(_land_as_text).collect()
+    return found
+
+
+def _by_frame(spark: SparkSession, jobs: list[Job]) -> list[str]:
+    def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            texts = [_land_as_text(jobs[number]) for number in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_pydict({"landed": texts})
+
+    rows = spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(write, "landed string").collect()
+    return [row[0] for row in rows]
+
+
+def _land_as_text(job: Job) -> str:
+    """In a worker: what came of a job, as it travels back."""
+    from penstock.spark.scan.slice_work import settle
+
+    settle()
+    return json.dumps(land_as_json(job))
+
+
+def check_engine(name: str) -> None:
+    """Raises `InvalidRequest` for an engine that there is not."""
+    if name not in ENGINES:
+        raise InvalidRequest(f"engine {name!r}: expected one of {', '.join(ENGINES)}", given=name)

@@ -1,0 +1,107 @@
+"""The log of an archive's batches, in the format that Spark keeps of a streaming query: whoever writes it, another
+engine or an older Penstock, reads it on.
+
+DIR/offsets/7   where batch 7 ends in every partition, written before anything of it is done
+DIR/commits/7   batch 7 is done
+
+A batch that is begun and not done is repeated as it was: it lies between its offsets and those of the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.core.errors import StorageFailed
+from penstock.spark.lake.tables.folder import write_whole
+from penstock.spark.source.offsets import Offsets
+
+ENTRIES_KEPT: Final = 100
+"""Of batches that are done, as Spark keeps them; one would be enough to go on."""
+_VERSION: Final = "v1"
+_DONE: Final = '{"nextBatchWatermarkMs":0}'
+
+
+class QueryLog:
+    """Below the directory of a query. Only for whoever holds its checkpoint."""
+
+    def __init__(self, root: Path) -> None:
+        self._offsets, self._commits = root / "offsets", root / "commits"
+
+    @property
+    def begun(self) -> set[int]:
+        return set(_numbers(self._offsets))
+
+    @property
+    def ended(self) -> set[int]:
+        return set(_numbers(self._commits))
+
+    @property
+    def last_begun(self) -> int:
+        """-1 if none was."""
+        return max(self.begun, default=-1)
+
+    @property
+    def in_flight(self) -> bool:
+        """The last batch was begun, and not ended: its process was killed, or it failed."""
+        return self.last_begun >= 0 and self.last_begun not in self.ended
+
+    def end_of(self, batch_id: int) -> Offsets:
+        """Where a batch ends; nowhere yet before the first. Raises `StorageFailed` if that cannot be read."""
+        if batch_id < 0:
+            return Offsets()
+        return Offsets.of_json(self._said(batch_id)[1])
+
+    def begin(self, batch_id: int, end: Offsets) -> None:
+        """Durable on return: this is what the batch has, however often it is repeated."""
+        said = self._said(batch_id - 1)[0] if batch_id else {}
+        said = {"batchWatermarkMs": 0, "batchTimestampMs": time.time_ns() // 1_000_000, "conf": said.get("conf", {})}
+        # The offsets are spelled as Spark's Python source does, which compares them as texts.
+        _put(self._offsets / str(batch_id), json.dumps(said, separators=(",", ":")), json.dumps(end.as_json()))
+
+    def finish(self, batch_id: int) -> None:
+        """Durable on return. Old entries are deleted."""
+        _put(self._commits / str(batch_id), _DONE)
+        for directory in (self._offsets, self._commits):
+            for number in _numbers(directory):
+                if number <= batch_id - ENTRIES_KEPT:
+                    _remove(directory / str(number))
+
+    def _said(self, batch_id: int) -> tuple[dict[str, Any], Any]:
+        """The metadata and the offsets of a batch."""
+        path = self._offsets / str(batch_id)
+        try:
+            version, metadata, offsets = path.read_text().splitlines()
+            if version != _VERSION:
+                raise ValueError(f"its format is {version!r}")
+            return json.loads(metadata), json.loads(offsets)
+        except (OSError, ValueError) as error:
+            raise StorageFailed(
+                f"{path} does not say where batch {batch_id} ends ({error}): restore it from a backup, or go on with"
+                " --take-over, which begins where the tables end",
+                batch=batch_id,
+            ) from None
+
+
+def _numbers(directory: Path) -> Iterator[int]:
+    with contextlib.suppress(FileNotFoundError):
+        yield from (int(each.name) for each in directory.iterdir() if each.name.isdigit())
+
+
+def _put(path: Path, *lines: str) -> None:
+    _checksum(path).unlink(missing_ok=True)
+    write_whole(path, "\n".join((_VERSION, *lines)))
+
+
+def _remove(path: Path) -> None:
+    for each in (path, _checksum(path)):
+        each.unlink(missing_ok=True)
+
+
+def _checksum(path: Path) -> Path:
+    """Hadoop keeps one beside each file that it writes, and holds the file against it."""
+    return path.parent / f".{path.name}.crc"

@@ -1,0 +1,1 @@
+"""Tables of a lakehouse behind one seam: Delta, Iceberg, plain Parquet."""

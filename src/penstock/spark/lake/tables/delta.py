@@ -1,0 +1,352 @@
+"""Delta tables by `deltalake`: markers are the application transactions of the format itself.
+
+A commit adds the files and, in the same transaction, one application transaction for the query (its batch), and two for
+each partition (the first and the next offset). Two commits that name the same application conflict, and so do a commit
+and a change of the table's properties: whoever comes second judges again. Which partitions there are, and whose table
+it is, are properties, since application transactions cannot be listed and hold a number only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.schema import Field
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+
+from penstock.core.errors import InvalidRequest, ServiceUnavailable
+from penstock.spark.lake.tables.columns import canonical
+from penstock.spark.lake.tables.file_writer import text_of
+from penstock.spark.lake.tables.table import (
+    ATTEMPTS_MAX,
+    Conflict,
+    DataFile,
+    Held,
+    LakeTable,
+    Marker,
+    Source,
+    Span,
+    fenced,
+    joined,
+    marker_from,
+    marker_json,
+)
+
+_OWNER: Final = "penstock.owner"
+_SOURCES: Final = "penstock.partitions."
+"""Followed by a topic: how many of its partitions the table knows."""
+_LOCK: Final = "penstock"
+"""In every commit of ours, so that any two conflict."""
+_MARKER: Final = "penstock"
+_ONE_TRY: Final = 1
+_FIRST_VERSION: Final = 0
+_UNMARKED_MAX: Final = 50
+"""Entries without a marker that are looked past for the last batches."""
+_READER_FEATURES: Final = frozenset({"timestampNtz", "variantType", "variantType-preview", "vacuumProtocolCheck"})
+
+
+class Delta(LakeTable):
+    kind: ClassVar[str] = "delta"
+    keeps_partition: ClassVar[bool] = False
+
+    _known: DeltaTable | None = None
+
+    def exists(self) -> bool:
+        try:
+            self._table()
+        except TableNotFoundError:
+            return False
+        return True
+
+    def create(self, schema: pa.Schema, partition_by: str | None = None, *, owner: str | None = None) -> None:
+        if self.folder.is_local and unquote(self._uri) != self._uri:
+            raise InvalidRequest(
+                f"warehouse {self._uri}: the Delta library takes '%' and two digits in a path for one character, and"
+                " would write elsewhere; choose another directory, or another format"
+            )
+        if self.exists():
+            return
+        self.folder.make()
+        made = self._created(schema, partition_by, {} if owner is None else {_OWNER: owner})
+        if made:
+            self._sync(_FIRST_VERSION)
+
+    def _created(self, schema: pa.Schema, partition_by: str | None, properties: dict[str, str | None]) -> bool:
+        try:
+            DeltaTable.create(
+                self._uri,
+                Schema.from_arrow(schema),
+                mode="error",
+                partition_by=[] if partition_by is None else [partition_by],
+                configuration=properties,
+                storage_options=self._options,
+                raise_if_key_not_exists=False,
+            )
+        except (CommitFailedError, DeltaError):
+            if not self.exists():
+                raise
+            return False  # another process was quicker
+        return True
+
+    def schema(self) -> pa.Schema:
+        return canonical(pa.schema(self._table().schema().to_arrow()))
+
+    def partition_by(self) -> str | None:
+        return _by(self._table(), self.name)
+
+    def evolve(self, schema: pa.Schema) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            missing = _missing(self.schema(), schema)
+            if not missing:
+                return
+            with _conflicts(retried=True):
+                self._table().alter.add_columns(
+                    [Field.from_arrow(each) for each in missing], commit_properties=_properties()
+                )
+        raise ServiceUnavailable(f"table {self.name}: its columns could not be added", columns=str(missing))
+
+    def held(self, query_id: str, sources: Sequence[Source] | None = None) -> Held:
+        return _held(self._table(), query_id, sources)
+
+    def claim(self, query_id: str, *, seen: str | None) -> None:
+        while (owner := (table := self._table()).metadata().configuration.get(_OWNER)) != query_id:
+            if owner != seen:
+                raise fenced(self.name, owner, query_id)
+            with _conflicts(retried=True):
+                _set(table, {_OWNER: query_id})
+
+    def live(self) -> list[DataFile]:
+        table = self._table()
+        _check_readable(table, self.name)
+        by = _by(table, self.name)
+        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [_file(each, by) for each in actions]
+
+    def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
+        table = self._table()
+        there = set(map(unquote, pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()))
+        if any(each.path not in there for each in removed):
+            raise Conflict
+        by, now = _by(table, self.name), _now_ms()
+        actions: list[AddAction | RemoveAction] = [_add(each, by, changes=False) for each in added]
+        actions += [
+            RemoveAction(
+                each.path, data_change=False, deletion_timestamp=now, size=each.size, partition_values=_values(each, by)
+            )
+            for each in removed
+        ]
+        self._transact(table, actions, {"penstock.operation": "optimize"}, [])
+
+    def archived(self, limit: int | None = None) -> list[tuple[int, Marker]]:
+        # Commits without a marker are few: claims, columns, compactions. Each entry of the log is a file to be read.
+        entries = self._table().history(None if limit is None else limit + _UNMARKED_MAX)
+        found = [(int(each["timestamp"]), each[_MARKER]) for each in entries if _MARKER in each][:limit]
+        return [(when, marker_from(json.loads(text))) for when, text in reversed(found)]
+
+    def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
+        found = self._table().vacuum(
+            retention_hours=math.ceil(hours),
+            dry_run=dry_run,
+            enforce_retention_duration=False,  # the caller has weighed it
+            full=True,
+        )
+        return sorted(found)
+
+    def expire(self, *, hours: float) -> int:
+        table = self._table()
+        before = self._versions()
+        wanted = f"interval {max(1, int(hours * 3600))} seconds"
+        if table.metadata().configuration.get("delta.logRetentionDuration") != wanted:
+            _set(table, {"delta.logRetentionDuration": wanted})
+        table = self._table()
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        return max(0, before - self._versions())
+
+    def version(self) -> str:
+        return str(self._table().version())
+
+    def _put(self, files: Sequence[DataFile], marker: Marker, held: Held) -> None:
+        spans = joined(held, marker)
+        self._name_sources(spans)
+        table = self._table()
+        # Not refreshed from here on: the library checks what others did since the version that this handle has.
+        if _held(table, marker.query_id, [each[:2] for each in marker.ranges]) != held:
+            raise Conflict
+        numbers = {_query_app(marker.query_id): marker.batch_id, _LOCK: table.version() + 1}
+        for source, span in spans.items():
+            numbers |= {_app("first", source): span.first, _app("next", source): span.next}
+        self._transact(
+            table,
+            [_add(each, _by(table, self.name)) for each in files],
+            {_MARKER: json.dumps(marker_json(marker))},
+            [Transaction(name, number, _now_ms()) for name, number in numbers.items()],
+        )
+
+    # the library
+
+    @property
+    def _uri(self) -> str:
+        return self.folder.uri
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return dict(self.folder.options) or None
+
+    def _table(self) -> DeltaTable:
+        """As it is now. Raises `TableNotFoundError`."""
+        if self._known is None:
+            if self.folder.is_local and not (self.folder.local / "_delta_log").is_dir():
+                raise TableNotFoundError(f"no Delta table in {self._uri}")
+            self._known = DeltaTable(self._uri, storage_options=self._options)
+        else:
+            self._known.update_incremental()
+        return self._known
+
+    def _transact(
+        self,
+        table: DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        metadata: dict[str, Any],
+        transactions: list[Transaction],
+    ) -> None:
+        by = table.metadata().partition_columns
+        with _conflicts():
+            table.create_write_transaction(
+                actions, "append", table.schema(), by, commit_properties=_properties(metadata, transactions)
+            )
+        table.update_incremental()
+        self._sync(table.version())
+
+    def _name_sources(self, sources: Iterable[Source]) -> None:
+        """Before the commit: a partition that is named and has nothing yet does no harm."""
+        table = self._table()
+        known = dict(_known_partitions(table))
+        wanted = dict(known)
+        for topic, partition in sources:
+            wanted[topic] = max(wanted.get(topic, 0), partition + 1)
+        if wanted != known:
+            with _conflicts():
+                _set(table, {f"{_SOURCES}{topic}": str(count) for topic, count in wanted.items()})
+
+    def _sync(self, version: int) -> None:
+        self.folder.sync([f"_delta_log/{version:020d}.json", *(["_delta_log"] if version == _FIRST_VERSION else [])])
+
+    def _versions(self) -> int:
+        entries = self.folder.list("_delta_log")
+        return sum(each.path.endswith(".json") and Path(each.path).stem.isdigit() for each in entries)
+
+
+@contextlib.contextmanager
+def _conflicts(*, retried: bool = False) -> Iterator[None]:
+    """Somebody else's commit came first."""
+    try:
+        yield
+    except CommitFailedError:
+        if not retried:
+            raise Conflict from None
+        time.sleep(0.05)
+
+
+def _properties(metadata: dict[str, Any] | None = None, transactions: list[Transaction] | None = None) -> Any:
+    return CommitProperties(
+        custom_metadata=metadata, max_commit_retries=_ONE_TRY, app_transactions=transactions or None
+    )
+
+
+def _set(table: DeltaTable, properties: dict[str, str]) -> None:
+    table.alter.set_table_properties(
+        properties, raise_if_not_exists=False, commit_properties=_properties(), post_commithook_properties=_NO_HOOKS
+    )
+
+
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+
+
+def _by(table: DeltaTable, name: str) -> str | None:
+    columns = table.metadata().partition_columns
+    if len(columns) > 1:
+        raise InvalidRequest(f"table {name} is partitioned by {len(columns)} columns: one at most is supported")
+    return columns[0] if columns else None
+
+
+def _held(table: DeltaTable, query_id: str, sources: Sequence[Source] | None) -> Held:
+    asked = _sources(table) if sources is None else sources
+    spans = {source: span for source in asked if (span := _span(table, source)) is not None}
+    batch = table.transaction_version(_query_app(query_id)) if query_id else None
+    return Held(batch, table.metadata().configuration.get(_OWNER), spans)
+
+
+def _query_app(query_id: str) -> str:
+    return f"penstock/query/{query_id}"
+
+
+def _app(what: str, source: Source) -> str:
+    return f"penstock/{what}{source[0]}/{source[1]}"
+
+
+def _span(table: DeltaTable, source: Source) -> Span | None:
+    first, after = (table.transaction_version(_app(what, source)) for what in ("first", "next"))
+    return None if first is None or after is None else Span(first, after)
+
+
+def _known_partitions(table: DeltaTable) -> Iterator[tuple[str, int]]:
+    for name, value in table.metadata().configuration.items():
+        if name.startswith(_SOURCES):
+            yield name.removeprefix(_SOURCES), int(value)
+
+
+def _sources(table: DeltaTable) -> list[Source]:
+    return [(topic, number) for topic, count in _known_partitions(table) for number in range(count)]
+
+
+def _values(file: DataFile, by: str | None) -> dict[str, str | None]:
+    return {} if by is None else {by: file.partition}
+
+
+def _add(file: DataFile, by: str | None, *, changes: bool = True) -> AddAction:
+    return AddAction(file.path, file.size, _values(file, by), _now_ms(), changes, file.stats)
+
+
+def _file(action: dict[str, Any], by: str | None) -> DataFile:
+    low, high = _prefixed(action, "min."), _prefixed(action, "max.")
+    rows = action.get("num_records")
+    stats = {"numRecords": rows, "minValues": low, "maxValues": high}
+    value = None if by is None else text_of(action.get(f"partition.{by}"))
+    # The log has paths as parts of URLs; the library encodes what it is given, and does not decode what it gives.
+    return DataFile(unquote(action["path"]), action["size_bytes"], rows or 0, value, json.dumps(stats, default=str))
+
+
+def _prefixed(action: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Whole numbers alone: they are all that files are skipped by."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in action.items()
+        if name.startswith(prefix) and isinstance(value, int)
+    }
+
+
+def _missing(have: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
+    return [each for each in canonical(wanted) if each.name not in have.names or have.field(each.name) != each]
+
+
+def _check_readable(table: DeltaTable, name: str) -> None:
+    features = set(table.protocol().reader_features or ()) - _READER_FEATURES
+    if features:
+        raise InvalidRequest(
+            f"table {name} uses {', '.join(sorted(features))}, which another program has switched on: its rows cannot"
+            " be read file by file. Read it with that program"
+        )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,276 @@
+"""Rows into Parquet files of a table: one value of the partition column in a file, no file much larger than asked for.
+
+Plain Python and pyarrow, for workers and for compaction. Nothing here makes a file part of a table.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.lake.tables.folder import Folder
+from penstock.spark.lake.tables.table import DataFile
+
+FILE_BYTES_MAX: Final = 128 << 20
+"""About as much as one task reads well; Delta and Iceberg both aim there by default."""
+ROW_GROUP_BYTES: Final = 32 << 20
+"""Of Arrow memory. What a writer holds back, and the least that a reader can skip."""
+OPEN_FILES_MAX: Final = 16
+"""Days that one task writes at once; a slice spans a day or two unless clocks went wrong."""
+COMPRESSION: Final = "zstd"
+"""At its lowest level: as quick as snappy on messages of 200 bytes, and half the size."""
+_PAGE_BYTES: Final = 256 << 10
+_SAMPLE_ROWS: Final = 4096
+"""Of the first rows of a file, by which its columns are judged."""
+
+_STATS_OF: Final = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp)
+_WORDS: Final = frozenset({"_topic", "_type", "_producer", "_schema_id", "_schema_version", "_partition", "_reason"})
+"""Few values, many rows: dictionaries pay."""
+_RISING: Final = frozenset({"_offset", "_timestamp", "_request_id"})
+"""Differences to the row before are small."""
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED: Final = frozenset(" \"#%'*/:=?\\{}[]^<>|\x7f")
+_NAME_BYTES_MAX: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the files of a table look."""
+
+    schema: pa.Schema
+    partition_by: str | None = None
+    keeps_partition: bool = False
+    prefix: str = ""
+    """The folder of the files inside the table's folder."""
+    compression: str = COMPRESSION
+    file_bytes_max: int = FILE_BYTES_MAX
+
+    def written(self) -> pa.Schema:
+        """What is in a file."""
+        if self.partition_by is None or self.keeps_partition:
+            return self.schema
+        return self.schema.remove(self.schema.get_field_index(self.partition_by))
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written."""
+
+    path: str
+    partition: str | None
+    out: Any
+    writer: pq.ParquetWriter
+    stack: ExitStack
+    footer: list[pq.FileMetaData]
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    rows: int = 0
+
+
+class FileWriter:
+    """Batches in, files out. A context: left with an error, what it wrote is deleted.
+
+    `name` is the beginning of every file's name.
+    """
+
+    def __init__(self, folder: Folder, shape: Shape, name: str) -> None:
+        self._folder = folder
+        self._shape = shape
+        self._schema = shape.written()
+        self._name = name
+        self._open: dict[str | None, _Open] = {}
+        self._done: list[DataFile] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is None:
+            return
+        for each in self._open.values():
+            each.stack.__exit__(kind, error, None)
+        self._folder.delete([each.path for each in self._done])
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Rows in the table's schema, the partition column included."""
+        for partition, rows in _by_partition(batch, self._shape.partition_by):
+            self._append(partition, rows.select(self._schema.names))
+
+    def finish(self) -> list[DataFile]:
+        """Close all; the files, in the order in which they were begun or filled."""
+        for partition in list(self._open):
+            self._close(partition)
+        return self._done
+
+    def _append(self, partition: str | None, batch: pa.RecordBatch) -> None:
+        file = self._open.get(partition) or self._begin(partition, batch)
+        file.waiting.append(batch)
+        file.waiting_bytes += batch.nbytes
+        file.rows += batch.num_rows
+        if file.waiting_bytes >= ROW_GROUP_BYTES:
+            _flush(file, self._schema)
+            if file.out.tell() >= self._shape.file_bytes_max:
+                self._close(partition)
+
+    def _begin(self, partition: str | None, first: pa.RecordBatch) -> _Open:
+        if len(self._open) >= OPEN_FILES_MAX:
+            self._close(next(iter(self._open)))
+        by = self._shape.partition_by
+        below = "" if by is None else f"{partition_folder(by, partition)}/"
+        path = f"{self._shape.prefix}{below}{self._name}-{uuid.uuid4().hex[:12]}.parquet"
+        with ExitStack() as stack:
+            out = stack.enter_context(self._folder.create(path))
+            footer: list[pq.FileMetaData] = []
+            settings = _settings(first, self._shape.compression) | {"metadata_collector": footer}
+            writer = stack.enter_context(pq.ParquetWriter(out, self._schema, **settings))
+            file = _Open(path, partition, out, writer, stack.pop_all(), footer)
+        self._open[partition] = file
+        return file
+
+    def _close(self, partition: str | None) -> None:
+        file = self._open[partition]
+        _flush(file, self._schema)
+        file.writer.close()
+        size = file.out.tell()
+        file.stack.close()
+        del self._open[partition]
+        self._done.append(DataFile(file.path, size, file.rows, partition, statistics(file.footer[0], file.rows)))
+
+
+def _flush(file: _Open, schema: pa.Schema) -> None:
+    if file.waiting:
+        table = pa.Table.from_batches(file.waiting, schema=schema)
+        file.writer.write_table(table, row_group_size=max(1, table.num_rows))
+        file.waiting, file.waiting_bytes = [], 0
+
+
+def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
+    """Dictionaries and statistics where they pay: hashing values that all differ would take a third of the time, and
+    the file would be larger for it."""
+    schema = first.schema
+    plain = [each.name for each in schema if each.name.startswith("_") and each.name not in _WORDS]
+    typed = [each.name for each in schema if not each.name.startswith("_") and _repeats(first.column(each.name))]
+    words = [name for name in schema.names if name in _WORDS]
+    rising = {name: "DELTA_BINARY_PACKED" for name in plain if name in _RISING}
+    return {
+        "compression": compression,
+        "compression_level": 1 if compression == "zstd" else None,
+        "use_dictionary": [*words, *typed] or False,
+        "column_encoding": rising or None,
+        "write_statistics": [each.name for each in schema if any(test(each.type) for test in _STATS_OF)] or False,
+        "store_schema": False,
+        "data_page_size": _PAGE_BYTES,
+    }
+
+
+def _repeats(column: pa.Array) -> bool:
+    """Whether the same values come again, as far as the first rows tell."""
+    if pa.types.is_nested(column.type):
+        return True
+    sample = column.slice(0, _SAMPLE_ROWS)
+    return 2 * len(sample.unique()) <= len(sample)
+
+
+def _by_partition(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """The batch, cut where the value of the partition column changes; together where it is the same again."""
+    if column is None or not batch.num_rows:
+        yield None, batch
+        return
+    values = batch.column(column)
+    ends = pc.min_max(values)
+    if values.null_count == 0 and ends["min"] == ends["max"]:
+        yield text_of(values[0].as_py()), batch
+        return
+    for value in pc.unique(values).to_pylist():
+        mask = pc.is_null(values) if value is None else pc.equal(values, value)
+        yield text_of(value), batch.filter(pc.fill_null(mask, False))  # noqa: FBT003 - Arrow's own
+
+
+def partition_folder(column: str, value: str | None) -> str:
+    """The folder of a partition, named as Hive and Spark do. Whatever the value, it is one folder's name.
+
+    Raises `InvalidRequest` for a value that is too long to be one.
+    """
+    name = f"{_escaped(column)}={_escaped(value) if value else _NO_VALUE}"
+    if len(name.encode()) > _NAME_BYTES_MAX:
+        raise InvalidRequest(
+            f"column {column!r} has the value {value and value[:40]!r}..., which is too long for the name of a folder:"
+            f" partition by a column whose values are short (names have at most {_NAME_BYTES_MAX} bytes)",
+            column=column,
+        )
+    return name
+
+
+def _escaped(text: str) -> str:
+    """ASCII alone: whoever reads such names takes each escape for a character."""
+    return "".join(f"%{ord(each):02X}" if each in _ESCAPED or each < " " else each for each in text)
+
+
+def text_of(value: Any) -> str | None:
+    """A partition's value, as logs have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, dt.date | dt.datetime) else _or_none(value)
+
+
+def _or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def statistics(metadata: pq.FileMetaData, rows: int) -> str:
+    """What Delta keeps of a file, from its footer: whole numbers, dates and times, where every row group says."""
+    found: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for number in range(metadata.num_columns if groups else 0):
+        name = metadata.schema.column(number).path
+        if "." not in name:
+            _add_column(found, name, [group.column(number).statistics for group in groups])
+    return json.dumps(found)
+
+
+def _add_column(found: dict[str, Any], name: str, groups: list[Any]) -> None:
+    if any(each is None or not each.has_null_count for each in groups):
+        return
+    found["nullCount"][name] = sum(each.null_count for each in groups)
+    bounded = [each for each in groups if each.has_min_max]
+    if bounded and all(each.has_min_max or each.num_values == 0 for each in groups):
+        low, high = _bounds(bounded, is_micros=_is_micros(bounded[0]))
+        if isinstance(low, int | dt.date) and not isinstance(low, bool):
+            found["minValues"][name], found["maxValues"][name] = _stat(low), _stat(high, up=True)
+
+
+def _bounds(groups: list[Any], *, is_micros: bool) -> tuple[Any, Any]:
+    """The least and the greatest value. Times are taken as the numbers they are: for a time of its own pyarrow imports
+    pandas, where there is one, which takes a second in every new worker."""
+    if not is_micros:
+        return min(each.min for each in groups), max(each.max for each in groups)
+    low, high = min(each.min_raw for each in groups), max(each.max_raw for each in groups)
+    return _EPOCH + dt.timedelta(microseconds=low), _EPOCH + dt.timedelta(microseconds=high)
+
+
+def _is_micros(group: Any) -> bool:
+    kind: dict[str, Any] = json.loads(group.logical_type.to_json())
+    return (kind.get("Type"), kind.get("timeUnit")) == ("Timestamp", "microseconds")
+
+
+def _stat(value: Any, *, up: bool = False) -> Any:
+    """As JSON has it. Delta's times are in milliseconds: the greatest is rounded up, the least down."""
+    if isinstance(value, dt.datetime):
+        rest = value.microsecond % 1000
+        cut = value - dt.timedelta(microseconds=rest)
+        cut += dt.timedelta(milliseconds=1) if up and rest else dt.timedelta()
+        return cut.strftime("%Y-%m-%dT%H:%M:%S.") + f"{cut.microsecond // 1000:03d}Z"
+    return value.isoformat() if isinstance(value, dt.date) else value

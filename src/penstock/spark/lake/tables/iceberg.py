@@ -1,0 +1,374 @@
+"""Iceberg tables by `pyiceberg`: markers are table properties, set in the same commit that adds the files.
+
+PyIceberg repeats a commit that came second by itself, and would so commit a batch twice: it is told not to, and the
+loop of the seam judges again. Every commit of ours makes a snapshot, also one without files: a change of properties
+alone is not checked against what others did meanwhile. Snapshots may expire, properties do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import DateType, IntegerType, LongType
+from sqlalchemy import URL
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed
+from penstock.spark.lake.tables.columns import canonical
+from penstock.spark.lake.tables.file_writer import text_of
+from penstock.spark.lake.tables.folder import Folder
+from penstock.spark.lake.tables.names import CATALOG_FILE, parse
+from penstock.spark.lake.tables.table import (
+    ATTEMPTS_MAX,
+    Conflict,
+    DataFile,
+    Held,
+    LakeTable,
+    Marker,
+    Source,
+    Span,
+    fenced,
+    joined,
+    marker_from,
+    marker_json,
+)
+
+CATALOG: Final = "penstock"
+
+_OWNER: Final = "penstock.owner"
+_BATCH: Final = "penstock.batch."
+_SPAN: Final = "penstock.span."
+_MARKER: Final = "penstock.marker"
+_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfss": "abfs"}
+_RETRIES: Final = {"commit.retry.num-retries": "0"}
+_OPENINGS_MAX: Final = 10
+_PAUSE_SECONDS: Final = 0.05
+_LOCKED_SECONDS: Final = 30
+_BEGINNING: Final = {"format-version": "2", "write.metadata.previous-versions-max": "100", **_RETRIES}
+
+# It warns of every column without statistics in every file: payloads have none, on purpose.
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
+
+
+def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> Catalog:
+    """The catalog that the options name; without any, a SQLite file in the warehouse itself."""
+    chosen = dict(options or {})
+    name = chosen.pop("name", CATALOG)
+    check_catalog(warehouse, options)
+    if not chosen and name == CATALOG:
+        warehouse.local.mkdir(parents=True, exist_ok=True)
+        chosen = {"type": "sql", "uri": _database(warehouse.local / CATALOG_FILE)}
+    return _opened(name, {"warehouse": warehouse.url} | chosen)
+
+
+def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -> None:
+    """Raises `InvalidRequest` if there must be a catalog and none is named. Nothing is opened."""
+    is_named = dict(options or {}) not in ({}, {"name": CATALOG})
+    if not warehouse.is_local and not is_named:
+        raise InvalidRequest(
+            f"an Iceberg warehouse in {warehouse.uri} needs a catalog beside it: --catalog NAME of PyIceberg's own"
+            " configuration, or --catalog-option uri=https://… for a REST catalog"
+        )
+
+
+def _database(file: Path) -> str:
+    """Its address; others that write to it are waited for."""
+    return URL.create("sqlite", database=str(file), query={"timeout": str(_LOCKED_SECONDS)}).render_as_string()
+
+
+def _opened(name: str, properties: Mapping[str, str]) -> Catalog:
+    """A catalog in a database makes its tables when it is opened for the first time, and fails if another process makes
+    them at that moment: by the next time they are there. Raises `ServiceUnavailable` if that does not help."""
+    for _ in range(_OPENINGS_MAX):
+        try:
+            return load_catalog(name, **properties)
+        except DBAPIError as error:
+            reason = str(error.orig)
+            time.sleep(_PAUSE_SECONDS)
+    raise ServiceUnavailable(f"the Iceberg catalog {name!r} cannot be opened: {reason}", catalog=name)
+
+
+class Iceberg(LakeTable):
+    kind: ClassVar[str] = "iceberg"
+    keeps_partition: ClassVar[bool] = True
+
+    def __init__(self, name: str, folder: Folder, catalog: Catalog) -> None:
+        super().__init__(name, folder)
+        self._catalog = catalog
+        self._id = parse(name)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Where the table really is: a catalog may have put it elsewhere than asked."""
+        with contextlib.suppress(NoSuchTableError):
+            self.folder = _folder_at(self._table().location(), self.folder)
+
+    def exists(self) -> bool:
+        return bool(self._catalog.table_exists(self._id))
+
+    def create(self, schema: pa.Schema, partition_by: str | None = None, *, owner: str | None = None) -> None:
+        if self.exists():
+            return
+        with contextlib.suppress(IntegrityError):  # another process made it at that moment
+            self._catalog.create_namespace_if_not_exists(self._id[0])
+        properties = _BEGINNING | ({} if owner is None else {_OWNER: owner})
+        with (
+            contextlib.suppress(TableAlreadyExistsError, CommitFailedException),
+            self._catalog.create_table_transaction(
+                self._id, schema=schema, location=self.folder.url, properties=properties
+            ) as making,
+        ):
+            if partition_by is not None:
+                with making.update_spec() as spec:
+                    spec.add_identity(partition_by)
+        self._settle()
+
+    def schema(self) -> pa.Schema:
+        return canonical(schema_to_pyarrow(self._table().schema(), include_field_ids=False))
+
+    def partition_by(self) -> str | None:
+        table = self._table()
+        names = [table.schema().find_column_name(each.source_id) for each in table.spec().fields]
+        if len(names) > 1 or any(str(each.transform) != "identity" for each in table.spec().fields):
+            raise InvalidRequest(
+                f"table {self.name} is partitioned by {table.spec()}: at most one column, as it is, is supported"
+            )
+        return names[0] if names else None
+
+    def evolve(self, schema: pa.Schema) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            if self.schema().equals(canonical(schema)):
+                return
+            with _conflicts(retried=True), self._table().update_schema() as update:
+                update.union_by_name(schema)
+        raise StorageFailed(f"table {self.name}: its columns could not be added")
+
+    def held(self, query_id: str, sources: Sequence[Source] | None = None) -> Held:
+        return _held(self._table().properties, query_id, sources)
+
+    def claim(self, query_id: str, *, seen: str | None) -> None:
+        while (owner := (table := self._table()).properties.get(_OWNER)) != query_id:
+            if owner != seen:
+                raise fenced(self.name, owner, query_id)
+            with _conflicts(retried=True), table.transaction() as change:
+                _snapshot(change, [], {"penstock.operation": "claim"})
+                change.set_properties({_OWNER: query_id})
+
+    def live(self) -> list[DataFile]:
+        schema, by = self._table().schema(), self.partition_by()
+        is_day = by is not None and isinstance(schema.find_type(by), DateType)
+        whole = {
+            each.field_id: each.name for each in schema.fields if isinstance(each.field_type, IntegerType | LongType)
+        }
+        return [_file(self.folder, each, whole, is_day=is_day) for each in self._tasks()]
+
+    def _tasks(self) -> list[IcebergFile]:
+        tasks = list(self._table().scan().plan_files())
+        if any(each.delete_files for each in tasks):
+            raise InvalidRequest(
+                f"table {self.name} has row deletes, which another program has made: its rows cannot be read file by"
+                " file. Read it with that program, or let it rewrite the files"
+            )
+        return [each.file for each in tasks]
+
+    def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
+        table = self._table()
+        there = {_relative(self.folder, each.file.file_path): each.file for each in table.scan().plan_files()}
+        gone = [each.path for each in removed]
+        if any(each not in there for each in gone):
+            raise Conflict
+        with _conflicts(), table.transaction() as change:
+            described = self._described(table, change, added)
+            with change.update_snapshot({"penstock.operation": "optimize"}).overwrite() as rewrite:
+                for each in gone:
+                    rewrite.delete_data_file(there[each])
+                for file in described:
+                    rewrite.append_data_file(file)
+
+    def archived(self, limit: int | None = None) -> list[tuple[int, Marker]]:
+        found = [(each.timestamp_ms, _summary(each)) for each in self._table().snapshots()]
+        marked = [(when, text[_MARKER]) for when, text in found if _MARKER in text]
+        chosen = marked if limit is None else marked[max(0, len(marked) - limit) :]
+        return [(when, marker_from(json.loads(text))) for when, text in chosen]
+
+    def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
+        before_ms = time.time() * 1000 - hours * 3_600_000
+        # Listed first: what is committed after the listing is not in it.
+        there = [each for each in self.folder.list() if each.modified_ms < before_ms]
+        kept = self._referred()
+        unused = sorted(each.path for each in there if each.path not in kept)
+        if not dry_run:
+            self.folder.delete(unused)
+        return unused
+
+    def _referred(self) -> set[str]:
+        """Every file that some snapshot in use needs, and those of the table's own log."""
+        table = self._table()
+        paths = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
+        for snapshot in table.snapshots():
+            paths.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                paths.add(manifest.manifest_path)
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                paths |= {each.data_file.file_path for each in entries}
+        metadata = table.metadata
+        paths |= {each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)}
+        return {self._below(each) for each in paths} | {"metadata/version-hint.text"}
+
+    def _below(self, address: str) -> str:
+        """Raises `InvalidRequest` for a file that is elsewhere, or that cannot be told to be here."""
+        path = _relative(self.folder, address)
+        if path == address:
+            raise InvalidRequest(
+                f"table {self.name} uses {address}, which is not below {self.folder.uri}: which of the files there are"
+                " in use cannot be told for sure. Delete unused ones with the program that wrote them",
+                table=self.name,
+                address=address,
+            )
+        return path
+
+    def expire(self, *, hours: float) -> int:
+        moment_ms = time.time() * 1000 - hours * 3_600_000
+        for _ in range(ATTEMPTS_MAX):
+            table = self._table()
+            old = _replaced_before(table.snapshots(), moment_ms)
+            with _conflicts(retried=True):
+                if old:
+                    table.maintenance.expire_snapshots().by_ids(old).commit()
+                return len(old)
+        raise ServiceUnavailable(f"table {self.name}: others commit all the time; try again")
+
+    def version(self) -> str:
+        snapshot = self._table().current_snapshot()
+        return "-" if snapshot is None else str(snapshot.snapshot_id)
+
+    def _put(self, files: Sequence[DataFile], marker: Marker, held: Held) -> None:
+        table = self._table()
+        if _held(table.properties, marker.query_id, [each[:2] for each in marker.ranges]) != held:
+            raise Conflict
+        spans = {_span_key(source): f"{span.first}-{span.next}" for source, span in joined(held, marker).items()}
+        with _conflicts(), table.transaction() as change:
+            summary = {_MARKER: json.dumps(marker_json(marker))}
+            _snapshot(change, self._described(table, change, files), summary)
+            change.set_properties(_RETRIES | spans | {f"{_BATCH}{marker.query_id}": str(marker.batch_id)})
+
+    # the library
+
+    def _table(self) -> Table:
+        return self._catalog.load_table(self._id)
+
+    def _address(self, file: DataFile) -> str:
+        return f"{self.folder.url}/{file.path}"
+
+    def _described(self, table: Table, change: Transaction, files: Sequence[DataFile]) -> list[IcebergFile]:
+        """Files as Iceberg describes them, from their footers; they carry no field ids, so names tell the columns."""
+        if files and table.name_mapping() is None:
+            change.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
+        return [parquet_file_to_data_file(table.io, change.table_metadata, self._address(each)) for each in files]
+
+
+def _snapshot(change: Transaction, files: Sequence[IcebergFile], summary: dict[str, str]) -> None:
+    with change.update_snapshot(summary).fast_append() as appended:
+        for each in files:
+            appended.append_data_file(each)
+
+
+@contextlib.contextmanager
+def _conflicts(*, retried: bool = False) -> Iterator[None]:
+    """Somebody else's commit came first."""
+    try:
+        yield
+    except CommitFailedException:
+        if not retried:
+            raise Conflict from None
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _held(properties: Mapping[str, str], query_id: str, sources: Sequence[Source] | None) -> Held:
+    batch = properties.get(f"{_BATCH}{query_id}")
+    spans = {source: span for source, span in _spans(properties) if sources is None or source in sources}
+    return Held(None if batch is None else int(batch), properties.get(_OWNER), spans)
+
+
+def _spans(properties: Mapping[str, str]) -> Iterator[tuple[Source, Span]]:
+    for name, value in properties.items():
+        if name.startswith(_SPAN):
+            topic, _, partition = name.removeprefix(_SPAN).rpartition("/")
+            first, _, after = value.partition("-")
+            yield (topic, int(partition)), Span(int(first), int(after))
+
+
+def _span_key(source: Source) -> str:
+    return f"{_SPAN}{source[0]}/{source[1]}"
+
+
+def _replaced_before(snapshots: Sequence[Snapshot], moment_ms: float) -> list[int]:
+    """Versions that were not the last one any more at that time: since then nobody has begun to read them."""
+    in_order = sorted(snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
+    return [before.snapshot_id for before, after in pairwise(in_order) if after.timestamp_ms < moment_ms]
+
+
+def _summary(snapshot: Any) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, is_day: bool) -> DataFile:
+    value = file.partition[0] if len(file.partition) else None
+    stats = {
+        "numRecords": file.record_count,
+        "minValues": _bounds(file.lower_bounds, whole),
+        "maxValues": _bounds(file.upper_bounds, whole),
+    }
+    path, size = _relative(folder, file.file_path), file.file_size_in_bytes
+    partition = _day(value) if is_day else text_of(value)
+    return DataFile(path, size, file.record_count, partition, json.dumps(stats))
+
+
+def _bounds(found: Mapping[int, bytes] | None, whole: Mapping[int, str]) -> dict[str, int]:
+    """Of whole numbers: they are all that files are skipped by. Iceberg keeps them as little-endian bytes."""
+    named = ((whole[number], value) for number, value in (found or {}).items() if number in whole)
+    return {name: int.from_bytes(value, "little", signed=True) for name, value in named}
+
+
+def _day(value: Any) -> str | None:
+    """Iceberg keeps dates as days since 1970."""
+    if isinstance(value, int):
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=value)).date().isoformat()
+    return text_of(value)
+
+
+def _relative(folder: Folder, address: str) -> str:
+    """The path below the folder; the address itself if it is elsewhere."""
+    plain, start = _plain(address), f"{_plain(folder.uri)}/"
+    return plain.removeprefix(start) if plain.startswith(start) else address
+
+
+def _plain(address: str) -> str:
+    """Without what makes no difference: the spellings of one scheme, and of local paths."""
+    scheme, found, rest = address.partition(":")
+    if not found or "/" in scheme:
+        return address
+    return "/" + rest.lstrip("/") if scheme == "file" else f"{_SCHEMES.get(scheme, scheme)}:{rest}"
+
+
+def _folder_at(location: str, known: Folder) -> Folder:
+    """As the catalog says it. A local path is not encoded there."""
+    plain = _plain(location)
+    if plain.startswith("/"):
+        return Folder(plain.rstrip("/"))
+    return Folder.parse(location, dict(known.options))

@@ -1,0 +1,256 @@
+"""Plain Parquet, the simple format: numbered manifests in `_manifests` are the only truth about which files count.
+
+`_manifests/00000000000000000007.json` is made whole or not at all, and never again: whoever comes second with a number
+looks again. Each says what it adds and removes and all that the table says of itself; every so often one lists all
+files, so that the older ones need not be read, and may be forgotten.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+
+from penstock.core.errors import ServiceUnavailable, StorageFailed
+from penstock.spark.lake.tables.table import (
+    ATTEMPTS_MAX,
+    Conflict,
+    DataFile,
+    Held,
+    LakeTable,
+    Marker,
+    Source,
+    Span,
+    fenced,
+    joined,
+    marker_from,
+    marker_json,
+)
+
+FORMAT: Final = 1
+MANIFESTS: Final = "_manifests/"
+FULL_EVERY: Final = 50
+"""Manifests between two that list all files: what is read to open a table stays small, and so does what is written."""
+
+_NAME: Final = re.compile(r"_manifests/([0-9]{20})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The table after a manifest."""
+
+    number: int
+    schema: pa.Schema
+    partition_by: str | None
+    owner: str | None = None
+    batches: Mapping[str, int] = field(default_factory=dict)
+    spans: Mapping[Source, Span] = field(default_factory=dict)
+    files: Mapping[str, DataFile] = field(default_factory=dict)
+
+
+class ParquetTable(LakeTable):
+    kind: ClassVar[str] = "parquet"
+    keeps_partition: ClassVar[bool] = False
+
+    def exists(self) -> bool:
+        return bool(self._numbers())
+
+    def create(self, schema: pa.Schema, partition_by: str | None = None, *, owner: str | None = None) -> None:
+        if not self.exists():
+            self._write(_State(0, schema, partition_by, owner), {"operation": "create"}, {}, full=True)
+
+    def schema(self) -> pa.Schema:
+        return self._state().schema
+
+    def partition_by(self) -> str | None:
+        return self._state().partition_by
+
+    def evolve(self, schema: pa.Schema) -> None:
+        while not (state := self._state()).schema.equals(schema):
+            if self._write(replace(state, number=state.number + 1, schema=schema), {"operation": "evolve"}, {}):
+                return
+
+    def held(self, query_id: str, sources: Sequence[Source] | None = None) -> Held:
+        return _held(self._state(), query_id, sources)
+
+    def claim(self, query_id: str, *, seen: str | None) -> None:
+        while (state := self._state()).owner != query_id:
+            if state.owner != seen:
+                raise fenced(self.name, state.owner, query_id)
+            if self._write(replace(state, number=state.number + 1, owner=query_id), {"operation": "claim"}, {}):
+                return
+
+    def live(self) -> list[DataFile]:
+        return list(self._state().files.values())
+
+    def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
+        state = self._state()
+        if any(each.path not in state.files for each in removed):
+            raise Conflict
+        gone = {each.path for each in removed}
+        files = {path: each for path, each in state.files.items() if path not in gone} | _by_path(added)
+        after = replace(state, number=state.number + 1, files=files)
+        body = {"operation": "optimize", "remove": sorted(gone)}
+        if not self._write(after, body, _by_path(added)):
+            raise Conflict
+
+    def archived(self, limit: int | None = None) -> list[tuple[int, Marker]]:
+        found: list[tuple[int, Marker]] = []
+        for number in reversed(self._numbers()):
+            if limit is not None and len(found) >= limit:
+                break
+            with contextlib.suppress(FileNotFoundError):  # expired meanwhile
+                body = self._body(number)
+                if "marker" in body:
+                    found.append((int(body["time_ms"]), marker_from(body["marker"])))
+        return found[::-1]
+
+    def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
+        before_ms = _now_ms() - hours * 3_600_000
+        # Listed first: what is committed after the listing is looked up behind it.
+        there = [each for each in self.folder.list() if each.modified_ms < before_ms]
+        kept = set(self._state().files) | self._kept(before_ms)
+        unused = sorted(each.path for each in there if each.path.endswith(".parquet") and each.path not in kept)
+        if not dry_run:
+            self.folder.delete(unused)
+        return unused
+
+    def _kept(self, before_ms: float) -> set[str]:
+        """Files that were removed so late that a reader may still have begun with them."""
+        bodies = map(self._body, self._numbers())
+        return {path for body in bodies if body["time_ms"] >= before_ms for path in body.get("remove", ())}
+
+    def expire(self, *, hours: float) -> int:
+        before_ms = _now_ms() - hours * 3_600_000
+        whole = self._whole()
+        old = [each for each in self._numbers() if each < whole and self._body(each)["time_ms"] < before_ms]
+        self.folder.delete([_path(each) for each in old])
+        return len(old)
+
+    def _whole(self) -> int:
+        """A manifest that lists all files, as it was read back: those before it are needed by nobody."""
+        for _ in range(ATTEMPTS_MAX):
+            last = self._numbers()[-1]
+            if "files" in self._body(last):
+                return last
+            state = self._state()
+            number = state.number + 1
+            written = self._write(replace(state, number=number), {"operation": "expire"}, {}, full=True)
+            if written and "files" in self._body(number):
+                return number
+        raise ServiceUnavailable(f"table {self.name}: others commit all the time; try again", table=self.name)
+
+    def version(self) -> str:
+        return str(self._numbers()[-1])
+
+    def _put(self, files: Sequence[DataFile], marker: Marker, held: Held) -> None:
+        state = self._state()
+        if _held(state, marker.query_id, [each[:2] for each in marker.ranges]) != held:
+            raise Conflict
+        after = replace(
+            state,
+            number=state.number + 1,
+            batches={**state.batches, marker.query_id: marker.batch_id},
+            spans={**state.spans, **joined(held, marker)},
+            files={**state.files, **_by_path(files)},
+        )
+        if not self._write(after, {"operation": "append", "marker": marker_json(marker)}, _by_path(files)):
+            raise Conflict
+
+    # manifests
+
+    def _numbers(self) -> list[int]:
+        found = [_NAME.fullmatch(each.path) for each in self.folder.list(MANIFESTS)]
+        return sorted(int(each[1]) for each in found if each is not None)
+
+    def _body(self, number: int) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self.folder.read(_path(number)))
+        if body.get("format") != FORMAT:
+            raise StorageFailed(
+                f"table {self.name}: {_path(number)} has format {body.get('format')}; this Penstock reads {FORMAT}"
+            )
+        return body
+
+    def _state(self) -> _State:
+        for _ in range(ATTEMPTS_MAX):
+            numbers = self._numbers()
+            if not numbers:
+                raise StorageFailed(f"table {self.name} is not there: {self.folder.uri} has no manifests")
+            with contextlib.suppress(FileNotFoundError):  # expired since they were listed: a newer one lists all files
+                return self._state_at(numbers)
+        raise StorageFailed(f"table {self.name}: manifests that {self.folder.uri} lists cannot be read")
+
+    def _state_at(self, numbers: list[int]) -> _State:
+        bodies = []
+        for number in reversed(numbers):
+            bodies.append(self._body(number))
+            if "files" in bodies[-1]:
+                break
+        else:
+            raise StorageFailed(
+                f"table {self.name}: none of its manifests lists all files, so it is not known which are the table;"
+                f" restore {self.folder.full(MANIFESTS)} from a backup",
+                table=self.name,
+            )
+        files = _by_path(file_from(each) for each in bodies[-1]["files"])
+        for body in reversed(bodies[:-1]):
+            files |= _by_path(file_from(each) for each in body.get("add", ()))
+            files = {path: each for path, each in files.items() if path not in body.get("remove", ())}
+        return _state_of(numbers[-1], bodies[0], files)
+
+    def _write(self, state: _State, body: dict[str, Any], added: Mapping[str, DataFile], *, full: bool = False) -> bool:
+        """The manifest of a state; False if somebody else made that number."""
+        whole = full or state.number % FULL_EVERY == 0
+        body = {
+            "format": FORMAT,
+            "time_ms": _now_ms(),
+            **body,
+            "columns": {each.name: str(each.type) for each in state.schema},
+            "schema": base64.b64encode(state.schema.serialize()).decode(),
+            "partition_by": state.partition_by,
+            "owner": state.owner,
+            "batches": dict(state.batches),
+            "spans": [[*source, *span] for source, span in sorted(state.spans.items())],
+            "add": [asdict(each) for each in added.values()],
+        } | ({"files": [asdict(each) for each in state.files.values()]} if whole else {})
+        return self.folder.put_new(_path(state.number), json.dumps(body).encode())
+
+
+def _state_of(number: int, body: Mapping[str, Any], files: Mapping[str, DataFile]) -> _State:
+    return _State(
+        number,
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
+        body["partition_by"],
+        body["owner"],
+        body["batches"],
+        {(topic, partition): Span(first, after) for topic, partition, first, after in body["spans"]},
+        files,
+    )
+
+
+def _held(state: _State, query_id: str, sources: Sequence[Source] | None) -> Held:
+    spans = {each: span for each, span in state.spans.items() if sources is None or each in sources}
+    return Held(state.batches.get(query_id), state.owner, spans)
+
+
+def _by_path(files: Any) -> dict[str, DataFile]:
+    return {each.path: each for each in files}
+
+
+def _path(number: int) -> str:
+    return f"{MANIFESTS}{number:020d}.json"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def file_from(described: Mapping[str, Any]) -> DataFile:
+    return DataFile(**described)

@@ -1,0 +1,51 @@
+"""Under which name the broker shows how far a query has come. Pure.
+
+The broker keeps one place for a name, and it moves forward only: of several queries it would be the quickest's, and
+retention would drop what the others have yet to read. So sinks that read one source report under names of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.pipeline.file import graph
+from penstock.spark.pipeline.file.model import FromTopics, Sink, Source, Step
+from penstock.storage.catalog.topics import check_subscription_name
+
+OPTION = "subscription"
+
+
+def sources_of(sink: Sink, sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Source]:
+    """All sources as the query of this sink reads them: what others read, too, has the subscription `NAME-SINK`."""
+    readers = Counter(name for each in sinks for name in graph.used(steps, [each]))
+    wanted = graph.used(steps, [sink])
+    return [_renamed(each, sink) if each.name in wanted and readers[each.name] > 1 else each for each in sources]
+
+
+def _renamed(source: Source, sink: Sink) -> Source:
+    if not isinstance(source.of, FromTopics) or not source.streaming:
+        return source
+    options = tuple(
+        (name, f"{value}-{sink.name}" if name.lower() == OPTION else value) for name, value in source.of.options
+    )
+    return replace(source, of=replace(source.of, options=options))
+
+
+def wrong_names(sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> Iterator[str]:
+    """Names that become too long with that of the sink."""
+    for sink in sinks:
+        for source in sources_of(sink, sources, steps, sinks):
+            for name in _subscriptions(source):
+                try:
+                    check_subscription_name(name)
+                except InvalidRequest as error:
+                    yield f"[sources.{source.name}] options: as it is read by several sinks: {error.message}"
+
+
+def _subscriptions(source: Source) -> list[str]:
+    if not isinstance(source.of, FromTopics):
+        return []
+    return [value for name, value in source.of.options if name.lower() == OPTION]

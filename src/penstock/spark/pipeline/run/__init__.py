@@ -1,0 +1,1 @@
+"""A pipeline under way: DataFrames, queries, and what they report."""

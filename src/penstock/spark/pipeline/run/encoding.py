@@ -1,0 +1,29 @@
+"""Rows as messages: the columns that the sink knows stay, and the others become a JSON document in `value`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import InvalidRequest
+from penstock.spark.pipeline.file.model import Encode, ToTopic
+from penstock.spark.sink.columns import TAKEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def messages(frame: DataFrame, to: ToTopic) -> DataFrame:
+    """Raises `InvalidRequest` where that cannot be."""
+    if to.encode is Encode.NONE:
+        return frame
+    from pyspark.sql import functions as f
+
+    if "value" in frame.columns:
+        raise InvalidRequest(
+            'encode = "json" makes the column value, and there is one already: rename it, or leave out encode'
+        )
+    content = [name for name in frame.columns if name not in TAKEN]
+    if not content:
+        raise InvalidRequest(f'encode = "json": there is no column to encode beside {", ".join(frame.columns)}')
+    kept = [f.col(f"`{name}`") for name in frame.columns if name in TAKEN]
+    return frame.select(*kept, f.to_json(f.struct(*(f.col(f"`{name}`") for name in content))).alias("value"))

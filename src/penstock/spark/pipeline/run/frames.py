@@ -1,0 +1,131 @@
+"""DataFrames of a pipeline's sources and steps. Nothing is read here: Spark looks at names, columns and types alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.errors import PenstockError
+from penstock.spark.pipeline.file import graph
+from penstock.spark.pipeline.file.model import (
+    FromFormat,
+    FromTable,
+    FromTopics,
+    Pipeline,
+    Source,
+    Sql,
+    Step,
+    TableAt,
+    Watermark,
+)
+from penstock.spark.pipeline.run import functions
+from penstock.spark.runtime.failures import reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.spark.lake import LakeTable
+
+
+_SPARKS_ERRORS: Final = logging.getLogger("SQLQueryContextLogger")
+
+
+class Frames:
+    """What could be made, by name, and a problem for each that could not."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.made: dict[str, DataFrame] = {}
+        self.problems: list[str] = []
+
+    def build(self, pipeline: Pipeline, *, unused: bool = False) -> Frames:
+        """All that the sinks need; `unused`: the others, too. What needs something that is not there is left out."""
+        wanted = graph.used(pipeline.steps, pipeline.sinks)
+        with _views(self._spark) as show:
+            for source in pipeline.sources:
+                if unused or source.name in wanted:
+                    self._note(source, "sources", partial(read, self._spark, source), show)
+            for step in pipeline.steps:
+                if (unused or step.name in wanted) and all(name in self.made for name in step.inputs):
+                    self._note(step, "steps", partial(self._step, step), show)
+        return self
+
+    def _note(
+        self, each: Source | Step, part: str, make: Callable[[], DataFrame], show: Callable[[str, DataFrame], None]
+    ) -> None:
+        from pyspark.errors import PySparkException
+
+        _SPARKS_ERRORS.setLevel(logging.CRITICAL)  # what is wrong is told by us, and in fewer words
+        try:
+            frame = _marked(make(), each.watermark)
+            show(each.name, frame)
+            self.made[each.name] = frame
+        except PenstockError as error:
+            self.problems.append(f"[{part}.{each.name}]: {error.message}")
+        except PySparkException as error:
+            self.problems.append(f"[{part}.{each.name}]: {reason(error)}")
+
+    def _step(self, step: Step) -> DataFrame:
+        if isinstance(step.by, Sql):
+            return self._spark.sql(step.by.text)
+        return functions.call(step.by, [self.made[name] for name in step.inputs])
+
+
+@contextmanager
+def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
+    """DataFrames under their names, for SQL; gone at the end. Plans that were made of them keep what they need."""
+    shown: list[str] = []
+
+    def show(name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        shown.append(name)
+
+    try:
+        yield show
+    finally:
+        for name in shown:
+            spark.catalog.dropTempView(name)
+
+
+def _marked(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
+    if watermark is None or not frame.isStreaming:
+        return frame
+    return frame.withWatermark(watermark.column, f"{watermark.delay_ms} milliseconds")
+
+
+def read(spark: SparkSession, source: Source) -> DataFrame:
+    """Raises what Spark, the lake or the penstock source raise for what cannot be."""
+    match source.of:
+        case FromTopics(options=options):
+            return _load(spark, source, FromFormat(format="penstock", options=options))
+        case FromTable(table=table):
+            from penstock.spark.lake.frames import read_frame
+
+            return read_frame(spark, open_lake(table))
+        case FromFormat():
+            return _load(spark, source, source.of)
+
+
+def _load(spark: SparkSession, source: Source, of: FromFormat) -> DataFrame:
+    if source.streaming:
+        stream = spark.readStream.format(of.format).options(**dict(of.options))
+        stream = stream if of.schema is None else stream.schema(of.schema)
+        return stream.load(of.path)
+    batch = spark.read.format(of.format).options(**dict(of.options))
+    batch = batch if of.schema is None else batch.schema(of.schema)
+    return batch.load(of.path)
+
+
+def open_lake(table: TableAt) -> LakeTable:
+    from penstock.spark.lake import open_table
+
+    return open_table(
+        table.kind.value,
+        table.warehouse,
+        table.name,
+        storage_options=dict(table.storage),
+        catalog=dict(table.catalog),
+    )

@@ -1,0 +1,168 @@
+"""One query for every sink: started with its checkpoint and trigger, or, in a batch, written once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import StorageFailed
+from penstock.spark.lake.tables.table import AlreadyThere, Committed, Marker
+from penstock.spark.pipeline.file.model import Pipeline, Sink, ToConsole, ToFiles, ToTable, ToTopic
+from penstock.spark.pipeline.run.encoding import messages
+from penstock.spark.pipeline.run.frames import open_lake
+from penstock.spark.pipeline.run.progress import ROWS_OUT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Rows of a batch for the console; `more` is whether there were others."""
+
+    query: str
+    batch: int
+    columns: list[str]
+    rows: list[list[Any]]
+    more: bool
+
+
+Show = Callable[[Shown], None]
+
+
+def start(pipeline: Pipeline, sink: Sink, frame: DataFrame, *, once: bool, show: Show) -> StreamingQuery:
+    """The query runs when this returns."""
+    writer = _counted(_content(sink, frame)).writeStream.queryName(pipeline.query_name(sink))
+    writer = writer.outputMode(sink.output.value).option("checkpointLocation", sink.checkpoint)
+    writer = (
+        writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{sink.trigger_ms} milliseconds")
+    )
+    return _to(pipeline, sink, writer, show).start()
+
+
+def _content(sink: Sink, frame: DataFrame) -> DataFrame:
+    return messages(frame, sink.to) if isinstance(sink.to, ToTopic) else frame
+
+
+def _counted(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return frame.observe(ROWS_OUT, f.count(f.lit(1)).alias("rows"))
+
+
+def _to(pipeline: Pipeline, sink: Sink, writer: DataStreamWriter, show: Show) -> DataStreamWriter:
+    match sink.to:
+        case ToTopic(options=options):
+            return writer.format("penstock").options(**dict(options))
+        case ToFiles(path=path, format=form, partition_by=columns, options=options):
+            parted = writer.partitionBy(*columns) if columns else writer
+            return parted.format(form.value).options(**dict(options)).option("path", path)
+        case ToTable():
+            return writer.foreachBatch(_TableBatches(sink.to, sink.checkpoint))
+        case ToConsole(rows=rows):
+            return writer.foreachBatch(_ConsoleBatches(pipeline.query_name(sink), rows, show))
+
+
+class _TableBatches:
+    """Each batch into a lake table, once: the table knows the last batch of every query."""
+
+    def __init__(self, to: ToTable, checkpoint: str) -> None:
+        self._to = to
+        self._checkpoint = checkpoint
+        self._query_id: str | None = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        if self._query_id is None:
+            self._query_id = query_id(frame, self._checkpoint)
+        written = write_table(frame, self._to, Marker(self._query_id, batch_id))
+        if isinstance(written, AlreadyThere):
+            _compute(frame)
+
+
+def _compute(frame: DataFrame) -> None:
+    """All of it, for nothing: a batch that is repeated has to bring the query's state to where it was."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def write_table(frame: DataFrame, to: ToTable, marker: Marker) -> Committed | AlreadyThere:
+    from penstock.spark.lake.frames import write_frame
+
+    return write_frame(frame, open_lake(to.table), marker, partition_by=to.partition_by)
+
+
+def query_id(frame: DataFrame, checkpoint: str) -> str:
+    """Of the query whose batch this is: the same after every restart from the checkpoint, and never another's."""
+    path = Path(checkpoint) / "metadata"
+    try:
+        return str(json.loads(path.read_text())["id"])
+    except (OSError, ValueError, KeyError) as error:
+        told = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if told:
+            return str(told)
+        raise StorageFailed(f"{path} does not say which query it belongs to: {error}") from None
+
+
+class _ConsoleBatches:
+    def __init__(self, query: str, rows: int, show: Show) -> None:
+        self._query = query
+        self._rows = rows
+        self._show = show
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        # All of it is computed, and only then a little taken: state is kept where every row was asked for.
+        kept = frame.persist()
+        try:
+            kept.count()
+            self._show(shown(self._query, batch_id, frame.columns, kept.take(self._rows + 1), self._rows))
+        finally:
+            kept.unpersist()
+
+
+def shown(query: str, batch: int, columns: list[str], found: list[Any], rows: int) -> Shown:
+    kept = [[_readable(value) for value in row] for row in found[:rows]]
+    return Shown(query, batch, columns, kept, len(found) > rows)
+
+
+def _readable(value: Any) -> Any:
+    """Bytes as text, or in base64 if they are none."""
+    if not isinstance(value, bytes | bytearray):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return b64encode(value).decode()
+
+
+# batches
+
+
+def write(pipeline: Pipeline, sink: Sink, frame: DataFrame, show: Show) -> int:
+    """All rows, now; how many."""
+    if isinstance(sink.to, ToConsole):
+        show(shown(pipeline.query_name(sink), 0, frame.columns, frame.take(sink.to.rows + 1), sink.to.rows))
+        return frame.count()
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    # A name of its own for each: one that was seen before is waited for in vain.
+    counted = Observation()
+    _write(pipeline, sink, _content(sink, frame).observe(counted, f.count(f.lit(1)).alias("rows")))
+    return int(counted.get["rows"])
+
+
+def _write(pipeline: Pipeline, sink: Sink, content: DataFrame) -> None:
+    match sink.to:
+        case ToTopic(options=options):
+            content.write.format("penstock").options(**dict(options)).mode("append").save()
+        case ToFiles(path=path, format=form, partition_by=columns, options=options):
+            writer = content.write.format(form.value).options(**dict(options)).mode("overwrite")
+            (writer.partitionBy(*columns) if columns else writer).save(path)
+        case ToTable():
+            write_table(content, sink.to, Marker(f"{pipeline.query_name(sink)}-{uuid.uuid4()}", 0))

@@ -1,0 +1,308 @@
+"""Run a pipeline: start its queries, tell of every batch, and end in order when it is stopped or a query fails."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.errors import NotOwner
+from penstock.spark.pipeline.file.locations import is_address
+from penstock.spark.pipeline.file.model import Mode, Pipeline, Sink
+from penstock.spark.pipeline.file.parsing import PipelineInvalid
+from penstock.spark.pipeline.file.subscription_names import sources_of
+from penstock.spark.pipeline.run.checks import sink_problems
+from penstock.spark.pipeline.run.frames import Frames
+from penstock.spark.pipeline.run.progress import Batch, batch_of
+from penstock.spark.pipeline.run.queries import Shown, start, write
+from penstock.spark.runtime.classic import context
+from penstock.spark.runtime.failures import Failure, failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+GRACE_SECONDS: Final = 60.0
+"""How long a batch that is running may take to end when the pipeline is stopped."""
+_POLL_SECONDS: Final = 0.2
+_LOCK: Final = ".lock"
+
+
+class State(StrEnum):
+    """How a query ended: all there was is done, somebody stopped it, or it failed."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    query: str
+    checkpoint: str
+
+
+Event = Started | Batch | Shown
+Say = Callable[[Event], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """What a query did. `failure` is there if it failed."""
+
+    query: str
+    state: State = State.DONE
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int | None = None
+    late: int | None = None
+    ms: int = 0
+    lag: int | None = None
+    failure: Failure | None = None
+
+    def add(self, batch: Batch) -> None:
+        self.batches += 1
+        self.rows_in += batch.rows_in
+        self.rows_out = _plus(self.rows_out, batch.rows_out)
+        self.late = _plus(self.late, batch.late)
+        self.ms += batch.ms
+        self.lag = batch.lag
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _plus(sum_: int | None, number: int | None) -> int | None:
+    """None where nothing is known."""
+    return sum_ if number is None else (sum_ or 0) + number
+
+
+@dataclass(slots=True)
+class _Running:
+    query: StreamingQuery
+    result: Result
+    last: int = -1
+    """The last batch that was told of."""
+    ending_after: int | None = None
+    """The last batch that had been told of when it was asked to end."""
+
+
+@dataclass(slots=True)
+class _Run:
+    pipeline: Pipeline
+    say: Say
+    stop: threading.Event
+    once: bool
+    results: dict[str, Result]
+    """By sink; they go on from one round to the next."""
+    running: list[_Running] = field(default_factory=list)
+    events: queue.SimpleQueue[Shown] = field(default_factory=queue.SimpleQueue)
+
+
+def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: threading.Event) -> list[Result]:
+    """What every query did. Returns when all are done (`once`, or a batch), when `stop` is set, or when one fails; the
+    others then end their running batch first.
+
+    Raises `PipelineInvalid` before anything is started, `NotOwner` if another process runs it, `InvalidRequest` for a
+    session of Spark Connect.
+    """
+    context(spark)
+    frames = _frames(spark, pipeline)
+    results = {sink.name: Result(query=pipeline.query_name(sink)) for sink in pipeline.sinks}
+    run = _Run(pipeline, say, stop, once, results)
+    if pipeline.mode is Mode.BATCH:
+        _batch(run, frames)
+    else:
+        with _owned(pipeline.checkpoints):
+            while _round(run, frames):
+                frames = _frames(spark, pipeline)
+    return list(results.values())
+
+
+def _frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
+    """What goes into each sink, by its name. Raises `PipelineInvalid`."""
+    frames = _checked(spark, pipeline)
+    return {sink.name: _frame(spark, pipeline, sink, frames) for sink in pipeline.sinks}
+
+
+def _frame(spark: SparkSession, pipeline: Pipeline, sink: Sink, frames: Frames) -> DataFrame:
+    """One of those that are there, unless the sink reads some source in its own way."""
+    sources = tuple(sources_of(sink, pipeline.sources, pipeline.steps, pipeline.sinks))
+    if sources != pipeline.sources:
+        frames = _checked(spark, replace(pipeline, sources=sources, sinks=(sink,)))
+    return frames.made[sink.source]
+
+
+def _checked(spark: SparkSession, pipeline: Pipeline) -> Frames:
+    frames = Frames(spark).build(pipeline)
+    problems = [*frames.problems, *sink_problems(pipeline, frames)]
+    if problems:
+        raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(each) for each in problems])
+    return frames
+
+
+# streams
+
+
+def _round(run: _Run, frames: Mapping[str, DataFrame]) -> bool:
+    """From the start of all queries to their end; whether there is to be another, because what is no stream is old."""
+    run.running = []
+    try:
+        for sink in run.pipeline.sinks:
+            run.running.append(_started(run, sink, frames[sink.name]))
+        again = _watch(run)
+        _end(run)
+    finally:
+        for each in run.running:
+            each.query.stop()
+    return again and not any(each.failure for each in run.results.values())
+
+
+def _started(run: _Run, sink: Sink, frame: DataFrame) -> _Running:
+    query = start(run.pipeline, sink, frame, once=run.once, show=run.events.put)
+    result = run.results[sink.name]
+    result.state = State.DONE
+    run.say(Started(result.query, sink.checkpoint))
+    return _Running(query, result)
+
+
+def _watch(run: _Run) -> bool:
+    """Until all are done, one has failed, it is to stop, or it is time to begin anew: True for the last."""
+    until = math.inf
+    while not run.stop.is_set():
+        active = [each for each in run.running if each.query.isActive]
+        _tell(run)
+        failed = [each for each in run.running if _settle(each, run.pipeline)]
+        if failed or not active:
+            return False
+        if until == math.inf and all(map(_has_looked, active)):
+            until = _refresh_time(run)
+        if time.monotonic() > until:
+            return True
+        run.stop.wait(_POLL_SECONDS)
+    return False
+
+
+def _refresh_time(run: _Run) -> float:
+    if run.once or run.pipeline.refresh_ms is None:
+        return math.inf
+    return time.monotonic() + run.pipeline.refresh_ms / 1000
+
+
+def _has_looked(each: _Running) -> bool:
+    """Whether it has once done all there was. Time runs from there: a start may take longer than the time between two,
+    and a query that is stopped while it starts never comes to its first batch."""
+    return each.last >= 0 or str(each.query.status["message"]).startswith("Waiting")
+
+
+def _end(run: _Run) -> None:
+    """Let each end the batch it is in, for a while; what does not end is replayed by the next run."""
+    ending = [each for each in run.running if each.query.isActive]
+    for each in ending:
+        each.result.state = State.STOPPED
+        each.ending_after = each.last
+    until = time.monotonic() + GRACE_SECONDS
+    while ending and time.monotonic() < until:
+        _tell(run)
+        for each in ending:
+            if not _in_batch(each):
+                each.query.stop()
+        ending = [each for each in ending if each.query.isActive]
+        time.sleep(_POLL_SECONDS / 4)
+    for each in ending:
+        each.query.stop()
+    _tell(run)
+    for each in run.running:
+        _settle(each, run.pipeline)
+
+
+def _in_batch(each: _Running) -> bool:
+    """Whether the batch that was running when the end was asked for still is."""
+    return bool(each.query.status["isTriggerActive"]) and each.last == each.ending_after
+
+
+def _settle(each: _Running, pipeline: Pipeline) -> bool:
+    """Whether the query has failed; then why is in its result."""
+    error = None if each.query.isActive else each.query.exception()
+    if error is None:
+        return False
+    _fail(each.result, error, pipeline)
+    return True
+
+
+def _fail(result: Result, error: BaseException, pipeline: Pipeline) -> None:
+    found = failure(error)
+    result.state = State.FAILED
+    result.failure = replace(found, reason=pipeline.secrets.hide(found.reason))
+
+
+def _tell(run: _Run) -> None:
+    """Of every batch that is done since the last time, and of rows for the console."""
+    while not run.events.empty():
+        run.say(run.events.get())
+    for each in run.running:
+        for told in each.query.recentProgress:
+            batch = batch_of(told)
+            if batch.batch > each.last and batch.ms:
+                each.last = batch.batch
+                each.result.add(batch)
+                run.say(batch)
+
+
+# batches
+
+
+def _batch(run: _Run, frames: Mapping[str, DataFrame]) -> None:
+    """One sink after the other; none behind one that failed."""
+    from pyspark.errors import PySparkException
+
+    for sink in run.pipeline.sinks:
+        result = run.results[sink.name]
+        if run.stop.is_set() or any(each.failure for each in run.results.values()):
+            result.state = State.STOPPED
+            continue
+        try:
+            batch = _one_pass(run, sink, result.query, frames[sink.name])
+        except PySparkException as error:
+            _fail(result, error, run.pipeline)
+        else:
+            result.add(batch)
+            run.say(batch)
+
+
+def _one_pass(run: _Run, sink: Sink, query: str, frame: DataFrame) -> Batch:
+    began = time.monotonic()
+    rows = write(run.pipeline, sink, frame, run.say)
+    ms = int(1000 * (time.monotonic() - began))
+    return Batch(query=query, batch=0, rows_in=rows, rows_out=rows, ms=ms, lag=None)
+
+
+# one at a time
+
+
+@contextmanager
+def _owned(checkpoints: str) -> Iterator[None]:
+    """Checkpoints are one process's. Of those in an object store Spark itself notices it, some batches later."""
+    if is_address(checkpoints):
+        yield
+        return
+    import fcntl
+
+    folder = Path(checkpoints)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NotOwner(
+                f"another process runs the pipeline whose checkpoints are in {checkpoints}: stop it first",
+                checkpoints=checkpoints,
+            ) from None
+        yield

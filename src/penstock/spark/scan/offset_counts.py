@@ -1,0 +1,183 @@
+"""Counts out of the dense offsets: how many messages a range of a log holds, as a whole or by the hour.
+
+Offsets are dense and times rise with them, so that a count is a difference, and the hours of a log are found by a
+search: nothing is read but what that looks at, some records for each hour. A message that is damaged counts, since only
+reading tells; a segment that is missing does not. Spark does not come in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.ids import high_word, ticks_of_id, ticks_of_unix_ms, unix_ms_of_ticks
+from penstock.record import layout as at
+from penstock.record.block import EMPTY, Block
+from penstock.spark.scan.filters import NO_FILTERS, Filters
+from penstock.spark.scan.slice_reader import Loss, LossCount, fail
+from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.storage.base.disk import Disk
+from penstock.storage.log import log_view
+from penstock.storage.log.log_view import View
+
+HOUR_MS: Final = 3_600_000
+SLICE_BYTES: Final = 1 << 62
+"""A partition is one task: nothing is gained by cutting what takes milliseconds."""
+_LOOK_BYTES: Final = 16 << 10
+"""Read at once in a search: it costs as much as one record, and often has the end of an hour in it."""
+
+COUNT_COLUMNS: Final[pa.Schema] = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("first_offset", pa.int64(), nullable=False),
+        pa.field("next_offset", pa.int64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+    ]
+)
+"""What `rows = counts` gives: one row of a partition, and one more behind every gap."""
+HOUR_COLUMNS: Final[pa.Schema] = COUNT_COLUMNS.insert(2, pa.field("hour", pa.timestamp("us", tz="UTC")))
+"""What `rows = hours` gives; null where no message that can be read tells the hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Offsets `[start, stop)` that are all there; of one hour, where that was asked for."""
+
+    start: int
+    stop: int
+    hour_ms: int | None = None
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+def runs(part: Slice, *, hourly: bool = False, on_loss: Callable[[Loss], None] = fail) -> Iterator[Run]:
+    """What a slice holds, in order; offsets in no segment are told to `on_loss`."""
+    data = opened_data(part.location)
+    view = view_within(data, part.topic, part.partition, part.start, part.stop)
+    for start, stop, there in _pieces(view, part.start, part.stop):
+        if not there:
+            on_loss(Loss(part.topic, part.partition, start, stop, "the segment is missing"))
+        elif hourly:
+            yield from _hours(data.disk, view, start, stop)
+        else:
+            yield Run(start, stop)
+
+
+def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+    """The range, cut where segments are missing: whether each piece is there. Neighbours that are, are one."""
+    begun = start
+    for segment in view.segments:
+        base, end = max(segment.base, int(view.first_offset)), min(segment.stop, stop)
+        if start < min(base, stop):
+            if begun < start:
+                yield begun, start, True
+            yield start, min(base, stop), False
+            begun = start = min(base, stop)
+        start = max(start, end)
+    if begun < start:
+        yield begun, start, True
+    if start < stop:
+        yield start, stop, False
+
+
+def _hours(disk: Disk, view: View, start: int, stop: int) -> Iterator[Run]:
+    clock = _Clock(disk, view)
+    last_ms = clock.near(stop - 1, stop - 1)
+    while start < stop:
+        time_ms = clock.near(start, stop)
+        if time_ms is None:
+            yield Run(start, stop)
+            return
+        hour_ms = time_ms - time_ms % HOUR_MS
+        end = clock.first_at(hour_ms + HOUR_MS, (start, time_ms), (stop, last_ms))
+        yield Run(start, end, hour_ms)
+        start = end
+
+
+class _Clock:
+    """When the messages of a log were published: times rise with the offset. What is asked is read and verified, so
+    that a damaged record leads nobody astray."""
+
+    def __init__(self, disk: Disk, view: View) -> None:
+        self._disk = disk
+        self._view = view
+        self._block: Block = EMPTY
+
+    def near(self, offset: int, stop: int) -> int | None:
+        """Of the first record that can be read from there on, up to `stop`; None if there is none."""
+        block = self._from(offset)
+        if not len(block) or int(block.offsets.start) > stop:
+            return None
+        return _time_ms(block, max(0, offset - int(block.offsets.start)))
+
+    def first_at(self, time_ms: int, low: tuple[int, int], high: tuple[int, int | None]) -> int:
+        """The first offset behind `low` that is not older than a time, or `high`: places, and times there.
+
+        Guesses by proportion, since messages mostly come evenly, and halves every third time, since they need not.
+        """
+        (start, start_ms), (stop, stop_ms) = low, high
+        wanted = high_word(ticks_of_unix_ms(time_ms))
+        start += 1
+        tries = 0
+        while start < stop:
+            tries += 1
+            share = _share(time_ms, start_ms, stop_ms) if tries % 3 else 0.5
+            ahead = int((stop - start) * share) - len(self._block) // 2  # it had best lie within what is read
+            guess = min(stop - 1, start + max(0, ahead))
+            block = self._from(guess)
+            place = int(np.searchsorted(block.columns[:, at.ID_HIGH], wanted))
+            if place:
+                start, start_ms = int(block.offsets.start) + place, _time_ms(block, place - 1)
+                if place < len(block):
+                    return min(start, stop)
+            else:
+                stop, stop_ms = guess, _time_ms(block, 0) if len(block) else stop_ms
+        return min(start, high[0])  # behind damage, what can be read may lie beyond
+
+    def _from(self, offset: int) -> Block:
+        """Records from an offset on: those that were looked at last, where it is among them."""
+        known = self._block
+        if not (len(known) and known.offsets.start <= offset < known.offsets.stop):
+            self._block = log_view.read(self._disk, self._view, offset, bytes_max=_LOOK_BYTES).block
+        return self._block
+
+
+def _share(time_ms: int, start_ms: int, stop_ms: int | None) -> float:
+    """Where between two times a third one lies; half-way where they do not tell."""
+    if stop_ms is None or not start_ms < time_ms < stop_ms:
+        return 0.5
+    return (time_ms - start_ms) / (stop_ms - start_ms)
+
+
+def _time_ms(block: Block, place: int) -> int:
+    return unix_ms_of_ticks(ticks_of_id(block.id(place)))
+
+
+@dataclass(frozen=True, slots=True)
+class CountRows:
+    """What a task does in place of reading its slice. Made on the driver, done in the workers: it pickles."""
+
+    schema: pa.Schema
+    hourly: bool
+    fail_on_data_loss: bool = True
+
+    def run(self, part: Slice, _filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
+        lose = fail if self.fail_on_data_loss else LossCount()
+        found = list(runs(part, hourly=self.hourly, on_loss=lose))
+        values = {
+            "topic": [part.topic] * len(found),
+            "partition": [part.partition] * len(found),
+            "hour": [None if run.hour_ms is None else run.hour_ms * 1000 for run in found],
+            "first_offset": [run.start for run in found],
+            "next_offset": [run.stop for run in found],
+            "count": [run.count for run in found],
+        }
+        arrays = [pa.array(values[field.name], field.type) for field in self.schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)

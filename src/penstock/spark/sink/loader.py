@@ -1,0 +1,200 @@
+"""Rows straight into the logs of a data directory that no broker owns: the caller holds its lock, as an open `Store`.
+
+Every row has a producer and a number, as if it had come through a broker. What of a load is stored already is seen from
+the logs themselves: in each partition the numbers of a producer rise, so all up to the highest are there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest, PayloadTooLarge, TopicNotSupported
+from penstock.core.names import TopicName
+from penstock.record import layout as at
+from penstock.record.block import Block, Draft, Longs, parse_block
+from penstock.spark.sink.columns import without
+from penstock.spark.sink.identity import Tally
+from penstock.spark.sink.routing import Share
+from penstock.storage.catalog.schemas import topic_place
+from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, SchemaPolicy, Topic
+from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.log import Log
+from penstock.storage.producer_windows import derive
+from penstock.storage.store import Store
+
+_TOGETHER: Final = 1024
+"""Rows without a key that go to one partition, before the next has its turn: by their numbers, so that a row goes to
+the same partition whenever it comes."""
+
+_TICKETS_MAX: Final = 256
+"""Blocks that wait for the disk; the writer bounds their bytes."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A topic that is being loaded."""
+
+    topic: Topic
+    logs: list[Log]
+    known: dict[int, ProducerCheckpoint]
+    """What producers wrote last, by partition."""
+
+    producers: dict[str, int] = field(default_factory=dict)
+    schemas: set[int] = field(default_factory=set)
+
+    def highest(self, producer_id: int, partition: int) -> int:
+        """The last number of a producer in a partition; 0 if it has none."""
+        runs = self.known[partition].runs.get(producer_id, ())
+        return max((run.request_id + run.count - 1 for run in runs), default=0)
+
+
+class Loader:
+    """Appends; `finish` waits for the disk. Leaves out what is stored already."""
+
+    def __init__(self, store: Store, *, create_partitions: int | None = None) -> None:
+        self._store = store
+        self._create_partitions = create_partitions
+        """Of a topic that is not there; None: that is an error."""
+
+        self.tally = Tally()
+        self._open: dict[str, _Open] = {}
+        self._tickets: deque[Ticket] = deque()
+
+    def check(self, topic: str, batch: pa.RecordBatch) -> None:
+        """Raise what would keep these rows from being stored: before anything is."""
+        opened = self._opened(topic)
+        sizes = np.diff(_offsets(batch.column("value")))
+        limit = opened.logs[0].limits.payload_bytes_max
+        if sizes.size and int(sizes.max()) > limit:
+            raise PayloadTooLarge(
+                f"a payload of {topic} has at most {limit} bytes, not {int(sizes.max())}", topic=topic, limit=limit
+            )
+        if "partition" in batch.schema.names:
+            _check_partitions(topic, batch.column("partition"), len(opened.logs))
+
+    def last(self, topic: str, producer: str) -> int:
+        """The highest number of a producer that was there when we came; 0 if there was none."""
+        opened = self._opened(topic)
+        producer_id = self._producer_id(opened, producer)
+        return max(opened.highest(producer_id, partition) for partition in opened.known)
+
+    def append(self, share: Share) -> None:
+        """Rows of one producer with rising numbers, queued for the disk."""
+        opened, producer, batch = self._opened(share.topic), share.producer, share.rows
+        producer_id = self._producer_id(opened, producer)
+        chosen = batch.column("partition") if "partition" in batch.schema.names else None
+        draft = Draft.from_arrow(without(batch, "partition"), producer_name=producer, producer_id=producer_id)
+        block = parse_block(draft.data, verify=False)
+        self._note_schemas(opened, block)
+        stored = 0
+        for partition, rows in _shares(block, chosen, len(opened.logs)):
+            fresh = rows[block.columns[rows, at.REQUEST_ID] > opened.highest(producer_id, partition)]
+            stored += len(rows) - len(fresh)
+            self._submit(opened.logs[partition], block, fresh)
+        self.tally += Tally(batch.num_rows, stored)
+
+    def finish(self) -> None:
+        """Until everything is on disk; and what was written is noted, so that the next opening need not look."""
+        while self._tickets:
+            self._tickets.popleft().result()
+        for opened in self._open.values():
+            for partition, log in enumerate(opened.logs):
+                checkpoint = derive(log, opened.known[partition])
+                self._store.catalog.save_checkpoint(opened.topic, partition, checkpoint)
+
+    def _opened(self, name: str) -> _Open:
+        found = self._open.get(name)
+        if found is None:
+            found = self._open[name] = self._looked_up(TopicName.parse(name))
+        return found
+
+    def _looked_up(self, name: TopicName) -> _Open:
+        topic = self._topic(name)
+        _check_topic(topic)
+        logs = [self._store.log(name, partition) for partition in range(topic.partitions)]
+        load = self._store.catalog.load_checkpoint
+        return _Open(topic, logs, {each: derive(log, load(topic, each)) for each, log in enumerate(logs)})
+
+    def _topic(self, name: TopicName) -> Topic:
+        try:
+            return self._store.catalog.get_topic(name)
+        except TopicNotSupported:
+            if self._create_partitions is None:
+                raise
+            return self._store.create_topic(name, partitions=self._create_partitions)
+
+    def _producer_id(self, opened: _Open, name: str) -> int:
+        if name not in opened.producers:
+            opened.producers[name] = self._store.catalog.producer_id(opened.topic, name)
+        return opened.producers[name]
+
+    def _note_schemas(self, opened: _Open, block: Block) -> None:
+        """Before messages of a schema are stored, it is noted that they are: it is not deleted for good then."""
+        named = set(np.unique(block.columns[:, at.SCHEMA_ID]).tolist()) - {0}
+        for schema_id in named - opened.schemas:
+            self._store.catalog.schemas.note_use(schema_id, topic_place(opened.topic.topic_uid))
+        opened.schemas |= named
+
+    def _submit(self, log: Log, block: Block, rows: Longs) -> None:
+        for start, stop in _cuts(block, rows, log.limits.block_bytes_max):
+            while len(self._tickets) >= _TICKETS_MAX:
+                self._tickets.popleft().result()
+            self._tickets.append(self._store.writer.submit(log, Draft.of_block(block.gather(rows[start:stop]))))
+
+
+def _check_topic(topic: Topic) -> None:
+    if topic.dispatch is Dispatch.LIVE:
+        raise InvalidRequest(f"{topic.name} is live: it keeps no messages", topic=str(topic.name))
+    if topic.settings.schema_policy is SchemaPolicy.ENFORCE:
+        raise InvalidRequest(
+            f"{topic.name} enforces its schema, and it is the broker that judges messages: start one and give"
+            " broker=HOST:PORT in place of path",
+            topic=str(topic.name),
+        )
+
+
+def _check_partitions(topic: str, column: pa.Array, count: int) -> None:
+    numbers = column.drop_null().to_numpy()
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
+    if wrong.size:
+        raise InvalidRequest(
+            f"column 'partition' is {int(wrong[0])}, and {topic} has partitions 0 to {count - 1}", topic=topic
+        )
+
+
+def _offsets(column: pa.Array) -> Any:
+    kind = np.int64 if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type) else np.int32
+    found = np.frombuffer(column.buffers()[1], dtype=kind)
+    return found[column.offset : column.offset + len(column) + 1]
+
+
+def _shares(block: Block, chosen: pa.Array | None, count: int) -> Iterator[tuple[int, Longs]]:
+    """Which rows go to which partition: where their column says, by their key, or in turn."""
+    if count == 1:
+        yield 0, np.arange(len(block))
+        return
+    keyed = (block.columns[:, at.FLAGS] & at.FLAG_KEY) != 0
+    by_key = (block.key_hashes() % np.uint64(count)).astype(np.int64)
+    in_turn = block.columns[:, at.REQUEST_ID] // _TOGETHER % count
+    partitions = np.where(keyed, by_key, in_turn)
+    if chosen is not None:
+        named = chosen.is_valid().to_numpy(zero_copy_only=False)
+        partitions = np.where(named, chosen.fill_null(0).to_numpy(zero_copy_only=False), partitions)
+    for partition in np.unique(partitions).tolist():
+        yield partition, np.flatnonzero(partitions == partition)
+
+
+def _cuts(block: Block, rows: Longs, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Where to cut so that each part is a block."""
+    ends = np.cumsum(block.columns[rows, at.END] - block.columns[rows, at.START])
+    start, before = 0, 0
+    while start < len(rows):
+        stop = max(start + 1, int(np.searchsorted(ends, before + bytes_max // 2, side="right")))
+        yield start, stop
+        start, before = stop, int(ends[stop - 1])

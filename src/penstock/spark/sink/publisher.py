@@ -1,0 +1,239 @@
+"""Numbered rows through a broker: in blocks, each row once however often it comes, and no faster than asked for."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+
+from penstock.client.produce.receipts import Receipt
+from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, SchemaRejected, TopicNotSupported
+from penstock.spark.sink import columns
+from penstock.spark.sink.columns import check_alike
+from penstock.spark.sink.identity import Tally
+from penstock.spark.sink.numbers import NUMBER, Resuming, unconfirmed_max
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.routing import Share
+
+if TYPE_CHECKING:
+    from penstock.client.sync import Client, Producer, Sent
+
+
+class Pace:
+    """`rows_max` is what may be sent at once, so that a slow pace is smooth; None: no limit."""
+
+    def __init__(
+        self,
+        rows_per_second: float | None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate = rows_per_second
+        self._now = now
+        self._sleep = sleep
+        self._due: float | None = None
+
+    @property
+    def rows_max(self) -> int | None:
+        """A tenth of a second's worth."""
+        return None if self._rate is None else max(1, int(self._rate / 10))
+
+    def take(self, rows: int) -> None:
+        """Wait until so many more may go. What was not used is not saved up."""
+        if self._rate is None:
+            return
+        now = self._now()
+        due = now if self._due is None else max(self._due, now)
+        if due > now:
+            self._sleep(due - now)
+        self._due = due + rows / self._rate
+
+
+_PIECES: Final = 4
+"""Blocks on their way at once: while one is synced the next are on the wire."""
+
+_SEQUENCES_MAX: Final = 1_000
+"""Producers that one task has open: one for each topic, or each that its rows name."""
+
+
+class Sequence:
+    """One producer and its rows, in order. Not more are unconfirmed than whoever comes next would send again."""
+
+    def __init__(self, client: Client, producer: Producer[Any], topic: str, name: str, pace: Pace) -> None:
+        self._client = client
+        self._producer = producer
+        self._topic = topic
+        self._name = name
+        self._pace = pace
+        again = unconfirmed_max(producer.window)
+        self._piece = min(max(1, again // _PIECES), pace.rows_max or again)
+        self.last = producer.last_request_id
+        """The highest number that was known before."""
+
+        self._resuming = Resuming(self.last, again)
+        self._sent: deque[tuple[Sent, int]] = deque()
+        self._rows = 0
+        self._known = 0
+        """Rows that were sent again, and were there."""
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self._rows, self._resuming.settled + self._known)
+
+    def write(self, batch: pa.RecordBatch, before: int) -> None:
+        """Take rows with their numbers. `before` rows of the task came before these, for whoever is told of one."""
+        columns.check_sizes(batch, before, topic=self._topic, bytes_max=self._producer.payload_bytes_max)
+        self._rows += batch.num_rows
+        for part in self._resuming.feed(batch):
+            self._pass_on(part)
+
+    def finish(self) -> None:
+        """Until everything is on disk."""
+        for part in self._resuming.finish():
+            self._pass_on(part)
+        while self._sent:
+            self._confirm()
+
+    def _pass_on(self, batch: pa.RecordBatch) -> None:
+        for start in range(0, batch.num_rows, self._piece):
+            piece = batch.slice(start, self._piece)
+            if piece.column(NUMBER)[0].as_py() <= self.last:
+                self._send_again(piece)
+            else:
+                self._send(piece)
+
+    def _send_again(self, piece: pa.RecordBatch) -> None:
+        """What may be stored already; the next is not sent before it is known to be the same."""
+        with _explained(self):
+            outcomes = self._producer.send_arrow(piece, numbered=True).outcomes()
+            for each in outcomes:
+                if isinstance(each, PenstockError):
+                    raise each
+        self._known += sum(isinstance(each, Receipt) and each.duplicate for each in outcomes)
+        check_alike(self._client, self._topic, self._producer.partitions, piece, outcomes)
+
+    def _send(self, piece: pa.RecordBatch) -> None:
+        if len(self._sent) >= _PIECES:
+            self._confirm()
+        self._pace.take(piece.num_rows)
+        with _explained(self):
+            self._sent.append((self._producer.send_arrow(piece, numbered=True), piece.column(NUMBER)[0].as_py()))
+
+    def _confirm(self) -> None:
+        sent, first = self._sent.popleft()
+        with _explained(self, first):
+            sent.stored()
+
+    def __str__(self) -> str:
+        return f"{self._topic}, producer {self._name}"
+
+
+class _explained:  # noqa: N801 - reads as a word in `with`
+    """What the broker or the client says, with whose rows it is about."""
+
+    def __init__(self, sequence: Sequence, first: int | None = None) -> None:
+        self._sequence = sequence
+        self._first = first
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, NotOwner):
+            raise NotOwner(
+                f"{self._sequence}: another attempt of this task, or another run of this query, has taken over; this"
+                " one stops, and what it has written is theirs to go on from",
+                **error.details,
+            ) from None
+        if isinstance(error, SchemaRejected):
+            first = "" if self._first is None else f", from number {self._first}"
+            raise SchemaRejected(f"{self._sequence}{first}: {error.message}") from None
+        if isinstance(error, PenstockError):
+            raise type(error)(f"{self._sequence}: {error.message}", **error.details) from None
+
+
+class Publisher:
+    """A connection, and a sequence for each topic and producer. Connects when there is something to send."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._pace = Pace(options.rows_per_second)
+        self._client: Client | None = None
+        self._sequences: dict[tuple[str, str], Sequence] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    @property
+    def sequences(self) -> dict[tuple[str, str], Sequence]:
+        """By topic and producer."""
+        return self._sequences
+
+    @property
+    def tally(self) -> Tally:
+        return sum((each.tally for each in self._sequences.values()), Tally())
+
+    def last(self, topic: str, producer: str) -> int:
+        """The highest number that the broker had when we came; 0 if it had none."""
+        return self._sequence(topic, producer).last
+
+    def append(self, share: Share) -> None:
+        self._sequence(share.topic, share.producer).write(share.rows, share.before)
+
+    def finish(self) -> None:
+        """Until everything is on disk."""
+        for sequence in self._sequences.values():
+            sequence.finish()
+
+    def _sequence(self, topic: str, name: str) -> Sequence:
+        key = topic, name
+        if key not in self._sequences:
+            self._sequences[key] = self._open(topic, name)
+        return self._sequences[key]
+
+    def _open(self, topic: str, name: str) -> Sequence:
+        if len(self._sequences) >= _SEQUENCES_MAX:
+            raise InvalidRequest(f"one task publishes to at most {_SEQUENCES_MAX} topics and producers: repartition")
+        client = self._connected()
+        if self._options.create_partitions is not None:
+            ensure_topic(client, topic, self._options.create_partitions)
+        producer = client.producer(topic, name=name, timeout=self._options.timeout)
+        return Sequence(client, producer, topic, name, self._pace)
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = connect(self._options)
+        return self._client
+
+
+def connect(options: SinkOptions) -> Client:
+    """To the broker that the options name."""
+    from penstock.client.sync import connect as connected
+
+    return connected(
+        options.broker,
+        timeout=options.timeout,
+        tls_ca=options.tls_ca,
+        tls_cert=options.tls_cert,
+        tls_key=options.tls_key,
+        token_file=options.token_file,
+    )
+
+
+def ensure_topic(client: Client, topic: str, partitions: int) -> None:
+    """Create it if it is not there; somebody else may be quicker."""
+    try:
+        client.ask("system.topic.describe", {"topic": topic})
+    except TopicNotSupported:
+        try:
+            client.ask("system.topic.create", {"topic": topic, "partitions": partitions})
+        except InvalidRequest:
+            client.ask("system.topic.describe", {"topic": topic})

@@ -1,0 +1,116 @@
+"""What the driver does when all tasks are done and their rows wait in the staging directory: publish them, once.
+
+Whoever commits owns the place: the data directory's lock, or the producer's name at the broker. A commit that was
+broken off is finished by the next: by its plan, leaving out what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from penstock.core.errors import InvalidRequest, NotOwner
+from penstock.spark.runtime.failpoints import reach
+from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.loader import Loader
+from penstock.spark.sink.numbers import NUMBER, check_rising
+from penstock.spark.sink.options import Numbers, SinkOptions
+from penstock.spark.sink.publisher import Publisher
+from penstock.spark.sink.routing import Router, Share, check_order
+from penstock.spark.sink.staging import Plan, StagedFile, Staging, is_once
+from penstock.storage.store import Store
+
+
+def commit(
+    options: SinkOptions,
+    identity: Identity,
+    files: Sequence[StagedFile],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Tally:
+    """Publish a batch; durable on return. Does nothing if it is published already. `progress` hears of rows.
+
+    Raises `NotOwner` if a broker has the data directory, `InvalidRequest` if a later batch of the same stream is
+    published, and what keeps a row from being stored: then none is, unless the disk failed or the broker refused it.
+    """
+    staging = _staging(options, identity)
+    if not any(file.rows for file in files) and not staging.planned(identity.batch):
+        return Tally()
+    with opened(options) as target:
+        identity.check_order(staging.done(), options.staging)
+        if staging.done() >= identity.batch:
+            staging.sweep()
+            rows = sum(file.rows for file in files)
+            return Tally(rows, settled=rows)
+        plan = staging.plan(identity.batch, files)
+        if isinstance(target, Loader):
+            _check(options, identity, staging, plan, target)
+        staging.begin(plan)
+        reach("sink-planned")
+        for share in _shares(options, identity, staging, plan):
+            check_order(options, identity, share, target)
+            target.append(share)
+            reach("sink-appending")
+            if progress is not None:
+                progress(target.tally.rows)
+        target.finish()
+        reach("sink-appended")
+        _finish(identity, staging)
+        return target.tally
+
+
+def discard(options: SinkOptions, identity: Identity, files: Sequence[StagedFile]) -> None:
+    """The write failed: what its tasks wrote aside is of no use."""
+    _staging(options, identity).discard(identity.batch, files)
+
+
+def _staging(options: SinkOptions, identity: Identity) -> Staging:
+    if options.staging is None:
+        raise InvalidRequest("nothing was staged: the tasks publish by themselves", option="staging")
+    return Staging(options.staging, identity.query)
+
+
+def _finish(identity: Identity, staging: Staging) -> None:
+    if is_once(identity.query):
+        staging.remove()
+    else:
+        staging.finish(identity.batch)
+
+
+def _shares(options: SinkOptions, identity: Identity, staging: Staging, plan: Plan) -> Iterator[Share]:
+    router = Router(options, identity, None)
+    for batch in staging.rows(plan):
+        yield from router.split(batch)
+
+
+def _check(options: SinkOptions, identity: Identity, staging: Staging, plan: Plan, loader: Loader) -> None:
+    """All rows, before the first is stored."""
+    highest: dict[tuple[str, str], int] = {}
+    for share in _shares(options, identity, staging, plan):
+        check_order(options, identity, share, loader)
+        loader.check(share.topic, share.rows)
+        if options.numbers is Numbers.COLUMNS:
+            key = share.topic, share.producer
+            highest[key] = check_rising(share.rows.column(NUMBER).to_numpy(), highest.get(key, 0))
+
+
+@contextmanager
+def opened(options: SinkOptions) -> Iterator[Loader | Publisher]:
+    """Where rows go in the end: the logs of a directory, which is ours until then, or a broker."""
+    if options.path is None:
+        with Publisher(options) as publisher:
+            yield publisher
+        return
+    with _store(options) as store:
+        yield Loader(store, create_partitions=options.create_partitions)
+
+
+def _store(options: SinkOptions) -> Store:
+    """Who has topics made that are not there has the directory made, too."""
+    try:
+        return Store.open(options.path or "", create=options.create_partitions is not None)
+    except NotOwner as error:
+        raise NotOwner(
+            f"{error.message}. Where that is a broker, publish through it: broker=HOST:PORT in place of path",
+            **error.details,
+        ) from None

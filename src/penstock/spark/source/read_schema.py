@@ -1,0 +1,84 @@
+"""Which columns a query gets: those that its options ask for, or those of the schema that the user gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from penstock.core.errors import InvalidRequest
+from penstock.core.names import TopicName
+from penstock.spark.runtime.versions import arrow_schema, spark_type
+from penstock.spark.scan.columns import COLUMNS, NULLABLE, SLICE_COLUMNS, schema_of
+from penstock.spark.scan.filters import NO_FILTERS, Filters
+from penstock.spark.scan.offset_counts import COUNT_COLUMNS, HOUR_COLUMNS, CountRows
+from penstock.spark.scan.slice_work import SliceRows, Work
+from penstock.spark.scan.slices import Slice, opened_data
+from penstock.spark.source.option_values import Rows
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.topic_selection import Subscribed
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class Reading(Protocol):
+    """What a task does with a slice: made on the driver, done in the workers."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of every batch."""
+        ...
+
+    def run(self, part: Slice, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]: ...
+
+
+def work_for(options: ReadOptions, schema: StructType | None = None) -> Reading:
+    """What the tasks of such a read do. Raises `InvalidRequest` for a column that is not there or of another type."""
+    if options.rows is Rows.SLICES:
+        return SliceRows(_checked(schema, SLICE_COLUMNS))
+    if options.rows.counted:
+        hourly = options.rows is Rows.HOURS
+        chosen = _checked(schema, HOUR_COLUMNS if hourly else COUNT_COLUMNS)
+        return CountRows(chosen, hourly, options.fail_on_data_loss)
+    if options.decode is not None:
+        from penstock.spark.source.decoding import decoded_work
+
+        return decoded_work(options, lambda: _topics(options), schema)
+    chosen = schema_of(options.columns) if schema is None else _checked(schema, COLUMNS)
+    return Work(chosen, options.verify, options.fail_on_data_loss)
+
+
+def _topics(options: ReadOptions) -> list[TopicName]:
+    """Which topics it is of; those that are there, where only a pattern is given."""
+    if options.pattern is None:
+        return list(options.topics)
+    found = Subscribed(pattern=options.pattern).find(opened_data(options.location))
+    return list(dict.fromkeys(TopicName.parse(topic) for topic, _ in found))
+
+
+def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
+    """A schema that the user gave, or that came from us, in Arrow's types: exactly those that Spark will expect."""
+    if schema is None:
+        return there
+    asked = arrow_schema(schema)
+    for wanted, spark in zip(asked, schema.fields, strict=True):
+        if wanted.name not in there.names:
+            raise InvalidRequest(
+                f"the schema has a column {wanted.name!r}, which is not there: choose from {', '.join(there.names)}",
+                column=wanted.name,
+            )
+        kind = there.field(wanted.name).type
+        if wanted.type != kind:
+            raise InvalidRequest(
+                f"the schema has {wanted.name} as {spark.dataType.simpleString()}, and it is"
+                f" {spark_type(kind).simpleString()}",
+                column=wanted.name,
+            )
+        if wanted.name in NULLABLE and not wanted.nullable:
+            raise InvalidRequest(
+                f"the schema has {wanted.name} as NOT NULL, and a message may be without: leave that out",
+                column=wanted.name,
+            )
+    return asked

@@ -1,0 +1,79 @@
+"""Which partitions a query reads, and where each begins and ends right now. Spark does not come in here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import TopicNotSupported
+from penstock.core.names import DEFAULT_NAMESPACE, TopicName
+from penstock.core.offsets import OffsetRange
+from penstock.core.places import AtTime
+from penstock.spark.source.offsets import Key
+from penstock.storage.inspect.data_reader import DataReader
+from penstock.storage.log import log_view
+from penstock.storage.log.log_view import Segment, view_of
+
+_ONE_RECORD: Final = 1
+"""Bytes: a read gives the whole of the record that begins there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """Topics by name, or all whose name a pattern matches. A pattern without a leading slash is for bare names."""
+
+    topics: tuple[TopicName, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+    def wants(self, name: TopicName) -> bool:
+        if self.pattern is None:
+            return name in self.topics
+        if self.pattern.pattern.lstrip("^(").startswith("/"):
+            return self.pattern.fullmatch(str(name)) is not None
+        return name.namespace == DEFAULT_NAMESPACE and self.pattern.fullmatch(name.topic) is not None
+
+    def find(self, data: DataReader, *, missing_ok: bool = False) -> dict[Key, Path]:
+        """Where the logs are, in order. Raises `TopicNotSupported` for a topic that is named and not there."""
+        found = [topic for topic in data.topics() if self.wants(topic.name)]
+        if not missing_ok:
+            self._check(data, {topic.name for topic in found})
+        return {(str(topic.name), number): path for topic in found for number, path in topic.logs.items()}
+
+    def _check(self, data: DataReader, there: set[TopicName]) -> None:
+        for name in self.topics:
+            if name not in there:
+                known = ", ".join(str(topic.name) for topic in data.topics()[:10]) or "none yet"
+                raise TopicNotSupported(
+                    f"option subscribe names {name}, which is not there; there are: {known}", topic=str(name)
+                )
+
+
+class Log:
+    """One partition, looked at from outside: its edges, its ids, its times."""
+
+    def __init__(self, data: DataReader, key: Key, path: Path) -> None:
+        self.key = key
+        self.path = path
+        self._disk = data.disk
+        self._newest: Segment | None = None
+
+    def edges(self) -> tuple[int, int]:
+        """The first offset there is and the one that comes next."""
+        edges, self._newest = log_view.edges_of(self._disk, self.path, known=self._newest)
+        return int(edges.start), int(edges.stop)
+
+    def id_at(self, offset: int) -> str | None:
+        """The id of a record, in hexadecimal; None if it is not there or damaged."""
+        if offset < 0:
+            return None
+        view = view_of(self._disk, self.path, within=OffsetRange.of(offset, offset + 1))
+        if not view.first_offset <= offset < view.next_offset:
+            return None
+        block = log_view.read(self._disk, view, offset, bytes_max=_ONE_RECORD).block
+        return block.id(0).hex() if len(block) and int(block.offsets.start) == offset else None
+
+    def at_time(self, time_ms: int) -> int:
+        """The first offset whose message is not older than that."""
+        return int(log_view.offset_of(self._disk, view_of(self._disk, self.path), AtTime(time_ms)))

@@ -1,0 +1,433 @@
+"""Storage, backup of a data directory, also while its owner writes to it and without its help.
+
+The order is what makes it consistent; `backup_catalog` says why. The catalog is copied, then every log's watermark is
+taken, then the catalog is copied again; then the segments are copied up to their watermarks. What a log holds before
+its watermark is on disk and acknowledged, and never changes: appends come behind it. Retention may take the oldest
+segments away meanwhile, after it has said so in the log's marker; the marker is read last, and the backup begins where
+it then says. A topic that was deleted meanwhile is left out.
+
+Segments that are in the backup already, and whole, are not copied again. The manifest is written last: until then the
+backup is the one before, and whatever stops the work leaves that as it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from penstock.core.clock import Clock, SystemClock, now_ms
+from penstock.core.errors import DiskFull, InvalidRequest, NotOwner
+from penstock.core.limits import MIB
+from penstock.record.block import Longs
+from penstock.storage.backup.catalog_copy import copy_catalog, fit, topics_of
+from penstock.storage.backup.files import PART, Progress, Vault, copy_file, damaged, verify_records, write_file
+from penstock.storage.backup.manifest import (
+    FORMAT,
+    SEGMENTS,
+    WORK,
+    Manifest,
+    StoredLog,
+    StoredSegment,
+    check_target,
+    clear,
+    clear_work,
+    hash_text,
+    write_manifest,
+)
+from penstock.storage.backup.previous import Before, believed, manifest_before, other_messages
+from penstock.storage.base.disk import Disk, OsDisk, held, is_owned, opened, storage_error
+from penstock.storage.base.layout import CATALOG, LOCK, TRASH, check_root, log_path, read_identity
+from penstock.storage.catalog.reader import CatalogReader
+from penstock.storage.catalog.tables import newest_version
+from penstock.storage.catalog.topics import Dispatch, Topic
+from penstock.storage.log.index import Header, IndexFile, State, encode_entries
+from penstock.storage.log.log_view import Segment, View, view_of
+from penstock.storage.log.recovery import NONE_LISTED, Finding
+from penstock.storage.log.repair import look
+from penstock.storage.log.segment import BEGINNING, Start, index_path, read_start, read_tolerant
+
+_SPARE_BYTES: Final = 16 * MIB
+"""Room on the backup's disk beside the files that are copied: the catalog twice, and the manifest."""
+_FINDINGS_MAX: Final = 1_000
+"""Sentences that are kept of what is damaged in the original; the rest is counted."""
+
+_CHANGING_SECONDS: Final = 0.02
+_CHANGING_LOOKS: Final = 250
+"""Five seconds in all: what is not there by then is missing, however slow the disk is."""
+
+Stage = Callable[[str, int], Progress]
+"""Told what begins now and how many bytes it is about; what it returns is told of each that is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """What was done."""
+
+    manifest: Manifest
+    copied_bytes: int
+    kept_bytes: int
+    """Of segments that the backup had already."""
+    findings: tuple[str, ...]
+    """Damage in the original, which is copied as it is, and losses, of which the backup keeps what it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One log that is to be copied: where it lies, and what of it is acknowledged."""
+
+    topic: Topic
+    partition: int
+    path: Path
+    view: View
+
+    @property
+    def folder(self) -> str:
+        return f"{SEGMENTS}/{self.topic.topic_uid}-{self.partition}"
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Those that hold anything."""
+        return tuple(segment for segment in self.view.segments if segment.count)
+
+    def stored(self, start: Start, segments: tuple[StoredSegment, ...]) -> StoredLog:
+        return StoredLog(
+            topic=str(self.topic.name),
+            topic_uid=self.topic.topic_uid,
+            partition=self.partition,
+            partitions=self.topic.partitions,
+            start=start.offset,
+            start_id=start.last_id.hex(),
+            segments=segments,
+        )
+
+
+def back_up(
+    root: Path,
+    target: Path,
+    *,
+    replace: bool = False,
+    quick: bool = False,
+    release: str = "",
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+    stage: Stage | None = None,
+) -> Backup:
+    """Bring the backup in `target` up to the state of the data directory `root`; durable on return.
+
+    A backup that is there already is brought up to date: what is whole in it is kept, and so is what `root` has lost.
+    With `replace` it may be of another data directory, and nothing of it is kept but what is the same here; with
+    `quick` its files are believed by their sizes, and not hashed. `release` is noted in it: who made it.
+
+    Raises `InvalidRequest` for directories that cannot be these, or if the backup is of another one, `NotOwner` while
+    another backup is made there, `DiskFull` before or while files are copied; the backup is then the one it was.
+    """
+    disk = disk or OsDisk()
+    root, target = root.absolute(), target.absolute()
+    check_root(root)
+    node = read_identity(disk, root).node
+    try:
+        check_target(disk, root, target)
+        disk.make_directory(target)
+        with held(target, alone=True):
+            work = _Work(root, node, Vault(disk, target), clock or SystemClock(), stage or _unseen, release)
+            return work.run(replace=replace, quick=quick)
+    except NotOwner:
+        raise NotOwner(
+            f"another backup into {target} is under way, or it is being read: wait until it has ended"
+        ) from None
+    except OSError as error:
+        raise storage_error(error, f"{error.filename or target} cannot be backed up") from error
+
+
+def _unseen(_what: str, _size: int) -> Progress:
+    return lambda _count: None
+
+
+@dataclass(slots=True)
+class _Work:
+    """The state of one backup."""
+
+    root: Path
+    node: int
+    vault: Vault
+    clock: Clock
+    stage: Stage
+    release: str
+    copied_bytes: int = 0
+    kept_bytes: int = 0
+    findings: list[tuple[int, str]] = field(default_factory=list)
+    """Of which topic, by its number, and what."""
+    gone: set[int] = field(default_factory=set)
+    """Topics that were deleted meanwhile: nothing of them is damage."""
+    before: Before = field(default_factory=Before)
+    owned: bool = True
+    """A broker is writing."""
+
+    @property
+    def disk(self) -> Disk:
+        return self.vault.disk
+
+    def run(self, *, replace: bool, quick: bool) -> Backup:
+        self.before = self._before(replace=replace, quick=quick)
+        work = self.vault.root / WORK
+        clear_work(self.disk, self.vault.root)
+        self.disk.make_directory(work)
+        first, second = work / "first.db", work / "second.db"
+        copy_catalog(self.root / CATALOG, first)
+        topics = topics_of(first)
+        self.owned = is_owned(self.root / LOCK)
+        sources = [source for topic in topics.values() for source in self._sources(topic)]
+        copy_catalog(self.root / CATALOG, second)
+        keep = topics.keys() & topics_of(second).keys()
+        logs = self._copy_logs([source for source in sources if source.topic.topic_uid in keep])
+        self.gone = self._await_changes(logs)
+        fit(second, first, keep - self.gone)
+        there = [(source, log) for source, log in logs.items() if source.topic.topic_uid not in self.gone]
+        return self._finish(second, tuple(log or self._missing(source) for source, log in there))
+
+    def _before(self, *, replace: bool, quick: bool) -> Before:
+        manifest = manifest_before(self.vault, self.node, replace=replace)
+        if manifest is None:
+            return Before()
+        progress = self.stage("checking", 0 if quick else manifest.size - manifest.catalog.size)
+        return believed(self.vault, manifest, progress, replace=replace, quick=quick)
+
+    def _sources(self, topic: Topic) -> Iterator[_Source]:
+        for partition in range(0 if topic.dispatch is Dispatch.LIVE else topic.partitions):
+            path = log_path(self.root, topic.name, partition, topic.partitions)
+            yield _Source(topic, partition, path, self._committed(path))
+
+    def _committed(self, path: Path) -> View:
+        """What is acknowledged. The index lists no more than that while the owner runs; where a power cut ended it, the
+        index may list less, and the records themselves tell."""
+        view = view_of(self.disk, path)
+        if not view.segments or view.segments[-1].sealed or self.owned:
+            return view
+        newest = view.segments[-1]
+        header = IndexFile(self.disk, index_path(newest.path), newest.base).header()
+        if header is not None and header.state is not State.OPEN:
+            return view
+        finding = look(self.disk, newest.path)
+        stop = max(newest.stop, newest.base + finding.count)
+        return changed(
+            view, segments=(*view.segments[:-1], changed(newest, stop=stop, size=max(newest.size, finding.size)))
+        )
+
+    # logs
+
+    def _copy_logs(self, sources: list[_Source]) -> dict[_Source, StoredLog | None]:
+        """None for one that is not there any more."""
+        wanted = sum(s.size for source in sources for s in source.segments if not self._is_kept(source, s))
+        self._check_room(wanted)
+        progress = self.stage("copying", wanted)
+        return {source: self._copied(source, progress) for source in sources}
+
+    def _check_room(self, wanted: int) -> None:
+        free = self.disk.free_bytes(self.vault.root)
+        if free < wanted + _SPARE_BYTES:
+            raise DiskFull(
+                f"{self.vault.root}: {wanted} bytes are to be copied, and {free} are free, of which {_SPARE_BYTES} stay"
+                " so; make room and try again",
+                free_bytes=free,
+            )
+
+    def _copied(self, source: _Source, progress: Progress) -> StoredLog | None:
+        try:
+            return self._copy_log(source, progress)
+        except InvalidRequest:
+            if self._gone([source]):
+                return None  # another of its name was made meanwhile, with other messages
+            raise
+
+    def _copy_log(self, source: _Source, progress: Progress) -> StoredLog | None:
+        self.disk.make_directory(self.vault.root / source.folder)
+        found = [self._segment(source, segment, progress) for segment in source.segments]
+        self.disk.sync_directory(self.vault.root / source.folder)
+        if not self.disk.exists(source.path):
+            return None
+        start = read_start(self.disk, source.path)  # last: retention has said by now what it took away
+        log = source.stored(start, tuple(each for each in found if each is not None and each.stop > start.offset))
+        whole = self.before.whole(log)
+        for lost in self.before.lost(log):
+            what = f"{_place(log)}: offsets [{lost.base}, {lost.stop}) are lost or damaged; the backup keeps its copy"
+            self._find(log.topic_uid, what)
+        self._look_for_gaps(whole)
+        return whole
+
+    def _missing(self, source: _Source) -> StoredLog:
+        """What the backup had of a log that nobody deleted, and that is not there; nothing of one that was being
+        made."""
+        nothing = source.stored(BEGINNING, ())
+        if self.disk.exists(source.path):
+            return nothing
+        known = self.before.logs.get((source.topic.topic_uid, source.partition)) if self.before.keeps else None
+        has = "keeps its copy" if known is not None and known.segments else "has nothing of it"
+        self._find(source.topic.topic_uid, f"{source.path} is missing; the backup {has}")
+        return known or nothing
+
+    def _look_for_gaps(self, log: StoredLog) -> None:
+        edges = [(log.start, log.start), *((each.base, each.stop) for each in log.segments)]
+        for (_, stop), (base, _) in pairwise(edges):
+            if stop < base:
+                self._find(log.topic_uid, f"{_place(log)}: offsets [{stop}, {base}) are missing")
+
+    def _find(self, topic_uid: int, what: str) -> None:
+        if len(self.findings) < _FINDINGS_MAX:
+            self.findings.append((topic_uid, what))
+
+    def _await_changes(self, logs: Mapping[_Source, StoredLog | None]) -> set[int]:
+        """Topics that were deleted meanwhile. A broker that makes or deletes a topic needs a moment between the catalog
+        and the files: until then a log that is not there may be either, and is waited for."""
+        missing = [source for source, log in logs.items() if log is None]
+        for _ in range(_CHANGING_LOOKS if self.owned else 1):
+            gone = self._gone(logs)
+            if not any(each.topic.topic_uid not in gone and not self.disk.exists(each.path) for each in missing):
+                break
+            time.sleep(_CHANGING_SECONDS)
+        return gone
+
+    def _gone(self, sources: Iterable[_Source]) -> set[int]:
+        """Topics that were deleted meanwhile: there may be another of the name by now, and files of either."""
+        uids = {source.topic.topic_uid for source in sources}
+        # In this order: a topic leaves the trash once the catalog has forgotten it.
+        leaving = {uid for uid in uids if self.disk.exists(self.root / TRASH / str(uid))}
+        there = {topic.topic_uid for topic in CatalogReader(self.root / CATALOG).topics()}
+        return leaving | uids - there
+
+    # segments
+
+    def _kept(self, source: _Source, segment: Segment) -> StoredSegment | None:
+        """What the backup has of it already, if that is the same."""
+        known = self._known(source, segment)
+        if known is None or (known.count, known.size) != (segment.count, segment.size):
+            return None
+        header = _header(self.disk, segment)
+        if (known.seal, known.last_id) != (_seal(header), self._last_id(segment, header)):
+            return None
+        return known
+
+    def _known(self, source: _Source, segment: Segment) -> StoredSegment | None:
+        return self.before.segment(source.topic.topic_uid, source.partition, segment.base)
+
+    def _is_kept(self, source: _Source, segment: Segment) -> bool:
+        try:
+            return self._kept(source, segment) is not None
+        except FileNotFoundError:
+            return False
+
+    def _last_id(self, segment: Segment, header: Header | None) -> str:
+        return self._id(segment, segment.count - 1) if header is None else header.last_id.hex()
+
+    def _id(self, segment: Segment, ordinal: int) -> str:
+        """Empty if it is not known where the record is."""
+        position = IndexFile(self.disk, index_path(segment.path), segment.base).start(ordinal)
+        if position < 0:
+            return ""
+        with opened(self.disk, segment.path) as file:
+            return read_tolerant(file, position, 16).tobytes().hex()
+
+    def _segment(self, source: _Source, segment: Segment, progress: Progress) -> StoredSegment | None:
+        """None for one that retention has taken."""
+        try:
+            known = self._kept(source, segment)
+            stored = known or self._copy(source, segment, progress)
+            self._check_continues(source, segment, stored)
+        except FileNotFoundError:
+            return None
+        if known is not None:
+            self.kept_bytes += known.data.size + known.index.size
+        return stored
+
+    def _check_continues(self, source: _Source, segment: Segment, stored: StoredSegment) -> None:
+        """Raise `InvalidRequest` if it does not begin with what the backup has of it."""
+        known = self._known(source, segment)
+        if known is None or known is stored or not self.before.keeps or known.damaged or stored.damaged:
+            return
+        if known.count <= stored.count and self._id(segment, known.count - 1) not in ("", known.last_id):
+            raise other_messages(str(source.topic.name), source.partition)
+
+    def _copy(self, source: _Source, segment: Segment, progress: Progress) -> StoredSegment:
+        folder = self.vault.root / source.folder
+        part = folder / f"{segment.base:020d}{PART}"
+        header = _header(self.disk, segment)
+        size, digest = copy_file(self.disk, segment.path, segment.size, part, progress)
+        finding = verify_records(self.disk, part, segment.base, segment.count, segment.size, _ends(self.disk, segment))
+        self._note(source, segment, finding, header, digest)
+        made = header or finding.header(State.CLOSED)
+        pattern = f"{source.folder}/{segment.base:020d}-{{}}"
+        data = self.vault.name_part(part, f"{pattern}.seg", size, digest)
+        size, digest = write_file(self.disk, part, [made.encode(), encode_entries(finding.ends, segment.base)])
+        index = self.vault.name_part(part, f"{pattern}.idx", size, digest)
+        self.copied_bytes += data.size + index.size
+        return StoredSegment(
+            base=segment.base,
+            count=finding.count,
+            size=segment.size,
+            sealed=header is not None,
+            seal=_seal(header),
+            last_id=made.last_id.hex(),
+            data=data,
+            index=index,
+            damaged=damaged(finding),
+        )
+
+    def _note(self, source: _Source, segment: Segment, finding: Finding, header: Header | None, digest: int) -> None:
+        uid = source.topic.topic_uid
+        for damage in finding.damages:
+            self._find(uid, f"{segment.path}: {damage}")
+        if header is not None and header.hash != digest and not finding.damages:
+            self._find(uid, f"{segment.path}: the hash of the whole segment is not the one it was sealed with")
+
+    # the end
+
+    def _finish(self, catalog: Path, logs: tuple[StoredLog, ...]) -> Backup:
+        part = catalog.with_name(f"catalog{PART}")
+        size, digest = copy_file(self.disk, catalog, catalog.stat().st_size, part)
+        manifest = Manifest(
+            format=FORMAT,
+            penstock=self.release,
+            created_ms=now_ms(self.clock),
+            source=str(self.root),
+            node=self.node,
+            catalog=self.vault.name_part(part, "catalog-{}.db", size, digest),
+            catalog_version=newest_version(),
+            logs=logs,
+        )
+        self.disk.sync_directory(self.vault.root)
+        write_manifest(self.disk, self.vault.root, manifest)
+        with suppress(OSError):  # it is whole; what is left over goes with the next one
+            clear(self.disk, self.vault.root, frozenset(self.vault.root / file.name for file in manifest.files()))
+        return Backup(
+            manifest=manifest,
+            copied_bytes=self.copied_bytes + size,
+            kept_bytes=self.kept_bytes,
+            findings=tuple(what for uid, what in self.findings if uid not in self.gone),
+        )
+
+
+def _place(log: StoredLog) -> str:
+    return f"{log.topic}[{log.partition}]"
+
+
+def _header(disk: Disk, segment: Segment) -> Header | None:
+    """Of the index, where it says that the segment is sealed with just what is to be copied."""
+    header = IndexFile(disk, index_path(segment.path), segment.base).header()
+    if header is None or header.state is not State.SEALED:
+        return None
+    return header if (header.count, header.size) == (segment.count, segment.size) else None
+
+
+def _seal(header: Header | None) -> str:
+    return "" if header is None else hash_text(header.hash)
+
+
+def _ends(disk: Disk, segment: Segment) -> Longs:
+    """Where the index says that records end; nothing where there is none."""
+    index = IndexFile(disk, index_path(segment.path), segment.base)
+    return index.ends(0, segment.count) if index.header() is not None else NONE_LISTED

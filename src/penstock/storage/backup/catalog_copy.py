@@ -1,0 +1,116 @@
+"""Storage, the catalog of a backup: put together from two copies, so that it fits logs that were read between them.
+
+What is in the logs up to their watermarks was all written before the second copy was made, so that one has every schema
+and producer they speak of. A cursor is only believed as of the first: all that it counts as done, and whatever was
+written on account of it, dead letters and the messages of other topics, is in the logs then. So after a restore a
+message may be delivered once more, and none is skipped. Topics and subscriptions younger than the first copy are left
+out; the next backup has them.
+
+Dead letters, and messages that are made of them, are numbered by offsets. Offsets behind a watermark are given again
+after a restore, so a number may come to be that of another message, which would be taken for stored, and be lost. The
+producers that number so are left out, and begin anew: a letter may be there twice then, and none is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy.pool import NullPool
+
+from penstock.core.clock import SystemClock
+from penstock.core.errors import VersionNotSupported
+from penstock.core.letters import BURIER, REDRIVER
+from penstock.storage.catalog import sqlite
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.catalog.database import examine, mark_of
+from penstock.storage.catalog.reader import CatalogReader
+from penstock.storage.catalog.rows import topic_of
+from penstock.storage.catalog.sqlite import answering
+from penstock.storage.catalog.tables import (
+    CURSORS,
+    LOG_ENDS,
+    PRODUCER_CHECKPOINTS,
+    PRODUCER_OWNERS,
+    PRODUCER_SESSIONS,
+    PRODUCERS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    Row,
+    add_rows,
+    newest_version,
+    read_rows,
+)
+from penstock.storage.catalog.topics import Topic
+
+
+def copy_catalog(source: Path, target: Path) -> None:
+    """As of one moment. Raises `VersionNotSupported` for a catalog that this release would have to bring up to date."""
+    version = CatalogReader(source).copy_to(target)
+    if version != newest_version():
+        raise VersionNotSupported(
+            f"{source} is a catalog of version {version}, and this release backs up version {newest_version()}: use"
+            " the release that wrote it, or start this release's broker on it first",
+            found=version,
+        )
+
+
+def topics_of(copy: Path) -> dict[int, Topic]:
+    """Of a copy that nobody writes to, by their numbers."""
+    with answering(copy), _reading(copy) as connection:
+        return {topic.topic_uid: topic for topic in map(topic_of, read_rows(connection, select(TOPICS)))}
+
+
+def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
+    """Change the second copy so that it fits the logs of these topics; whole, and one file, on return.
+
+    Raises `StorageFailed` if it then is not what a catalog must be.
+    """
+    _forget_topics(second, frozenset(keep))
+    with answering(first), _reading(first) as before:
+        cursors = read_rows(before, select(CURSORS))
+        checkpoints = read_rows(before, select(PRODUCER_CHECKPOINTS))
+    with answering(second), sqlite.begun(sqlite.engine_for(second, "make", pool=NullPool), writes=True) as after:
+        known = {row["subscription_uid"] for row in cursors}
+        there = {row["subscription_uid"] for row in read_rows(after, select(SUBSCRIPTIONS))}
+        _put(after, CURSORS, [row for row in cursors if row["subscription_uid"] in there])
+        for uid in there - known:
+            after.execute(delete(SUBSCRIPTIONS).where(SUBSCRIPTIONS.c.subscription_uid == uid))
+        topics = {row["topic_uid"] for row in read_rows(after, select(TOPICS))}
+        _put(after, PRODUCER_CHECKPOINTS, [row for row in checkpoints if row["topic_uid"] in topics])
+        _forget_numbering(after)
+        # Of a moment after the logs were read: what came meanwhile is not in the backup, and is not to be missed there.
+        after.execute(delete(LOG_ENDS))
+    examine(second)
+
+
+def _forget_numbering(connection: Connection) -> None:
+    """The broker's own producers, which number messages by the offsets of others."""
+    for row in read_rows(connection, select(PRODUCERS)):
+        if row["name"].startswith((BURIER, REDRIVER)):
+            for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS, PRODUCERS):
+                connection.execute(delete(table).where(table.c.producer_id == row["producer_id"]))
+
+
+def _reading(copy: Path) -> sqlite.Reading:
+    return sqlite.begun(sqlite.engine_for(copy, "frozen", pool=NullPool), writes=False)
+
+
+def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
+    """These, in the place of all that are there."""
+    connection.execute(delete(table))
+    if rows:
+        add_rows(connection, table, rows)
+
+
+def _forget_topics(copy: Path, keep: frozenset[int]) -> None:
+    gone = [topic.name for uid, topic in topics_of(copy).items() if uid not in keep]
+    if not gone:
+        return
+    with Catalog.open(copy, clock=SystemClock(), create=False) as catalog:
+        for name in gone:
+            catalog.delete_topic(name)
+    with answering(copy):
+        sqlite.settle(copy)
+        mark_of(copy).unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""Storage, the backup that is brought up to date: what of it is whole, and what of it the original has lost.
+
+A backup is a mirror of what its data directory means to keep. What retention or somebody has deleted goes; what is
+missing although nobody deleted it stays, for it may be the only copy there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
+
+from penstock.core.errors import InvalidRequest, StorageFailed
+from penstock.storage.backup.files import Progress, Vault
+from penstock.storage.backup.manifest import Manifest, StoredLog, StoredSegment, read_manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What there was."""
+
+    logs: Mapping[tuple[int, int], StoredLog] = field(default_factory=dict)
+    """By topic and partition; of their segments only those that are whole."""
+    keeps: bool = True
+    """What the original has lost stays."""
+    _segments: dict[tuple[int, int, int], StoredSegment] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, logs: list[StoredLog], *, keeps: bool) -> Before:
+        segments = {(log.topic_uid, log.partition, each.base): each for log in logs for each in log.segments}
+        return cls({(log.topic_uid, log.partition): log for log in logs}, keeps, segments)
+
+    def segment(self, topic_uid: int, partition: int, base: int) -> StoredSegment | None:
+        return self._segments.get((topic_uid, partition, base))
+
+    def lost(self, log: StoredLog) -> list[StoredSegment]:
+        """Segments that a log ought to have and has not: none at all, a shorter one, or one that is damaged since."""
+        before = self.logs.get((log.topic_uid, log.partition))
+        if before is None or not self.keeps:
+            return []
+        found = {each.base: each for each in log.segments}
+        return [each for each in before.segments if each.stop > log.start and _is_lost(each, found.get(each.base))]
+
+    def whole(self, log: StoredLog) -> StoredLog:
+        """A log with what it has lost. Raises `InvalidRequest` if it holds other messages at the same offsets."""
+        lost = {each.base: each for each in self.lost(log)}
+        if not lost:
+            return log
+        found = {each.base: each for each in log.segments}
+        segments = [each for _, each in sorted((found | lost).items())]
+        follows = all(a.stop <= b.base and a.last_id < b.last_id for a, b in pairwise(segments))
+        if not follows or any(base in found and found[base].last_id > each.last_id for base, each in lost.items()):
+            raise other_messages(log.topic, log.partition)
+        return msgspec.structs.replace(log, segments=tuple(segments))
+
+
+def other_messages(topic: str, partition: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"{topic}[{partition}] has other messages at offsets that are in the backup already: it was lost, and begun"
+        " anew. The backup is the one before: back up into another directory, or say --replace to give up what this one"
+        " holds",
+        topic=topic,
+        partition=partition,
+    )
+
+
+def _is_lost(before: StoredSegment, found: StoredSegment | None) -> bool:
+    if found is None or found.stop < before.stop:
+        return True
+    return found.stop == before.stop and found.damaged > before.damaged
+
+
+def manifest_before(vault: Vault, node: int, *, replace: bool) -> Manifest | None:
+    """None where there is no backup yet, and where it does not say any more what it is: that costs time, no data.
+
+    Raises `InvalidRequest` if it is of another data directory and not to be replaced.
+    """
+    try:
+        manifest = read_manifest(vault.disk, vault.root)
+    except (InvalidRequest, StorageFailed):
+        return None
+    if manifest.node != node and not replace:
+        raise InvalidRequest(
+            f"{vault.root} has the backup of another data directory, which was {manifest.source} then; nothing was"
+            " changed. Back up into another directory, or say --replace to give up what this one holds",
+            source=manifest.source,
+        )
+    return manifest
+
+
+def believed(vault: Vault, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool) -> Before:
+    """What is whole of it: every file hashed or, if it is to be quick, of the right size."""
+
+    def is_whole(segment: StoredSegment) -> bool:
+        files = (segment.data, segment.index)
+        return all(vault.holds(each) if quick else vault.trouble(each, progress) is None for each in files)
+
+    logs = [msgspec.structs.replace(log, segments=tuple(filter(is_whole, log.segments))) for log in manifest.logs]
+    return Before.of(logs, keeps=not replace)

@@ -1,0 +1,225 @@
+"""Storage, from a backup to a data directory: checked, and restored into an empty place.
+
+Every file is hashed and every record verified, on what was written. The file that makes a directory a data directory
+comes last: what an interrupted restore leaves is never taken for one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.core.errors import DiskFull, InvalidRequest, NotOwner, PenstockError, StorageFailed
+from penstock.core.limits import MIB
+from penstock.storage.backup.backup import Stage
+from penstock.storage.backup.files import Progress, Vault, copy_file, damaged, split_index, verify_records
+from penstock.storage.backup.manifest import Manifest, StoredFile, StoredLog, StoredSegment, hash_text, read_manifest
+from penstock.storage.base.disk import Disk, OsDisk, held, replace_file, storage_error
+from penstock.storage.base.layout import CATALOG, FORMAT, IDENTITY, Identity, log_path
+from penstock.storage.catalog.database import examine
+from penstock.storage.log.segment import Start, index_path, segment_name, write_start
+
+_SPARE_BYTES: Final = 64 * MIB
+"""Free behind what is restored: the reserve that a broker wants to find."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong with one file of a backup."""
+
+    file: str
+    where: str
+    """The topic and partition it belongs to; the catalog for that."""
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A backup, looked at byte by byte."""
+
+    manifest: Manifest
+    problems: tuple[Problem, ...]
+
+
+def check_backup(source: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> Checked:
+    """Hash every file, verify every record. Nothing is changed.
+
+    Raises `InvalidRequest` if there is no backup, `StorageFailed` if its manifest is damaged, `NotOwner` while a
+    backup is made there.
+    """
+    vault = Vault(disk or OsDisk(), source.absolute())
+    with _reading(vault.root):
+        manifest = read_manifest(vault.disk, vault.root)
+        progress = (stage or _unseen)("verifying", manifest.size)
+        return Checked(manifest=manifest, problems=tuple(_problems(vault, manifest, progress)))
+
+
+def restore(source: Path, target: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> Manifest:
+    """Make the data directory `target` from a backup: whole and durable on return.
+
+    Messages have the ids, offsets and bytes that they had; what is published from then on has ids that the original,
+    which may still be running, never gives. Raises `InvalidRequest` if `target` is not empty, `StorageFailed` if
+    anything does not verify; nothing is left then.
+    """
+    vault, target = Vault(disk or OsDisk(), source.absolute()), target.absolute()
+    with _reading(vault.root):
+        manifest = read_manifest(vault.disk, vault.root)
+        _check_target(vault, target, manifest)
+        work = _Restoring(vault, target, (stage or _unseen)("restoring", manifest.size))
+        try:
+            work.run(manifest)
+        except BaseException:
+            work.undo()
+            raise
+    return manifest
+
+
+def _unseen(_what: str, _size: int) -> Progress:
+    return lambda _count: None
+
+
+@contextmanager
+def _reading(root: Path) -> Iterator[None]:
+    if not root.is_dir():
+        raise InvalidRequest(f"{root} is not a directory with a backup")
+    if (root / IDENTITY).exists():  # its owner has it locked
+        raise InvalidRequest(f"there is no whole backup in {root}: it is a data directory")
+    try:
+        with held(root, alone=False):
+            yield
+    except NotOwner:
+        raise NotOwner(f"a backup into {root} is under way: wait until it has ended") from None
+    except OSError as error:
+        raise storage_error(error, str(error.filename or root)) from error
+
+
+# checking
+
+
+def _problems(vault: Vault, manifest: Manifest, progress: Progress) -> Iterator[Problem]:
+    what = vault.trouble(manifest.catalog, progress) or _catalog_trouble(vault.root / manifest.catalog.name)
+    if what is not None:
+        yield Problem(file=manifest.catalog.name, where="the catalog", what=what)
+    for log in manifest.logs:
+        for segment in log.segments:
+            yield from _segment_problems(vault, log, segment, progress)
+
+
+def _catalog_trouble(path: Path) -> str | None:
+    try:
+        examine(path)
+    except PenstockError as error:
+        return error.message
+    return None
+
+
+def _segment_problems(vault: Vault, log: StoredLog, segment: StoredSegment, progress: Progress) -> Iterator[Problem]:
+    where = f"{log.topic}[{log.partition}]"
+    wrong = [(file, vault.trouble(file, progress)) for file in (segment.data, segment.index)]
+    for file, what in wrong:
+        if what is not None:
+            yield Problem(file=file.name, where=where, what=what)
+    if not vault.disk.exists(vault.root / segment.data.name):
+        return
+    ends = split_index(vault.read(segment.index) if wrong[1][1] is None else b"", segment.base)[1]
+    path = vault.root / segment.data.name
+    finding = verify_records(vault.disk, path, segment.base, segment.count, segment.size, ends)
+    if damaged(finding) != segment.damaged or finding.count != segment.count:
+        for damage in finding.damages:
+            yield Problem(file=segment.data.name, where=where, what=str(damage))
+
+
+# restoring
+
+
+def _check_target(vault: Vault, target: Path, manifest: Manifest) -> None:
+    if target.exists() and not target.is_dir():
+        raise InvalidRequest(f"{target} is not a directory")
+    if target.exists() and any(target.iterdir()):
+        raise InvalidRequest(
+            f"{target} is not empty: restore into an empty or a new directory (an interrupted restore leaves files"
+            " without a store.json: remove them)"
+        )
+    if vault.root.resolve() in (target.resolve(), *target.resolve().parents):
+        raise InvalidRequest(f"{target} lies within the backup: choose a directory apart from it")
+    there = next(each for each in (target, *target.parents) if each.exists())
+    free = vault.disk.free_bytes(there)
+    if free < manifest.size + _SPARE_BYTES:
+        raise DiskFull(
+            f"{there}: {manifest.size} bytes are to be restored, and {free} are free, of which {_SPARE_BYTES} stay so;"
+            " make room and try again",
+            free_bytes=free,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Restoring:
+    vault: Vault
+    target: Path
+    progress: Progress
+
+    @property
+    def disk(self) -> Disk:
+        return self.vault.disk
+
+    def run(self, manifest: Manifest) -> None:
+        self.disk.make_directory(self.target)
+        self.target.chmod(0o700)
+        for log in manifest.logs:
+            self._log(log)
+        self._copy(manifest.catalog, self.target / CATALOG)
+        examine(self.target / CATALOG)
+        self.disk.sync_directory(self.target)
+        identity = Identity(format=FORMAT, node=secrets.randbits(62))
+        replace_file(self.disk, self.target / IDENTITY, msgspec.json.encode(identity))
+
+    def _log(self, log: StoredLog) -> None:
+        folder = log_path(self.target, log.name, log.partition, log.partitions)
+        self.disk.make_directory(folder)
+        if log.start or any(bytes.fromhex(log.start_id)):
+            write_start(self.disk, folder, Start(log.start, bytes.fromhex(log.start_id)))
+        for segment in log.segments:
+            self._segment(log, segment, folder / segment_name(segment.base))
+        self.disk.sync_directory(folder)
+
+    def _segment(self, log: StoredLog, segment: StoredSegment, path: Path) -> None:
+        self._copy(segment.data, path)
+        self._copy(segment.index, index_path(path))
+        _, ends = split_index(self.vault.read(segment.index), segment.base)
+        finding = verify_records(self.disk, path, segment.base, segment.count, segment.size, ends)
+        if damaged(finding) != segment.damaged or finding.count != segment.count:
+            raise StorageFailed(
+                f"{segment.data.name} ({log.topic}[{log.partition}]) does not verify:"
+                f" {finding.damages[0] if finding.damages else f'{finding.count} records, not {segment.count}'};"
+                " nothing was restored",
+                file=segment.data.name,
+            )
+
+    def _copy(self, file: StoredFile, path: Path) -> None:
+        try:
+            size, digest = copy_file(self.disk, self.vault.root / file.name, file.size, path, self.progress)
+        except FileNotFoundError:
+            raise StorageFailed(
+                f"{file.name} is missing from the backup; nothing was restored", file=file.name
+            ) from None
+        if (size, hash_text(digest)) != (file.size, file.hash):
+            raise StorageFailed(
+                f"{file.name} is not as it was written into the backup; nothing was restored: `penstock backup verify`"
+                " says what is wrong",
+                file=file.name,
+            )
+
+    def undo(self) -> None:
+        """Leave the place as it was: empty."""
+        for entry in os.scandir(self.target) if self.target.is_dir() else ():
+            if entry.is_dir(follow_symlinks=False):
+                self.disk.remove_tree(Path(entry.path))
+            else:
+                self.disk.remove(Path(entry.path))

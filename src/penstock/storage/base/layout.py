@@ -1,0 +1,87 @@
+"""What lies where in a data directory, and how it says what it is. No catalog comes in here: readers need none.
+
+DIR/store.json            format version and the id generator's number
+DIR/lock                  held by the process that writes
+DIR/clock                 what time it was when it was last looked after
+DIR/catalog.db            topics, settings, producers, subscriptions and their cursors
+DIR/topics/NAMESPACE/TOPIC[-part-N]/   one log each
+DIR/trash/                topics on their way out
+DIR/reserve               room that is given up to the catalog where the disk is full
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.core.errors import InvalidRequest, StorageFailed, VersionNotSupported
+from penstock.core.names import TopicName
+from penstock.storage.base.disk import Disk, opened, read_all
+
+FORMAT: Final = 1
+IDENTITY: Final = "store.json"
+LOCK: Final = "lock"
+CATALOG: Final = "catalog.db"
+TOPICS: Final = "topics"
+TRASH: Final = "trash"
+RESERVE: Final = "reserve"
+
+_IDENTITY_BYTES_MAX: Final = 4096
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a data directory says of itself."""
+
+    format: int
+    node: int
+
+
+def is_data_directory(disk: Disk, root: Path) -> bool:
+    return disk.exists(root / IDENTITY)
+
+
+def log_path(root: Path, name: TopicName, partition: int, partitions: int) -> Path:
+    return root / TOPICS / name.namespace / name.partition(partition, partitions)
+
+
+def check_root(root: Path, *, create: bool = False) -> None:
+    """Raise `InvalidRequest` if `root` is not a data directory and cannot become one."""
+    if root.exists() and not root.is_dir():
+        raise InvalidRequest(f"{root} is not a directory")
+    if (root / IDENTITY).exists():
+        return
+    if not create:
+        raise InvalidRequest(f"{root} is not a Penstock data directory: create one with `penstock log create`")
+    if root.exists() and any(root.iterdir()) and not (root / LOCK).exists():
+        raise InvalidRequest(f"{root} holds other files: choose an empty or a new directory")
+
+
+def check_readable(disk: Disk, root: Path, name: str) -> None:
+    """Raise `InvalidRequest` if there are no logs to read below `root`, `VersionNotSupported` if a newer Penstock wrote
+    them. A tree of topics that was copied without its identity can be read, and one whose identity is damaged."""
+    if not disk.exists(root / IDENTITY):
+        if not disk.folders(root / TOPICS):
+            raise InvalidRequest(f"{name} is not a Penstock data directory: create one with `penstock log create`")
+        return
+    with contextlib.suppress(StorageFailed):
+        read_identity(disk, root)
+
+
+def read_identity(disk: Disk, root: Path) -> Identity:
+    """Raises `StorageFailed` if it is damaged, `VersionNotSupported` if a newer Penstock wrote it."""
+    path = root / IDENTITY
+    with opened(disk, path) as file:
+        data = bytes(read_all(file, 0, _IDENTITY_BYTES_MAX))
+    try:
+        identity = msgspec.json.decode(data, type=Identity)
+    except msgspec.MsgspecError as error:
+        raise StorageFailed(f"{path} is damaged ({error}); nothing was changed. Restore it from a backup.") from None
+    if identity.format != FORMAT:
+        raise VersionNotSupported(
+            f"{root} has format {identity.format}; this Penstock reads format {FORMAT}: use a newer Penstock",
+            format=identity.format,
+        )
+    return identity

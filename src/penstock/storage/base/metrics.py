@@ -1,0 +1,113 @@
+"""What the disk and the writer are measured by: how long syncs take, how much goes into one group.
+
+Counted by the threads that write, once a sync and once a group; read by any thread. No files but by way of `disk`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+from penstock.storage.base.disk import OsDisk, OsFile
+
+SYNC_SECONDS: Final = (0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""From a disk with a battery behind its cache to one that is about to fail."""
+
+GROUP_MESSAGES: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
+"""From one caller that waits for each message to a group as large as a group may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How often values up to each bound were seen, all told in `counts[-1]`."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    """Cumulative: of values up to `bounds[i]`, and at the end of all."""
+    total: float
+    """Of all values together."""
+
+    @property
+    def count(self) -> int:
+        return self.counts[-1]
+
+    def quantile(self, share: float) -> float | None:
+        """The bound below which this share of the values lies; None if there are none. The last bound where it is
+        beyond all of them."""
+        if not self.count:
+            return None
+        place = bisect_left(self.counts, share * self.count)
+        return self.bounds[min(place, len(self.bounds) - 1)]
+
+
+class Histogram:
+    """Values by size. Several threads may add to it."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+        self._turn = threading.Lock()
+
+    def add(self, value: float) -> None:
+        place = bisect_left(self._bounds, value)
+        with self._turn:
+            self._counts[place] += 1
+            self._total += value
+
+    def seen(self) -> Distribution:
+        """As of one moment."""
+        with self._turn:
+            return Distribution(self._bounds, tuple(accumulate(self._counts)), self._total)
+
+
+class Meter:
+    """Of one data directory."""
+
+    def __init__(self) -> None:
+        self.syncs = Histogram(SYNC_SECONDS)
+        self.sync_failures = 0
+        self.groups = Histogram(GROUP_MESSAGES)
+        self.group_bytes = 0
+
+    def shown(self) -> dict[str, float]:
+        """Numbers for people, by name: totals since the directory was opened."""
+        syncs, groups = self.syncs.seen(), self.groups.seen()
+        return {
+            "storage.sync.count": syncs.count,
+            "storage.sync.seconds": syncs.total,
+            "storage.sync.seconds.p99": syncs.quantile(0.99) or 0.0,
+            "storage.group.count": groups.count,
+            "storage.group.messages": groups.total,
+        }
+
+
+class MeteredDisk(OsDisk):
+    """The operating system's file system, with every sync timed."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> OsFile:
+        opened = super().open(path, write=write, create=create)
+        return _MeteredFile(opened.take(), self._meter) if write else opened
+
+
+class _MeteredFile(OsFile):
+    def __init__(self, descriptor: int, meter: Meter) -> None:
+        super().__init__(descriptor)
+        self._meter = meter
+
+    def sync(self) -> None:
+        began = time.perf_counter()
+        try:
+            super().sync()
+        except OSError:
+            self._meter.sync_failures += 1
+            raise
+        self._meter.syncs.add(time.perf_counter() - began)

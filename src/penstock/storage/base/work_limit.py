@@ -1,0 +1,60 @@
+"""The work that a look at one segment may take: bytes read and hashed, for each byte that there is.
+
+Whoever writes a payload decides what a search through it meets: thousands of heads of records that claim to be large,
+and are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.core.limits import MIB
+from penstock.storage.base.disk import File
+
+EFFORT_PER_BYTE: Final = 32
+"""Bytes read and hashed for each byte of a segment: some 12 are needed with every tenth sector damaged and the index
+lost."""
+EFFORT_BYTES_MIN: Final = 64 * MIB
+"""For small segments too: one record of the largest size may be tried."""
+
+
+class Effort:
+    """Counts what was spent; `limit` is where a search gives up."""
+
+    def __init__(self, size: int) -> None:
+        self.limit = EFFORT_PER_BYTE * size + EFFORT_BYTES_MIN
+        self.spent = 0
+
+    def spend(self, count: int) -> None:
+        self.spent += count
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.spent)
+
+    @property
+    def is_ample(self) -> bool:
+        """Whether what is hardly ever of use may be tried too."""
+        return self.spent < self.limit // 8
+
+    @property
+    def free(self) -> int:
+        """What may be spent on whatever is possible; from then on only on what is likely."""
+        return max(0, self.limit // 2 - self.spent)
+
+
+class CountedFile:
+    """A file that tells how many bytes have been read of it."""
+
+    def __init__(self, file: File, count: Callable[[int], None]) -> None:
+        self._file = file
+        self._count = count
+
+    def read_into(self, buffer: Any, position: int) -> int:
+        count = self._file.read_into(buffer, position)
+        self._count(count)
+        return count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -1,0 +1,1 @@
+"""The catalog: topics, producers, subscriptions, schemas and access of a data directory, in SQL."""

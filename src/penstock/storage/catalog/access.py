@@ -1,0 +1,211 @@
+"""Storage, access: keys and bindings as rows of the catalog. See `Catalog.access`.
+
+What a role or a scope means is not known here: they are texts. A secret never comes in, only its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, delete, select
+
+from penstock.core.clock import Clock, now_ms
+from penstock.core.errors import InvalidRequest, QuotaExceeded
+from penstock.storage.catalog.database import CatalogFile
+from penstock.storage.catalog.tables import ACCESS_BINDINGS, ACCESS_KEYS, COUNTERS, Row, read_row, read_rows, write_row
+
+KEYS_MAX: Final = 10_000
+"""Of one broker, those that open nothing any more too: all are in memory, and are read anew with every change."""
+
+BINDINGS_MAX: Final = 20_000
+"""Of all principals together, for the same reason."""
+
+_REVISION: Final = "access_revision"
+_KEY: Final = "key"
+"""The kind of those principals that come with a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredKey:
+    key_id: str
+    name: str
+    digest: str
+    created_ms: int
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+    @property
+    def principal(self) -> str:
+        """Whom it speaks for: all good keys of a name speak for the same one."""
+        return f"{_KEY}:{self.name}"
+
+    def is_good(self, at_ms: int) -> bool:
+        """Neither revoked nor expired."""
+        return self.revoked_ms is None and (self.expires_ms is None or self.expires_ms > at_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBinding:
+    principal: str
+    role: str
+    scope: str
+    created_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRows:
+    """Everything, as of one revision."""
+
+    revision: int = 0
+    keys: tuple[StoredKey, ...] = ()
+    bindings: tuple[StoredBinding, ...] = ()
+
+
+class AccessCatalog:
+    """Keys and bindings of one catalog. Every change is one transaction, durable on return, and a new revision.
+
+    What a key may ends with the last good key of its name: a later one of that name may be somebody else's. Calls raise
+    what those of `Catalog` raise.
+    """
+
+    def __init__(self, file: CatalogFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+
+    def revision(self) -> int:
+        """Another one, if anybody has changed anything."""
+        with self._file.reading() as connection:
+            return _revision(connection)
+
+    def load(self) -> AccessRows:
+        with self._file.reading() as connection:
+            return _all(connection)
+
+    def add_key(self, key: StoredKey, bindings: Sequence[StoredBinding] = ()) -> AccessRows:
+        """A new key, beside those of its name that are good, and with what they may; or the first, with these alone.
+
+        Its time is the catalog's. Past `KEYS_MAX` the oldest one that is good no more is forgotten; raises
+        `QuotaExceeded` where all are good.
+        """
+        at_ms = now_ms(self._clock)
+        with self._changing() as connection:
+            _make_room(connection, at_ms)
+            _unbind(connection, {key.principal}, at_ms)
+            write_row(connection, ACCESS_KEYS, _row_of_key(replace(key, created_ms=at_ms)))
+            self._grant(connection, bindings)
+        return self.load()
+
+    def revoke_keys(self, key_ids: Collection[str]) -> AccessRows:
+        """From now on they open nothing; the rows stay, so that nobody need wonder what became of them."""
+        at_ms = now_ms(self._clock)
+        with self._changing() as connection:
+            meant = [each for each in _keys(connection) if each.key_id in key_ids]
+            for key in meant:
+                if key.revoked_ms is None:
+                    write_row(connection, ACCESS_KEYS, _row_of_key(replace(key, revoked_ms=at_ms)))
+            _unbind(connection, {each.principal for each in meant}, at_ms)
+        return self.load()
+
+    def grant(self, bindings: Sequence[StoredBinding]) -> AccessRows:
+        """What is bound already stays as it is.
+
+        Raises `QuotaExceeded` past `BINDINGS_MAX`, and `InvalidRequest` for a key of a name that has no good one.
+        """
+        with self._changing() as connection:
+            _check_held(connection, bindings, now_ms(self._clock))
+            self._grant(connection, bindings)
+        return self.load()
+
+    def withdraw(self, bindings: Sequence[StoredBinding]) -> AccessRows:
+        """Raises `InvalidRequest` where there is no such binding."""
+        with self._changing() as connection:
+            for each in bindings:
+                if connection.execute(delete(ACCESS_BINDINGS).where(*_same(each))).rowcount == 0:
+                    raise InvalidRequest(
+                        f"{each.principal} has no role {each.role} on {each.scope}: `penstock access show` lists all",
+                        field="binding",
+                    )
+        return self.load()
+
+    def _grant(self, connection: Connection, bindings: Sequence[StoredBinding]) -> None:
+        count = len(read_rows(connection, select(ACCESS_BINDINGS)))
+        for each in bindings:
+            if read_row(connection, select(ACCESS_BINDINGS).where(*_same(each))) is not None:
+                continue
+            count += 1
+            if count > BINDINGS_MAX:
+                raise QuotaExceeded(f"there are {BINDINGS_MAX} bindings already", bindings_max=BINDINGS_MAX)
+            write_row(connection, ACCESS_BINDINGS, _row_of_binding(replace(each, created_ms=now_ms(self._clock))))
+
+    @contextmanager
+    def _changing(self) -> Iterator[Connection]:
+        with self._file.writing() as connection:
+            yield connection
+            write_row(connection, COUNTERS, {"name": _REVISION, "last": _revision(connection) + 1})
+
+
+def _revision(connection: Connection) -> int:
+    row = read_row(connection, select(COUNTERS).where(COUNTERS.c.name == _REVISION))
+    return 0 if row is None else int(row["last"])
+
+
+def _all(connection: Connection) -> AccessRows:
+    bindings = (_binding_of(row) for row in read_rows(connection, select(ACCESS_BINDINGS)))
+    ordered = sorted(bindings, key=lambda each: (each.principal, each.role, each.scope))
+    return AccessRows(_revision(connection), _keys(connection), tuple(ordered))
+
+
+def _keys(connection: Connection) -> tuple[StoredKey, ...]:
+    found = (_key_of(row) for row in read_rows(connection, select(ACCESS_KEYS)))
+    return tuple(sorted(found, key=lambda each: (each.created_ms, each.key_id)))
+
+
+def _make_room(connection: Connection, at_ms: int) -> None:
+    """For one more."""
+    known = _keys(connection)
+    if len(known) < KEYS_MAX:
+        return
+    oldest = next((each for each in known if not each.is_good(at_ms)), None)
+    if oldest is None:
+        raise QuotaExceeded(f"there are {KEYS_MAX} keys already, and all are good: revoke some", keys_max=KEYS_MAX)
+    connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.key_id == oldest.key_id))
+    _unbind(connection, {oldest.principal}, at_ms)
+
+
+def _check_held(connection: Connection, bindings: Sequence[StoredBinding], at_ms: int) -> None:
+    """What is granted to a name that nobody has yet would be whoever's who has it next."""
+    good = {each.principal for each in _keys(connection) if each.is_good(at_ms)}
+    for principal in {each.principal for each in bindings} - good:
+        kind, _, name = principal.partition(":")
+        if kind == _KEY:
+            raise InvalidRequest(f"there is no good key {name}: `penstock key create` makes one", field="principal")
+
+
+def _unbind(connection: Connection, principals: set[str], at_ms: int) -> None:
+    """Those of them that have no good key may nothing any more."""
+    gone = principals - {each.principal for each in _keys(connection) if each.is_good(at_ms)}
+    connection.execute(delete(ACCESS_BINDINGS).where(ACCESS_BINDINGS.c.principal.in_(gone)))
+
+
+def _same(binding: StoredBinding) -> tuple[ColumnElement[bool], ...]:
+    table = ACCESS_BINDINGS
+    return table.c.principal == binding.principal, table.c.role == binding.role, table.c.scope == binding.scope
+
+
+def _row_of_key(key: StoredKey) -> Row:
+    return {name: getattr(key, name) for name in StoredKey.__dataclass_fields__}
+
+
+def _row_of_binding(binding: StoredBinding) -> Row:
+    return {name: getattr(binding, name) for name in StoredBinding.__dataclass_fields__}
+
+
+def _key_of(row: Row) -> StoredKey:
+    return StoredKey(**{name: row[name] for name in StoredKey.__dataclass_fields__})
+
+
+def _binding_of(row: Row) -> StoredBinding:
+    return StoredBinding(**{name: row[name] for name in StoredBinding.__dataclass_fields__})

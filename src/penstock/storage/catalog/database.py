@@ -1,0 +1,317 @@
+"""The catalog's file: created, examined, migrated, opened for transactions. Its commits are counted a second time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Self
+
+from sqlalchemy import Connection, Engine, select
+from sqlalchemy.pool import NullPool, QueuePool
+
+from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed, VersionNotSupported
+from penstock.record.hashing import hash64
+from penstock.storage.base.reserve import DiskReserve
+from penstock.storage.catalog import sqlite
+from penstock.storage.catalog import tables as schema
+from penstock.storage.catalog.sqlite import answering, commits_beyond_damage
+
+_ROUND: Final = 2**31
+"""The counter has 31 bits and begins anew; no catalog is half of that behind."""
+_TEXT_BYTES_MAX: Final = 64
+
+
+def mark_of(path: Path) -> Path:
+    """The file beside a catalog that holds the number."""
+    return path.with_name(f"{path.name}-commits")
+
+
+def noted_commits(path: Path) -> int | None:
+    """The number that was last written beside the catalog at `path`; None where there is none that verifies."""
+    try:
+        words = mark_of(path).read_bytes()[:_TEXT_BYTES_MAX].split()
+    except FileNotFoundError:
+        return None
+    if len(words) != 2 or words[1] != _check(words[0]):
+        return None
+    return int(words[0])
+
+
+def next_commit(number: int) -> int:
+    return (number + 1) % _ROUND
+
+
+def commits_missing(found: int, noted: int | None) -> int:
+    """How many transactions a catalog lacks that was at `noted` once."""
+    behind = 0 if noted is None else (noted - found) % _ROUND
+    return behind if behind < _ROUND // 2 else 0
+
+
+class CommitMark:
+    """Writes the number of each transaction that is durable. What fails here fails nobody: the number stays too low."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = mark_of(path)
+        self._descriptor = -1
+        self._synced = True
+
+    def write(self, number: int) -> None:
+        said = b"%d" % number
+        with suppress(OSError):
+            if self._descriptor < 0:
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.pwrite(self._descriptor, b"%s %s\n" % (said, _check(said)), 0)
+            self._synced = False
+
+    def sync(self) -> None:
+        """Have what was written last outlive a power cut."""
+        with suppress(OSError):
+            if self._descriptor >= 0 and not self._synced:
+                os.fsync(self._descriptor)
+                self._synced = True
+
+    def close(self) -> None:
+        self.sync()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _check(said: bytes) -> bytes:
+    return b"%016x" % hash64(said)
+
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class CatalogFile:
+    """One open catalog: transactions over it, from any thread, and in competition with other processes."""
+
+    def __init__(self, path: Path, engine: Engine, reserve: DiskReserve | None = None) -> None:
+        self.path = path
+        self._engine = engine
+        self._reserve = reserve
+        # SQLite lets writers poll; within one process they can stand in a queue.
+        self._turn = threading.Lock()
+        self._failure: StorageFailed | None = None
+        self._mark = CommitMark(path)
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool, reserve: DiskReserve | None = None) -> Self:
+        """Make the file if it is not there, examine it before anything may write to it, bring it up to this version.
+
+        `reserve` gives way to its writes where the disk is full.
+
+        Raises `StorageFailed` for a file that cannot be trusted, which is left as it is, or that is missing where
+        none may be made; `VersionNotSupported` for one that a newer release has written.
+        """
+        with answering(path):
+            _check_there(path, create=create)
+            version = examine(path)
+            engine = sqlite.engine_for(path, "use", pool=QueuePool, pool_timeout=sqlite.BUSY_MS / 1000)
+            try:
+                _migrate(engine, since=version)
+                engine.connect().close()  # a directory that cannot be written to is found out now
+            except BaseException:
+                engine.dispose()
+                raise
+        return cls(path, engine, reserve)
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        """Why nothing is written any more; None while it is."""
+        return self._failure
+
+    def close(self) -> None:
+        """Let go of the file, once the writers in line are done. Later calls raise `ServiceUnavailable`."""
+        with self._turn:
+            self._closed = True
+            self._engine.dispose()
+            self._mark.close()
+
+    def sync_mark(self) -> None:
+        """Have the number of the last transaction outlive a power cut, too. Off the way of those who write."""
+        if not self._closed:
+            self._mark.sync()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One moment of the catalog: what others commit meanwhile is not seen."""
+        with self._transaction(writes=False) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Alone with the catalog. Durable on return; undone as a whole if anything is raised.
+
+        After the first `StorageFailed` nothing is written any more until the file has been opened, and thereby
+        examined, again.
+        """
+        with self._in_turn():
+            if self._failure is not None:
+                raise StorageFailed(f"not written, for an earlier failure: {self._failure.message}")
+            if self._reserve is not None:
+                self._reserve.give_way()
+            with self._transaction(writes=True) as connection:
+                self._hold(connection)
+                number = next_commit(sqlite.commits(connection))
+                sqlite.set_commits(connection, number)
+                yield connection
+            self._mark.write(number)
+
+    def backup_to(self, path: Path) -> None:
+        """A whole, compact copy as of now, under its name only once it is on disk; writers need not stop.
+
+        Raises `InvalidRequest` if there is such a file: a backup is never overwritten.
+        """
+        self._check_open()
+        with answering(self.path):
+            try:
+                with sqlite.published(path) as draft:
+                    sqlite.copy(self.path, draft)
+            except FileExistsError:
+                raise InvalidRequest(f"{path} exists, and a backup overwrites nothing", path=str(path)) from None
+            except Exception as error:
+                error.add_note(f"while it was copied to {path}")
+                raise
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        if not self._turn.acquire(timeout=sqlite.BUSY_MS / 1000):
+            raise ServiceUnavailable(f"{self.path} was busy for {sqlite.BUSY_MS} ms with other writers; try again")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _transaction(self, *, writes: bool) -> Iterator[Connection]:
+        self._check_open()
+        try:
+            with answering(self.path), sqlite.begun(self._engine, writes=writes) as connection:
+                yield connection
+        except StorageFailed as failure:
+            self._fail(failure)
+            raise
+
+    def _fail(self, failure: StorageFailed) -> None:
+        if self._failure is None:
+            _LOG.error("%s. Until the broker starts again no ack, topic, schema or key is kept", failure.message)
+        self._failure = failure
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ServiceUnavailable(f"{self.path} is closed")
+
+    def _hold(self, connection: Connection) -> None:
+        """Lock the row that every writer locks (SQLite has locked the file already and ignores it)."""
+        query = select(schema.META).where(schema.META.c.name == schema.SCHEMA_VERSION).with_for_update()
+        row = schema.read_row(connection, query)
+        if row is None or row["value"] != str(schema.newest_version()):
+            raise VersionNotSupported(
+                f"{self.path} is no longer of version {schema.newest_version()}: another release of Penstock has"
+                " opened it meanwhile; stop that one or this one"
+            )
+
+
+def _check_there(path: Path, *, create: bool) -> None:
+    """Make a catalog where there was none. Raises `StorageFailed` where there must have been one."""
+    log_bytes = sqlite.size_of(sqlite.log_of(path))  # asked first: it is never there before the file is
+    size = sqlite.size_of(path)
+    if size == 0:
+        raise StorageFailed("the file is empty")
+    if size is None and log_bytes:
+        raise StorageFailed("the file is missing, but its write-ahead log is there")
+    if size is None and (not create or noted_commits(path)):
+        raise StorageFailed("the file is missing")
+    if size is None:
+        _create(path)
+
+
+def _create(path: Path) -> None:
+    """Made aside and named when whole: a file under the catalog's name that is empty or half made is never ours."""
+    with suppress(FileExistsError), sqlite.published(path) as draft:
+        _migrate(sqlite.engine_for(draft, "make", pool=NullPool), since=0)
+
+
+def examine(path: Path) -> int:
+    """The version of a catalog in which everything is as it was written. Nothing can be written while looking."""
+    noted = noted_commits(path)  # asked first: others may be writing
+    with sqlite.begun(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
+        found = sqlite.disorder(connection)
+        if found is not None:
+            raise StorageFailed(found)
+        _check_log(path, connection)
+        _check_commits(path, connection, noted)
+        version = schema.schema_version(connection)
+        check_known(path, version)
+        if schema.meta_value(connection, schema.SCHEMA_SEAL) != _definitions_seal(connection):
+            raise StorageFailed("its table definitions are not as they were written")
+        schema.check_seals(connection)
+        return version
+
+
+def _check_log(path: Path, connection: Connection) -> None:
+    log = sqlite.still_bytes(sqlite.log_of(path))
+    if log is None:
+        return  # others are writing to it, and have examined it when they opened it
+    if commits_beyond_damage(log, page_bytes=sqlite.page_bytes(connection)) > 1:
+        raise StorageFailed("transactions in its write-ahead log lie behind a frame that does not verify")
+
+
+def _check_commits(path: Path, connection: Connection, noted: int | None) -> None:
+    missing = commits_missing(sqlite.commits(connection), noted)
+    if missing:
+        log, mark = sqlite.log_of(path).name, mark_of(path).name
+        raise StorageFailed(
+            f"its last {missing} confirmed transactions are missing, so {log} is gone or damaged, or {path.name} is an"
+            f" older one: put the right file back; or remove {mark} to go on without what they said of topics,"
+            " subscriptions, producers, schemas and keys"
+        )
+
+
+def check_known(path: Path, version: int) -> None:
+    """Raise `StorageFailed` where there is no catalog, `VersionNotSupported` for one of a newer release."""
+    if version == 0:
+        raise StorageFailed("it holds no catalog")
+    if version > schema.newest_version():
+        raise VersionNotSupported(
+            f"{path} is a catalog of version {version}, and this release of Penstock reads versions up to"
+            f" {schema.newest_version()}: run the newer release, or restore the backup made before the upgrade",
+            found=version,
+            newest=schema.newest_version(),
+        )
+
+
+def _definitions_seal(connection: Connection) -> str:
+    return schema.digest(sqlite.definitions(connection))
+
+
+def _migrate(engine: Engine, *, since: int) -> None:
+    """One committed step after the other: after a failure the catalog stands at the last version that succeeded."""
+    for migration in schema.MIGRATIONS:
+        if migration.version > since:
+            _step(engine, migration)
+
+
+def _step(engine: Engine, migration: schema.Migration) -> None:
+    with sqlite.begun(engine, writes=True) as connection:
+        before = schema.schema_version(connection)
+        if before >= migration.version:
+            return  # another process was faster
+        try:
+            migration.apply(connection)
+        except Exception as error:
+            error.add_note(f"on the way to version {migration.version}; the catalog stays at version {before}")
+            raise
+        _write_meta(connection, schema.SCHEMA_VERSION, str(migration.version))
+        _write_meta(connection, schema.SCHEMA_SEAL, _definitions_seal(connection))
+
+
+def _write_meta(connection: Connection, name: str, value: str) -> None:
+    schema.write_row(connection, schema.META, {"name": name, "value": value})

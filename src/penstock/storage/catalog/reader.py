@@ -1,0 +1,172 @@
+"""Storage, the catalog for those who do not own it: schemas and topics' subjects, read and never written.
+
+A broker may be writing meanwhile: every call is one moment of the catalog. Rows are believed only with their seals.
+Nothing is left beside the file: whoever reads may be somebody whose files the broker cannot open.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, select
+from sqlalchemy.pool import NullPool
+
+from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable
+from penstock.core.names import TopicName
+from penstock.core.schemas import Schema
+from penstock.storage.catalog import sqlite
+from penstock.storage.catalog.database import check_known
+from penstock.storage.catalog.rows import log_ends, topic_of, topic_row
+from penstock.storage.catalog.schema_rows import schema_with, version_row
+from penstock.storage.catalog.sqlite import answering
+from penstock.storage.catalog.tables import SCHEMA_VERSIONS, SCHEMAS, TOPICS, read_rows, schema_version
+from penstock.storage.catalog.topics import LogEnd, Topic
+
+_WITH_SCHEMAS: Final = 3
+"""Catalogs before this version have no schemas."""
+_WITH_ENDS: Final = 5
+"""Catalogs before this version do not know how far logs went."""
+_TRIES: Final = 10
+"""An owner opens or closes its catalog once in a while, not ten times while a few rows are read."""
+
+_Found = TypeVar("_Found")
+
+
+class CatalogReader:
+    """Of the file at `path`. Any call raises `StorageFailed` if that cannot be trusted or read, `VersionNotSupported`
+    if a newer release has written it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `InvalidRequest` if there is no such file."""
+        if not path.exists():
+            raise InvalidRequest(f"there is no catalog {path}", path=str(path))
+        self._path = path
+        self.name = str(path.parent)
+
+    def schema(self, schema_id: int) -> Schema | None:
+        """None if there is no such id."""
+
+        def found(connection: Connection, version: int) -> Schema | None:
+            if version < _WITH_SCHEMAS:
+                return None
+            stored = schema_with(connection, SCHEMAS.c.schema_id == schema_id)
+            return None if stored is None else stored.schema
+
+        return self._read(found)
+
+    def version(self, subject: str, version: int) -> int | None:
+        """The id of the schema that a version is, deleted or not; None if there is none of that number."""
+
+        def found(connection: Connection, of_catalog: int) -> int | None:
+            row = version_row(connection, subject, version) if of_catalog >= _WITH_SCHEMAS else None
+            return None if row is None else int(row["schema_id"])
+
+        return self._read(found)
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]:
+        """Version and schema id, the oldest first: of those that are not deleted, or of all that there were."""
+        table = SCHEMA_VERSIONS
+        query = select(table).where(table.c.subject == subject)
+        query = query if deleted else query.where(table.c.deleted == 0)
+
+        def found(connection: Connection, version: int) -> list[tuple[int, int]]:
+            rows = read_rows(connection, query) if version >= _WITH_SCHEMAS else []
+            return sorted((int(row["version"]), int(row["schema_id"])) for row in rows)
+
+        return self._read(found)
+
+    def subjects_of(self, topic: TopicName) -> tuple[str, ...] | None:
+        """Those that its settings name; None if they name none, or there is no such topic."""
+
+        def found(connection: Connection, _version: int) -> tuple[str, ...] | None:
+            row = topic_row(connection, topic)
+            return None if row is None else topic_of(row).settings.schema_subjects
+
+        return self._read(found)
+
+    def topics(self) -> tuple[Topic, ...]:
+        """All there are."""
+
+        def found(connection: Connection, _version: int) -> tuple[Topic, ...]:
+            return tuple(map(topic_of, read_rows(connection, select(TOPICS))))
+
+        return self._read(found)
+
+    def log_ends(self) -> dict[tuple[int, int], LogEnd]:
+        """How far each log went when that was last noted, by topic and partition."""
+
+        def found(connection: Connection, version: int) -> dict[tuple[int, int], LogEnd]:
+            return log_ends(connection) if version >= _WITH_ENDS else {}
+
+        return self._read(found)
+
+    def copy_to(self, target: Path) -> int:
+        """The whole catalog as of one moment, in a file of its own; its version. An earlier copy there is replaced."""
+
+        def copied(connection: Connection, version: int) -> int:
+            sqlite.copy_open(connection, target)
+            return version
+
+        return self._read(copied)
+
+    def _read(self, ask: Callable[[Connection, int], _Found]) -> _Found:
+        """What is found at one moment. Whether somebody has the catalog open is looked at anew each time, and once more
+        afterwards where nobody had: an owner that came meanwhile may have changed what was being read."""
+        for _ in range(_TRIES):
+            before = _State.of(self._path)
+            if before.is_open:
+                return self._asked(self._path, "examine", ask)
+            try:
+                found = self._alone(ask) if before.has_log else self._asked(self._path, "frozen", ask)
+            except PenstockError:
+                if _State.of(self._path) == before:
+                    raise
+                continue
+            if _State.of(self._path) == before:
+                return found
+        raise ServiceUnavailable(f"{self._path} changed whenever it was read; try again", path=str(self._path))
+
+    def _alone(self, ask: Callable[[Connection, int], _Found]) -> _Found:
+        """Of a copy: to read a log that its owner left behind SQLite makes files beside it."""
+        with answering(self._path), TemporaryDirectory(prefix="penstock-catalog-") as directory:
+            copy = Path(directory) / self._path.name
+            for original, name in ((self._path, copy), (sqlite.log_of(self._path), sqlite.log_of(copy))):
+                shutil.copyfile(original, name)
+            return self._asked(copy, "examine", ask)
+
+    def _asked(self, path: Path, purpose: sqlite.Purpose, ask: Callable[[Connection, int], _Found]) -> _Found:
+        engine = sqlite.engine_for(path, purpose, pool=NullPool)
+        with answering(self._path), sqlite.begun(engine, writes=False) as connection:
+            version = schema_version(connection)
+            check_known(self._path, version)
+            return ask(connection, version)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What tells whether a catalog is in use, and whether it has changed."""
+
+    file: tuple[int, ...]
+    log_bytes: int | None
+    has_index: bool
+
+    @classmethod
+    def of(cls, path: Path) -> _State:
+        with answering(path):
+            found = path.stat()
+            file = (found.st_ino, found.st_size, found.st_mtime_ns)
+            return cls(file, sqlite.size_of(sqlite.log_of(path)), sqlite.index_of(path).exists())
+
+    @property
+    def is_open(self) -> bool:
+        """By an owner, or by one that was killed and left both files: then SQLite makes none."""
+        return self.log_bytes is not None and self.has_index
+
+    @property
+    def has_log(self) -> bool:
+        return bool(self.log_bytes)

@@ -1,0 +1,333 @@
+"""Storage, the registry's rows: the values they stand for, and how they are found.
+
+Whoever calls has begun the transaction. Nothing is written in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Select, select
+
+from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed
+from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
+from penstock.storage.catalog.tables import (
+    COUNTERS,
+    SCHEMA_REFERENCES,
+    SCHEMA_SUBJECTS,
+    SCHEMA_VERSIONS,
+    SCHEMAS,
+    Row,
+    read_row,
+    read_rows,
+)
+
+EVERYWHERE: Final = ""
+"""The subject whose settings hold where a subject has none of its own."""
+
+REVISION: Final = "schema_revision"
+"""The counter of changes. Every transaction that changes a subject takes the next number, and leaves it there."""
+
+SCHEMA_ID: Final = "schema_id"
+
+SCHEMA_ID_MAX: Final = 2**31 - 1
+"""The framing of other registries' clients has four bytes for it, and they take it for a number with a sign."""
+
+
+class Changed(ServiceUnavailable):
+    """Somebody else was faster, and what was decided rests on what is no longer so. Nothing was changed.
+
+    `details["revision"]`: as of when it is no longer so, at the latest.
+    """
+
+
+class InUse(InvalidRequest):
+    """Messages are kept under the id. `details["places"]` says where; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectSettings:
+    """`None`: as it is everywhere, and there: as it is by default."""
+
+    compatibility: Compatibility | None = None
+    lenient: bool | None = None
+    mode: Mode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One subject but for its versions; also one that has none any more, or not yet."""
+
+    name: str
+    revision: int = 0
+    """Of the last change to it, its settings or its versions; 0 before the first."""
+    last_version: int = 0
+    """The highest number that a version of it was ever given."""
+    settings: SubjectSettings = SubjectSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What people say about a version."""
+
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    created_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSchema:
+    """A schema and its id, the same wherever it is registered."""
+
+    schema_id: int
+    schema: Schema
+    fingerprint: str
+    created_by: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectVersion:
+    """One version of one subject."""
+
+    subject: str
+    version: int
+    schema_id: int
+    metadata: Metadata
+    created_ms: int
+    deleted: bool = False
+    """Softly: it can still be read, and brought back."""
+    deprecated: str | None = None
+    """Why nobody should use it any more, and what instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewVersion:
+    """What is to be registered. `None` is for the catalog to choose: the id of that schema or the next, the next
+    version, the time."""
+
+    subject: str
+    schema: Schema
+    fingerprint: str
+    metadata: Metadata = Metadata()
+    schema_id: int | None = None
+    version: int | None = None
+    deleted: bool = False
+    deprecated: str | None = None
+    created_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a transaction has left of the subjects that it changed, or what all transactions since a revision have."""
+
+    revision: int
+    subjects: tuple[Subject, ...]
+    versions: tuple[SubjectVersion, ...] = ()
+    schemas: tuple[StoredSchema, ...] = ()
+    """Of those versions, where they can be new."""
+    whole: bool = False
+    """Those subjects have these versions and no others; if not, these beside the others."""
+
+
+Expected = Mapping[str, int]
+"""The revisions of the subjects that a decision rests on."""
+
+
+def existing_subject(connection: Connection, name: str) -> Subject:
+    """As new as can be if nobody has spoken of it yet."""
+    row = read_row(connection, select(SCHEMA_SUBJECTS).where(SCHEMA_SUBJECTS.c.subject == name))
+    return Subject(name=name) if row is None else subject_of(row)
+
+
+def check_expected(connection: Connection, expected: Expected) -> None:
+    """Raises `Changed` unless each of these subjects is still of that revision."""
+    for name, revision in expected.items():
+        if existing_subject(connection, name).revision != revision:
+            raise changed(connection, f"subject '{name}' was changed by somebody else meanwhile; try again")
+
+
+def changed(connection: Connection, message: str) -> Changed:
+    return Changed(message, revision=counted(connection, REVISION))
+
+
+def counted(connection: Connection, counter: str) -> int:
+    row = read_row(connection, select(COUNTERS).where(COUNTERS.c.name == counter))
+    return 0 if row is None else int(row["last"])
+
+
+def schema_with(connection: Connection, condition: ColumnElement[bool]) -> StoredSchema | None:
+    row = read_row(connection, select(SCHEMAS).where(condition))
+    if row is None:
+        return None
+    same = SCHEMA_REFERENCES.c.schema_id == row["schema_id"]
+    return schema_of(row, _references_by_id(connection, select(SCHEMA_REFERENCES).where(same)).get(row["schema_id"]))
+
+
+def version_row(connection: Connection, subject: str, version: int) -> Row | None:
+    table = SCHEMA_VERSIONS
+    return read_row(connection, select(table).where(table.c.subject == subject, table.c.version == version))
+
+
+def held_ids(connection: Connection, ids: Collection[int]) -> set[int]:
+    """Those of them that are a version of something, deleted or not."""
+    holders = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.schema_id.in_(ids)).distinct()
+    return {int(row.schema_id) for row in connection.execute(holders)}
+
+
+def deleted_versions(connection: Connection, subject: str) -> set[int]:
+    table = SCHEMA_VERSIONS
+    rows = read_rows(connection, select(table).where(table.c.subject == subject, table.c.deleted == 1))
+    return {int(row["version"]) for row in rows}
+
+
+def referred_versions(connection: Connection, subject: str, *, living: bool) -> set[int]:
+    """Which of its versions schemas refer to; `living`: such as are themselves a version that is not deleted."""
+    referrers = select(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.subject == subject)
+    if living:
+        alive = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.deleted == 0)
+        referrers = referrers.where(SCHEMA_REFERENCES.c.schema_id.in_(alive))
+    return {int(row["version"]) for row in read_rows(connection, referrers)}
+
+
+def living_references(connection: Connection, subject: str) -> set[tuple[str, int]]:
+    """What those of its versions refer to that are not deleted."""
+    table = SCHEMA_VERSIONS
+    alive = select(table.c.schema_id).where(table.c.subject == subject, table.c.deleted == 0)
+    rows = read_rows(connection, select(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.schema_id.in_(alive)))
+    return {(row["subject"], int(row["version"])) for row in rows}
+
+
+def stored_since(connection: Connection, since: int) -> Update:
+    """Every subject that was changed after that revision, whole."""
+    subjects = select(SCHEMA_SUBJECTS).where(SCHEMA_SUBJECTS.c.revision > since)
+    return Update(
+        revision=counted(connection, REVISION),
+        subjects=tuple(subject_of(row) for row in read_rows(connection, subjects)),
+        whole=True,
+        **_content(connection, SCHEMA_SUBJECTS.c.revision > since),
+    )
+
+
+def stored_whole(connection: Connection, subject: Subject) -> Update:
+    content = _content(connection, SCHEMA_SUBJECTS.c.subject == subject.name)
+    return Update(revision=subject.revision, subjects=(subject,), whole=True, **content)
+
+
+def _content(connection: Connection, condition: ColumnElement[bool]) -> dict[str, Any]:
+    """The versions of those subjects, and their schemas."""
+    names = select(SCHEMA_SUBJECTS.c.subject).where(condition)
+    versions = select(SCHEMA_VERSIONS).where(SCHEMA_VERSIONS.c.subject.in_(names))
+    ids = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.subject.in_(names))
+    references = _references_by_id(connection, select(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.schema_id.in_(ids)))
+    schemas = read_rows(connection, select(SCHEMAS).where(SCHEMAS.c.schema_id.in_(ids)))
+    return {
+        "versions": tuple(version_of(row) for row in read_rows(connection, versions)),
+        "schemas": tuple(schema_of(row, references.get(row["schema_id"])) for row in schemas),
+    }
+
+
+def _references_by_id(connection: Connection, query: Select[Any]) -> dict[int, list[Reference]]:
+    found: dict[int, list[Reference]] = {}
+    for row in sorted(read_rows(connection, query), key=lambda row: int(row["place"])):
+        reference = Reference(name=row["name"], subject=row["subject"], version=row["version"])
+        found.setdefault(row["schema_id"], []).append(reference)
+    return found
+
+
+def rows_of_references(stored: StoredSchema) -> list[dict[str, object]]:
+    return [
+        {
+            "schema_id": stored.schema_id,
+            "place": place,
+            "name": reference.name,
+            "subject": reference.subject,
+            "version": reference.version,
+        }
+        for place, reference in enumerate(stored.schema.references)
+    ]
+
+
+def row_of_schema(stored: StoredSchema) -> dict[str, object]:
+    return {
+        "schema_id": stored.schema_id,
+        "kind": stored.schema.kind.value,
+        "text": stored.schema.text,
+        "fingerprint": stored.fingerprint,
+        "created_by": stored.created_by,
+        "created_ms": stored.created_ms,
+    }
+
+
+def schema_of(row: Row, references: Iterable[Reference] | None) -> StoredSchema:
+    try:
+        kind = SchemaKind(row["kind"])
+    except ValueError as error:
+        raise StorageFailed(f"a stored schema cannot be read: {error}") from error
+    return StoredSchema(
+        schema_id=row["schema_id"],
+        schema=Schema(kind=kind, text=row["text"], references=tuple(references or ())),
+        fingerprint=row["fingerprint"],
+        created_by=row["created_by"],
+        created_ms=row["created_ms"],
+    )
+
+
+def row_of_subject(subject: Subject) -> dict[str, object]:
+    settings = subject.settings
+    return {
+        "subject": subject.name,
+        "revision": subject.revision,
+        "last_version": subject.last_version,
+        "compatibility": None if settings.compatibility is None else settings.compatibility.value,
+        "lenient": None if settings.lenient is None else int(settings.lenient),
+        "mode": None if settings.mode is None else settings.mode.value,
+    }
+
+
+def subject_of(row: Row) -> Subject:
+    try:
+        settings = SubjectSettings(
+            compatibility=None if row["compatibility"] is None else Compatibility(row["compatibility"]),
+            lenient=None if row["lenient"] is None else bool(row["lenient"]),
+            mode=None if row["mode"] is None else Mode(row["mode"]),
+        )
+    except ValueError as error:
+        raise StorageFailed(f"stored settings of a subject cannot be read: {error}") from error
+    return Subject(name=row["subject"], revision=row["revision"], last_version=row["last_version"], settings=settings)
+
+
+def row_of_version(version: SubjectVersion) -> dict[str, object]:
+    return {
+        "subject": version.subject,
+        "version": version.version,
+        "schema_id": version.schema_id,
+        "deleted": int(version.deleted),
+        "deprecated": version.deprecated,
+        "description": version.metadata.description,
+        "tags": msgspec.json.encode(version.metadata.tags).decode(),
+        "created_by": version.metadata.created_by,
+        "created_ms": version.created_ms,
+    }
+
+
+def version_of(row: Row) -> SubjectVersion:
+    try:
+        tags = _TAGS.decode(row["tags"])
+    except msgspec.MsgspecError as error:
+        raise StorageFailed(f"stored tags of a schema cannot be read: {error}") from error
+    return SubjectVersion(
+        subject=row["subject"],
+        version=row["version"],
+        schema_id=row["schema_id"],
+        metadata=Metadata(description=row["description"], tags=tags, created_by=row["created_by"]),
+        created_ms=row["created_ms"],
+        deleted=bool(row["deleted"]),
+        deprecated=row["deprecated"],
+    )
+
+
+_TAGS: Final = msgspec.json.Decoder(tuple[str, ...])

@@ -1,0 +1,300 @@
+"""Reading a data directory that another process may own: topics, partitions, places, following a growing log.
+
+Nothing is locked and nothing is written. The directories alone say which topics there are, so this works without the
+catalog too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
+from penstock.core.ids import ticks_of_id, unix_ms_of_ticks
+from penstock.core.names import TopicName
+from penstock.core.offsets import Offset, OffsetRange
+from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.record import layout as at
+from penstock.record.block import EMPTY, After
+from penstock.record.message import Message, Record
+from penstock.storage.base.disk import Disk, File, OsDisk, opened
+from penstock.storage.base.layout import TOPICS, check_readable
+from penstock.storage.inspect.raw_segments import GOOD_STOPS, RawRecord, raw_blocks, raw_records
+from penstock.storage.inspect.verify import NOT_ENVELOPES, claim_for, leftover
+from penstock.storage.log import log_view
+from penstock.storage.log.index import IndexFile, State
+from penstock.storage.log.log_view import Chunk, View, is_believed, view_of
+from penstock.storage.log.recovery import Finding, survey
+from penstock.storage.log.segment import READ_BYTES, Damage, base_of, index_path, read_block
+
+_PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
+
+
+class LogReader:
+    """One partition, as far as it can be read now; `refresh` looks again."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._view = view_of(disk, path)
+
+    @property
+    def view(self) -> View:
+        return self._view
+
+    def refresh(self) -> View:
+        self._view = view_of(self._disk, self._path, known=self._view)
+        return self._view
+
+    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+        """As `Log.read`. Damage is named, not quarantined: nothing here writes."""
+        try:
+            return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
+        except FileNotFoundError:
+            self.refresh()  # retention was quicker
+            return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
+
+    def offset_of(self, place: Place) -> Offset:
+        """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+        return log_view.offset_of(self._disk, self._view, place)
+
+    def follow(
+        self, start: Place, stop: Place | None = None, *, wait: Callable[[], None] | None = None
+    ) -> Iterator[tuple[Record | None, tuple[Damage, ...]]]:
+        """Every record from `start` up to `stop`, with the damage stepped over before it.
+
+        With `wait`, the end of the log is no end: `wait` is called, and the log looked at again.
+        """
+        offset = int(self.offset_of(start))
+        end = self._end(stop)
+        while end is None or offset < end:
+            if offset >= self._view.next_offset:
+                if wait is None:
+                    return
+                wait()
+                self.refresh()
+                continue
+            chunk = self._next(offset)
+            if chunk.damages:
+                yield None, chunk.damages
+            for record in chunk:
+                if stop is not None and not lies_before(record, stop, end=end):
+                    return
+                yield record, ()
+            offset = int(chunk.next_offset)
+
+    def _end(self, stop: Place | None) -> int | None:
+        """The offset a stop stands for; None where only the records can tell: a time or an id may be yet to come."""
+        match stop:
+            case None | AtTime() | AtId():
+                return None
+            case AtOffset(offset):
+                return offset
+            case _:
+                return int(self.offset_of(stop))
+
+    def _next(self, offset: int) -> Chunk:
+        """What follows. Where retention was quicker than the reader, what it dropped is named as damage is."""
+        try:
+            return self.read(offset)
+        except OffsetOutOfRange:
+            first = self._view.first_offset
+            dropped = OffsetRange.of(offset, first)
+            return Chunk(EMPTY, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first)
+
+    def facts(self) -> dict[str, int | None]:
+        """Numbers for people and scripts."""
+        view = self._view
+        return {
+            "messages": view.messages,
+            "first_offset": int(view.first_offset),
+            "next_offset": int(view.next_offset),
+            "bytes": view.size,
+            "segments": len(view.segments),
+            "oldest_ms": self._time(int(view.first_offset)),
+            "newest_ms": self._time(int(view.next_offset) - 1),
+        }
+
+    def _time(self, offset: int) -> int | None:
+        if not self._view.first_offset <= offset < self._view.next_offset:
+            return None
+        block = self.read(offset, bytes_max=1024).block
+        return unix_ms_of_ticks(ticks_of_id(block.id(0))) if len(block) else None
+
+
+def lies_before(record: Record, place: Place, *, end: int | None = None) -> bool:
+    """Whether a record lies before a place. `end` is where `Latest` is."""
+    match place:
+        case AtOffset(offset):
+            return record.offset < offset
+        case AtTime(unix_ms):
+            return record.publish_time_ms < unix_ms
+        case AtId(value):
+            return record.id < value
+        case Earliest():
+            return False
+        case Latest():
+            return end is None or record.offset < end
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReader:
+    name: TopicName
+    logs: dict[int, Path]
+    """The partitions that are there, by number."""
+    disk: Disk
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(self.logs.values())
+
+    @property
+    def partitions(self) -> int:
+        return max(self.logs) + 1
+
+    def partition(self, number: int) -> LogReader:
+        """Raises `InvalidRequest` for a number the topic does not have, or whose directory is gone."""
+        if not 0 <= number < self.partitions:
+            raise InvalidRequest(f"{self.name} has partitions 0 to {self.partitions - 1}, not {number}")
+        if number not in self.logs:
+            raise InvalidRequest(f"partition {number} of {self.name} is missing: its directory is not there")
+        return LogReader(self.disk, self.logs[number])
+
+
+class DataReader:
+    """A data directory, read only, on any disk. Raises `InvalidRequest` if it is not one, `VersionNotSupported` if a
+    newer Penstock made it. `name` is what people call it, where its path on the disk is not."""
+
+    def __init__(self, root: Path, *, disk: Disk | None = None, name: str | None = None) -> None:
+        self._root = root
+        self._disk = disk or OsDisk()
+        self._name = name or str(root)
+        check_readable(self._disk, root, self._name)
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    def topics(self) -> list[TopicReader]:
+        found: dict[TopicName, dict[int, Path]] = {}
+        folder = self._root / TOPICS
+        for namespace in self._disk.folders(folder):
+            for entry in self._disk.folders(folder / namespace):
+                name, partition = parse_log(namespace, entry)
+                if name is not None:
+                    found.setdefault(name, {})[partition] = folder / namespace / entry
+        return [TopicReader(name, dict(sorted(logs.items())), self._disk) for name, logs in sorted(found.items())]
+
+    def log(self, name: TopicName, partition: int) -> Path:
+        """Where one log lies, without a look at any other. Raises `TopicNotSupported` if it is not there."""
+        folder = self._root / TOPICS / name.namespace
+        there = set(self._disk.folders(folder))
+        names = [f"{name.topic}-part-{partition}"] + ([name.topic] if partition == 0 else [])
+        for entry in names:
+            if entry in there:
+                return folder / entry
+        raise TopicNotSupported(
+            f"there is no partition {partition} of {name} in {self._name}", topic=str(name), partition=partition
+        )
+
+    def topic(self, name: TopicName) -> TopicReader:
+        topics = self.topics()
+        for topic in topics:
+            if topic.name == name:
+                return topic
+        known = ", ".join(str(topic.name) for topic in topics[:10]) or "none yet"
+        raise TopicNotSupported(f"there is no topic {name} in {self._name}; there are: {known}", topic=str(name))
+
+
+def parse_log(namespace: str, entry: str) -> tuple[TopicName | None, int]:
+    """The topic and partition of a directory; None for one that is neither."""
+    split = _PARTITION.fullmatch(entry)
+    try:
+        name = TopicName(namespace, split[1] if split else entry)
+    except PenstockError:
+        return None, 0
+    return name, int(split[2]) if split else 0
+
+
+def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
+    """What a segment's name, size and index say of it; where there is no index, what the segment itself says."""
+    base = base_of(path.name)
+    header = IndexFile(disk, index_path(path), base).header() if base is not None else None
+    state = header.state.name.lower() if header is not None else "no index"
+    with opened(disk, path) as file:
+        file_bytes = file.size()
+        if header is None or header.state is State.OPEN or not is_believed(disk, path, header):
+            finding = survey(file, file_bytes, claim_for(disk, path, file))
+            header = finding.header(State.OPEN)
+            if not finding.count and finding.torn_stop > finding.torn_start and state == "no index":
+                state = "not a segment"
+    times = [
+        unix_ms_of_ticks(ticks_of_id(value)) if header.count else None for value in (header.first_id, header.last_id)
+    ]
+    return {
+        "path": str(path),
+        "base": header.base if header.count else base,
+        "records": header.count,
+        "bytes": header.size,
+        "file_bytes": file_bytes,
+        "state": state,
+        "first_ms": times[0],
+        "last_ms": times[1],
+    }
+
+
+def file_records(disk: Disk, path: Path, *, raw: bool, key: bytes | None = None) -> Iterator[Record | str]:
+    """The good records of any file in the record format, and in between a sentence for what is not one. `key`: of the
+    checksums of a raw file, if it is not ours."""
+    with opened(disk, path) as file:
+        if raw:
+            for item in raw_records(file, file.size(), key=key):
+                yield item if isinstance(item, str) else _shown(item)
+        elif base_of(path.name) is not None:
+            claim = claim_for(disk, path, file)
+            finding = survey(file, file.size(), claim)
+            yield from _surveyed_records(file, finding)
+            if left := leftover(file, claim, finding):
+                yield f"position {finding.torn_start}: {left}"
+        else:
+            yield from _enveloped_records(file)
+
+
+def _enveloped_records(file: File) -> Iterator[Record | str]:
+    for block, stop in raw_blocks(file, file.size(), envelopes=True):
+        yield from block
+        if stop.reason == at.BAD_ENVELOPE and not stop.position:
+            yield NOT_ENVELOPES
+            return
+        if stop.reason not in GOOD_STOPS:
+            yield f"position {stop.position}: {stop}"
+
+
+def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:
+    damages = list(finding.damages)
+    position, after = 0, After(0, 0, finding.base)
+    while position < finding.size:
+        if damages and position == damages[0].start:
+            damage = damages.pop(0)
+            yield str(damage)
+            position, after = damage.stop, After(0, 0, damage.offsets.stop)
+            continue
+        block, stop = read_block(file, position, damages[0].start if damages else finding.size, after=after)
+        if not len(block):
+            return
+        yield from block
+        position, after = stop.position, After(0, 0, block.offsets.stop)
+
+
+def _shown(record: RawRecord) -> Record:
+    """A record whose message is any bytes: its time is the time of its id, its offset its number in the file."""
+    message = Message(payload=record.message, type=record.type.decode(errors="replace"))
+    time_ms = unix_ms_of_ticks(ticks_of_id(record.id))
+    return Record(id=record.id, offset=Offset(record.number), publish_time_ms=time_ms, message=message)

@@ -1,0 +1,71 @@
+"""Shortfall: what a data directory lacks of the logs that its catalog has noted. Reads only, beside an owner too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.storage.base.disk import Disk
+from penstock.storage.base.layout import CATALOG, is_data_directory, log_path
+from penstock.storage.catalog.reader import CatalogReader
+from penstock.storage.catalog.topics import LogEnd
+from penstock.storage.inspect.verify import Problem, Report
+from penstock.storage.log.segment import read_start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedLog:
+    """A log, and how far the catalog knows it to have gone."""
+
+    root: Path
+    path: Path
+    topic_uid: int
+    end: LogEnd
+
+
+def noted_logs(disk: Disk, root: Path) -> list[NotedLog]:
+    """All that the catalog of a data directory has a note of; none elsewhere. To be asked before segments are read:
+    the logs go on meanwhile. Raises `StorageFailed` if the catalog cannot be read."""
+    if not is_data_directory(disk, root) or not disk.exists(root / CATALOG):
+        return []
+    reader = CatalogReader(root / CATALOG)
+    ends, topics = reader.log_ends(), {topic.topic_uid: topic for topic in reader.topics()}
+    return [
+        NotedLog(
+            root=root,
+            path=log_path(root, topics[uid].name, partition, topics[uid].partitions),
+            topic_uid=uid,
+            end=end,
+        )
+        for (uid, partition), end in ends.items()
+        if uid in topics
+    ]
+
+
+def shortfall(disk: Disk, noted: Sequence[NotedLog], reports: Iterable[Report]) -> list[Problem]:
+    """Logs that end before they were known to; those of topics that were deleted meanwhile aside."""
+    stops: dict[Path, int] = {}
+    for report in reports:
+        folder = report.path.absolute().parent
+        stops[folder] = max(stops.get(folder, 0), report.next_offset)
+    short = [(log, problem) for log in noted for problem in _lacking(disk, log, stops.get(log.path.absolute()))]
+    there = {root: _topics(root) for root in {log.root for log, _ in short}}
+    return [problem for log, problem in short if log.topic_uid in there[log.root]]
+
+
+def _lacking(disk: Disk, log: NotedLog, stop: int | None) -> Iterator[Problem]:
+    start = max(read_start(disk, log.path).offset, log.end.first_offset)
+    if stop is None and not disk.exists(log.path):
+        yield _problem(log, start, "its folder is gone")
+    elif max(start, stop or 0) < log.end.next_offset:
+        yield _problem(log, max(start, stop or 0), "is a segment file gone?")
+
+
+def _problem(log: NotedLog, start: int, why: str) -> Problem:
+    what = f"offsets [{start}, {log.end.next_offset}) were stored once and are missing: {why}"
+    return Problem(path=log.path, offset=start, position=None, what=what)
+
+
+def _topics(root: Path) -> set[int]:
+    return {topic.topic_uid for topic in CatalogReader(root / CATALOG).topics()}

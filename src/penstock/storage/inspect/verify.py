@@ -1,0 +1,254 @@
+"""Checking segments against themselves, their index and their neighbours. Reads only, whatever it finds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from penstock.core.ids import format_id
+from penstock.record import layout as at
+from penstock.storage.base.disk import Disk, File, opened
+from penstock.storage.base.layout import IDENTITY, TRASH, is_data_directory
+from penstock.storage.base.work_limit import CountedFile
+from penstock.storage.inspect.raw_segments import GOOD_STOPS, raw_blocks
+from penstock.storage.log.index import Header, IndexFile, State
+from penstock.storage.log.recovery import Claim, Finding, survey
+from penstock.storage.log.repair import claim_of
+from penstock.storage.log.segment import Damage, base_of, hash_file, index_path, read_block, read_start, segment_name
+
+NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw (--raw)"
+_LOOKS_MAX: Final = 3
+"""How often a segment is looked at while its owner goes on writing to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is not as it should be. `offset` and `position` are None where it has none."""
+
+    path: Path
+    offset: int | None
+    position: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one segment turned out to be."""
+
+    path: Path
+    base: int | None
+    """Its first offset; None for a raw file, and for one that is not named as a segment: it has no neighbours."""
+    next_offset: int
+    records: int
+    size: int
+    first_id: bytes
+    last_id: bytes
+    state: str
+    torn_bytes: int = 0
+    """Unfinished bytes behind the last record: cut when the log is next opened. No problem by itself."""
+    problems: tuple[Problem, ...] = field(default=())
+
+
+def verify_segment(
+    disk: Disk,
+    path: Path,
+    *,
+    raw: bool = False,
+    key: bytes | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Report:
+    """Check every record of a file, and its index where it has one. `raw`: messages are any bytes; `key`: that of the
+    checksums of raw files, if it is not ours."""
+    if raw:
+        return _verify_raw(disk, path, progress, key)
+    for _ in range(_LOOKS_MAX):
+        report, header = _verify(disk, path, progress)
+        if not report.problems or header == _header(disk, path):
+            break  # else the owner has closed, sealed or opened it meanwhile
+    return report
+
+
+def verify_if_there(
+    disk: Disk,
+    path: Path,
+    *,
+    raw: bool = False,
+    key: bytes | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Report | None:
+    """As `verify_segment`; None if the file has gone meanwhile: retention works on while a large directory is read."""
+    try:
+        return verify_segment(disk, path, raw=raw, key=key, progress=progress)
+    except FileNotFoundError:
+        if disk.exists(path):
+            raise
+        return None
+
+
+def _header(disk: Disk, path: Path) -> Header | None:
+    base = base_of(path.name)
+    return None if base is None else IndexFile(disk, index_path(path), base).header()
+
+
+def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[Report, Header | None]:
+    header = _header(disk, path)
+    with opened(disk, path) as file:
+        claim = claim_for(disk, path, file)
+        finding = survey(CountedFile(file, progress), file.size(), claim)
+        left = leftover(file, claim, finding)
+    problems = [_damage_problem(path, damage) for damage in finding.damages]
+    if base_of(path.name) is not None:
+        problems += _index_problems(disk, path, header, claim, finding)
+    if left is not None:
+        problems.append(Problem(path=path, offset=None, position=finding.torn_start, what=left))
+    report = Report(
+        path=path,
+        base=base_of(path.name),
+        next_offset=finding.base + finding.count,
+        records=finding.count - sum(len(damage.offsets) for damage in finding.damages),
+        size=finding.size,
+        first_id=finding.first_id,
+        last_id=finding.header(State.OPEN).last_id,
+        state=claim.header.state.name.lower() if claim.header else "no index",
+        torn_bytes=finding.torn_stop - finding.torn_start,
+        problems=tuple(problems),
+    )
+    return report, header
+
+
+def _damage_problem(path: Path, damage: Damage) -> Problem:
+    count = len(damage.offsets)
+    what = damage.reason if count == 1 else f"{count} records lost: {damage.reason}"
+    return Problem(path=path, offset=int(damage.offsets.start), position=damage.start, what=what)
+
+
+def claim_for(disk: Disk, path: Path, file: File) -> Claim:
+    """What the name and the index say; a file of another name begins with whatever offset its first record has."""
+    if base_of(path.name) is not None:
+        return claim_of(disk, path)
+    block, _ = read_block(file, 0, file.size(), rows_max=1)
+    base = int(block.columns[0, at.OFFSET]) if len(block) else 0
+    return Claim(base=base, header=None, ends=np.empty(0, dtype=np.int64))
+
+
+def leftover(file: File, claim: Claim, finding: Finding) -> str | None:
+    """What is wrong with the bytes behind the last record; None if nothing: they are unused, or an unfinished write."""
+    count = finding.torn_stop - finding.torn_start
+    if not count or claim.was_being_written:
+        return None
+    if finding.count:
+        return f"{count} bytes behind the last record are neither records nor unused space"
+    _, stop = read_block(file, 0, file.size(), rows_max=1)
+    return NOT_ENVELOPES if stop.reason == at.BAD_ENVELOPE else f"it does not begin with a record: {stop}"
+
+
+def _index_problems(disk: Disk, path: Path, header: Header | None, claim: Claim, finding: Finding) -> list[Problem]:
+    """`header` is what the index has, believed by the claim or not."""
+    if header is None:
+        return [Problem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")]
+    found = list(_entry_problems(path, claim, finding))
+    if header.state is not State.OPEN:
+        found += _header_problems(path, header, finding)
+    if header.state is State.SEALED and hash_file(disk, path, header.size) != header.hash:
+        what = "the hash of the whole segment is not the one it was sealed with"
+        found.append(Problem(path=path, offset=None, position=None, what=what))
+    return found
+
+
+def _entry_problems(path: Path, claim: Claim, finding: Finding) -> Iterator[Problem]:
+    known = claim.ends[: finding.count]
+    if claim.count is not None:  # closed in order: then every record is listed
+        known = np.concatenate((known, np.full(finding.count - known.size, -1, dtype=np.int64)))
+    wrong = np.flatnonzero(known != finding.ends[: known.size])
+    if wrong.size:
+        ordinal = int(wrong[0])
+        what = f"{wrong.size} index entries do not say where their records end (rebuildable)"
+        position = int(finding.ends[ordinal - 1]) if ordinal else 0
+        yield Problem(path=path, offset=claim.base + ordinal, position=position, what=what)
+
+
+def _header_problems(path: Path, header: Header, finding: Finding) -> Iterator[Problem]:
+    expected = finding.header(header.state, header.hash)
+    for name in ("count", "size", "first_id", "last_id"):
+        says, found = getattr(header, name), getattr(expected, name)
+        if says != found and not (finding.damages and name.endswith("_id")):
+            shown = [format_id(value) if isinstance(value, bytes) else value for value in (says, found)]
+            what = f"the index says {name} {shown[0]}, the segment has {shown[1]}"
+            yield Problem(path=path, offset=None, position=None, what=what)
+
+
+def verify_sequence(disk: Disk, reports: Iterable[Report]) -> list[Problem]:
+    """Problems between the segments of a log: offsets that are missing, ids that do not rise."""
+    problems: list[Problem] = []
+    ordered = sorted((r for r in reports if r.base is not None), key=lambda r: (r.path.parent, r.base))
+    for folder, group in groupby(ordered, key=lambda report: report.path.parent):
+        segments = list(group)
+        problems += _before_first(disk, folder, segments[0])
+        for left, right in pairwise(segments):
+            problems += _between(disk, left, right)
+    return problems
+
+
+def _before_first(disk: Disk, folder: Path, first: Report) -> Iterator[Problem]:
+    """In a data directory a log begins where it was truncated, or with 0; elsewhere lie copies of any part of one."""
+    start = read_start(disk, folder).offset
+    root = folder.absolute().parent.parent.parent
+    if first.base is None or first.base <= start or not is_data_directory(disk, root):
+        return
+    if min(base for base in map(base_of, disk.names(folder)) if base is not None) == first.base:
+        yield _missing(first, start)
+
+
+def _between(disk: Disk, left: Report, right: Report) -> Iterator[Problem]:
+    base = right.base or 0
+    if left.next_offset > base:
+        what = f"it begins with an offset that is in {left.path.name} already"
+        yield Problem(path=right.path, offset=base, position=0, what=what)
+    elif left.next_offset < base and not disk.exists(right.path.with_name(segment_name(left.next_offset))):
+        yield _missing(right, left.next_offset)
+    if left.records and right.records and left.last_id >= right.first_id:
+        what = f"the first id is not greater than the last one of {left.path.name}"
+        yield Problem(path=right.path, offset=right.base, position=0, what=what)
+
+
+def _missing(report: Report, start: int) -> Problem:
+    what = f"offsets [{start}, {report.base}) are missing: is a segment file gone?"
+    return Problem(path=report.path, offset=start, position=None, what=what)
+
+
+def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None], key: bytes | None) -> Report:
+    report = Report(path=path, base=None, next_offset=0, records=0, size=0, first_id=b"", last_id=b"", state="raw")
+    problems: list[Problem] = []
+    with opened(disk, path) as file:
+        for block, stop in raw_blocks(CountedFile(file, progress), file.size(), key=key):
+            if len(block):
+                first = report.first_id or block.id(0)
+                last = block.id(len(block) - 1)
+                report = replace(report, records=report.records + len(block), first_id=first, last_id=last)
+            report = replace(report, size=stop.position)
+            if stop.reason not in GOOD_STOPS:
+                problems.append(Problem(path=path, offset=None, position=stop.position, what=str(stop)))
+    return replace(report, problems=tuple(problems))
+
+
+def segment_paths(root: Path) -> Sequence[Path]:
+    """Every segment below a directory, in order of log and offset; a data directory's trash is left out.
+
+    Raises `OSError` for a directory that cannot be read: what was not looked at is not clean.
+    """
+    found: list[Path] = []
+    for folder, folders, files in os.walk(root, onerror=_raise, followlinks=True):
+        if IDENTITY in files and TRASH in folders:
+            folders.remove(TRASH)
+        found += (Path(folder, name) for name in files if base_of(name) is not None)
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,294 @@
+"""Group commit: one thread takes blocks from many callers and makes all that gathered durable with one sync.
+
+While one group is being synced the next one gathers, so the more callers there are the larger the groups get. Results
+come back in the order of submission per log. The logs of one group may be written side by side.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Self
+
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError, ServiceUnavailable, StorageFailed, Timeout
+from penstock.core.ids import IdGenerator, IdRun
+from penstock.core.limits import Limits
+from penstock.record.block import Draft
+from penstock.storage.base.metrics import Meter
+from penstock.storage.log.log import Appended, Log
+
+HELPERS: Final = 4
+"""A disk takes a few syncs at once for little more than the time of one; more than this many gain nothing."""
+
+_LOG = logging.getLogger(__name__)
+_NO_BLOCK: Final = Draft(b"", 0)
+
+
+class SharedIds(IdGenerator):
+    """For logs that are opened and written by several threads: each run is above all before it, whoever took them."""
+
+    def __init__(self, clock: Clock, *, node: int) -> None:
+        super().__init__(clock, node=node)
+        self._turn = threading.Lock()
+
+    def advance(self, ticks: int) -> None:
+        with self._turn:
+            super().advance(ticks)
+
+    def take(self, count: int) -> IdRun:
+        with self._turn:
+            return super().take(count)
+
+
+class Ticket:
+    """One submitted block. `outcome` is set before `deliver` sees it."""
+
+    __slots__ = ("_done", "draft", "log", "outcome")
+
+    def __init__(self, log: Log | None, draft: Draft) -> None:
+        self.log = log
+        self.draft = draft
+        self.outcome: Appended | PenstockError | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def result(self, timeout: float | None = None) -> Appended:
+        """Wait until the block is durable, or raise why it is not. A time-out says nothing about the block."""
+        if self.outcome is None and not self._done.acquire(timeout=-1 if timeout is None else timeout):
+            raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
+        if isinstance(self.outcome, PenstockError):
+            raise self.outcome
+        assert self.outcome is not None, "released without an outcome"  # noqa: S101 - a defect here, not bad input
+        return self.outcome
+
+    def release(self) -> None:
+        """Let `result` go on."""
+        self._done.release()
+
+
+class Errand(Ticket):
+    """Something else for the writer thread to do, between two groups: it is the only one that changes a log."""
+
+    __slots__ = ("function", "returned")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__(None, _NO_BLOCK)
+        self.function = function
+        self.returned: Any = None
+
+    def run(self) -> None:
+        try:
+            self.returned = self.function()
+        except BaseException as error:
+            self.returned = error
+        self.release()
+
+    def wait(self) -> Any:
+        self._done.acquire()
+        if isinstance(self.returned, BaseException):
+            raise self.returned
+        return self.returned
+
+
+def release_all(tickets: Sequence[Ticket]) -> None:
+    for ticket in tickets:
+        ticket.release()
+
+
+class GroupCommit:
+    """The writer of a data directory. `deliver` is called in its thread, once a group, with outcomes set.
+
+    `helpers`: how many threads write the logs of one group; with none it is the writer itself, one log after the other.
+    With any, logs that share their ids share `SharedIds`.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        deliver: Callable[[Sequence[Ticket]], None] = release_all,
+        helpers: int = 0,
+        meter: Meter | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._meter = meter or Meter()
+        self._deliver = deliver
+        self._helpers = ThreadPoolExecutor(helpers, thread_name_prefix="penstock-sync") if helpers else None
+        self._queue: deque[Ticket] = deque()
+        self._queued_bytes = 0
+        self._closing = False
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._awake: OrderedDict[Log, None] = OrderedDict()
+        self.groups = 0
+        self.blocks = 0
+        self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anything that is submitted will be written."""
+        return self._thread.is_alive() and not self._closing
+
+    @property
+    def queued_bytes(self) -> int:
+        """What waits for the writer now, the group that is being written aside."""
+        return self._queued_bytes
+
+    def submit(self, log: Log, draft: Draft, *, wait: bool = True) -> Ticket:
+        """Queue a block. Waits while the queue is full, or raises `ServiceUnavailable` with `wait=False`.
+
+        Raises `PayloadTooLarge` for a block over the limits; nothing is queued then.
+        """
+        draft.check_sizes(log.limits)
+        ticket = Ticket(log, draft)
+        with self._lock:
+            self._wait_for_room(wait)
+            self._queue.append(ticket)
+            self._queued_bytes += len(draft.data)
+            if len(self._queue) == 1:
+                self._work.notify()
+        return ticket
+
+    def submit_all(self, blocks: Sequence[tuple[Log, Draft]], *, wait: bool = True) -> list[Ticket]:
+        """Queue blocks that belong together: all of them, or none, and an error as from `submit`.
+
+        There is room for all where there is room for one. Raises why a log takes nothing any more, too.
+        """
+        for log, draft in blocks:
+            if log.failure is not None:
+                raise log.failure
+            draft.check_sizes(log.limits)
+        tickets = [Ticket(log, draft) for log, draft in blocks]
+        with self._lock:
+            self._wait_for_room(wait)
+            idle = not self._queue
+            self._queue.extend(tickets)
+            self._queued_bytes += sum(len(draft.data) for _, draft in blocks)
+            if idle:
+                self._work.notify()
+        return tickets
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Have the writer thread do something between two groups, after all that was submitted before; its result.
+
+        Waits for it, and so is not for `deliver` to call.
+        """
+        errand = Errand(function)
+        with self._lock:
+            if self._closing:
+                raise ServiceUnavailable("the data directory is closing")
+            self._queue.append(errand)
+            self._work.notify()
+        return errand.wait()
+
+    def append(self, log: Log, draft: Draft) -> Appended:
+        """Submit and wait: durable on return."""
+        return self.submit(log, draft).result()
+
+    def _wait_for_room(self, wait: bool) -> None:
+        while self._queued_bytes >= self._limits.queue_bytes_max and not self._closing:
+            if not wait:
+                raise ServiceUnavailable(
+                    f"{self._queued_bytes} bytes are waiting for the disk already; try again",
+                    limit=self._limits.queue_bytes_max,
+                )
+            self._room.wait()
+        if self._closing:
+            raise ServiceUnavailable("the data directory is closing")
+
+    def _run(self) -> None:
+        while True:
+            group = self._gather()
+            if not group:
+                return
+            if isinstance(group[0], Errand):
+                group[0].run()
+                continue
+            self._write(group)
+            self.groups += 1
+            self.blocks += len(group)
+            self._measure(group)
+            self._hand_back(group)
+
+    def _measure(self, group: list[Ticket]) -> None:
+        self._meter.groups.add(sum(ticket.draft.count for ticket in group))
+        self._meter.group_bytes += sum(len(ticket.draft.data) for ticket in group)
+
+    def _hand_back(self, group: list[Ticket]) -> None:
+        try:
+            self._deliver(group)
+        except Exception:  # a defect in it must not end the writing of all others
+            _LOG.exception("the outcomes of %d blocks that were written could not be delivered", len(group))
+
+    def _gather(self) -> list[Ticket]:
+        """All that waits, up to the size of a group; nothing when closed and drained."""
+        with self._lock:
+            while not self._queue:
+                if self._closing:
+                    return []
+                self._work.wait()
+            group: list[Ticket] = [self._queue.popleft()]
+            size = len(group[0].draft.data)
+            while self._queue and self._may_join(group[0], size):
+                ticket = self._queue.popleft()
+                size += len(ticket.draft.data)
+                group.append(ticket)
+            self._queued_bytes -= size
+            self._room.notify_all()
+            return group
+
+    def _may_join(self, first: Ticket, size: int) -> bool:
+        following = self._queue[0]
+        if isinstance(first, Errand) or isinstance(following, Errand):
+            return False
+        return size + len(following.draft.data) <= self._limits.group_bytes_max
+
+    def _write(self, group: list[Ticket]) -> None:
+        by_log: dict[Log, list[Ticket]] = {}
+        for ticket in group:
+            assert ticket.log is not None, "errands are not written"  # noqa: S101 - a defect here, not bad input
+            by_log.setdefault(ticket.log, []).append(ticket)
+        run = map if self._helpers is None or len(by_log) == 1 else self._helpers.map
+        # All of them, before any may be told to rest.
+        for log in list(run(_append, by_log, by_log.values())):
+            self._keep_awake(log)
+
+    def _keep_awake(self, log: Log) -> None:
+        """Only so many logs keep their files open: the one not used for longest lets go of them."""
+        self._awake[log] = None
+        self._awake.move_to_end(log)
+        if len(self._awake) > self._limits.open_logs_max:
+            self._awake.popitem(last=False)[0].rest()
+
+    def close(self) -> None:
+        """Take no more, finish what is queued, end the thread. Idempotent."""
+        with self._lock:
+            self._closing = True
+            self._work.notify_all()
+            self._room.notify_all()
+        self._thread.join()
+        if self._helpers is not None:
+            self._helpers.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _append(log: Log, tickets: list[Ticket]) -> Log:
+    """One log's share of a group; its outcomes are set on return."""
+    try:
+        outcomes = log.append_group([ticket.draft for ticket in tickets])
+    except Exception as error:  # a defect must not leave callers waiting for ever
+        outcomes = [StorageFailed(f"{log.path}: {type(error).__name__}: {error}")] * len(tickets)
+    for ticket, outcome in zip(tickets, outcomes, strict=True):
+        ticket.outcome = outcome
+    return log

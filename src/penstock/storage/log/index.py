@@ -1,0 +1,257 @@
+"""The dense position index beside a segment: where every record ends, in eight bytes each.
+
+The index is a cache of what the segment says, and one thing more: it is written after the records are durable, so
+what it lists has been acknowledged. That is how an unfinished tail is told from damage, and how a reader steps over a
+damaged record exactly. Each entry carries a tag of its own: an entry torn or flipped is noticed by itself.
+
+File: a header of 128 bytes, then the entries, big-endian. Entry i is `end of record i` (32 bits) and its tag (32 bits).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.core.ids import ID_BYTES
+from penstock.core.limits import SEGMENT_BYTES_CEILING
+from penstock.core.offsets import OFFSET_MAX
+from penstock.record import layout as at
+from penstock.record.block import Bytes, Longs
+from penstock.record.hashing import hash64
+from penstock.storage.base.disk import Disk, File, opened, replace_file, write_all
+from penstock.storage.log.segment import last_used, read_tolerant
+
+FORMAT: Final = 1
+MAGIC: Final = b"PNSTKIDX"
+HEADER_BYTES: Final = 128
+ENTRY_BYTES: Final = 8
+_HEADER: Final = struct.Struct(">8sIIQQQ16s16sQ")
+_CHECKSUM: Final = struct.Struct(">Q")
+_PADDING: Final = HEADER_BYTES - _CHECKSUM.size - _HEADER.size
+_RESERVE_BYTES_MIN: Final = 4096
+_RESERVE_BYTES_MAX: Final = 1 << 20
+_END_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+_OFFSET_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
+_TAG_SALT: Final = np.uint64(0x165667B19E3779F9)
+_DECODED_AT_ONCE: Final = 4096
+"""Entries: what is computed of them on the way then stays in the processor's cache."""
+_ENTRIES_MAX: Final = SEGMENT_BYTES_CEILING // at.MESSAGE_RECORD_BYTES_MIN
+"""No segment holds more records: an index that goes on is not read further, however long its file is."""
+NO_ID: Final = bytes(ID_BYTES)
+
+
+class State(IntEnum):
+    OPEN = 0
+    """Being written: what is listed is acknowledged, what is not may be unfinished."""
+    CLOSED = 1
+    """Closed in order: the header counts all there is."""
+    SEALED = 2
+    """Complete for ever, with the hash of the whole segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    state: State
+    base: int
+    count: int = 0
+    size: int = 0
+    first_id: bytes = NO_ID
+    last_id: bytes = NO_ID
+    hash: int = 0
+
+    def encode(self) -> bytes:
+        fields = (self.state, self.base, self.count, self.size, self.first_id, self.last_id, self.hash)
+        body = _HEADER.pack(MAGIC, FORMAT, *fields) + bytes(_PADDING)
+        return body + _CHECKSUM.pack(hash64(body))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a segment can be as this says: a right checksum does not tell who wrote it."""
+        if self.size > SEGMENT_BYTES_CEILING or self.base + self.count > OFFSET_MAX:
+            return False
+        return self.count * at.MESSAGE_RECORD_BYTES_MIN <= self.size and (self.count > 0) == (self.size > 0)
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray) -> Header | None:
+        """None if this is not a whole, unharmed header, or says what no segment can be."""
+        if len(data) < HEADER_BYTES or _CHECKSUM.unpack_from(data, HEADER_BYTES - 8)[0] != hash64(data[:-8]):
+            return None
+        magic, version, state, base, count, size, first_id, last_id, digest = _HEADER.unpack_from(data)
+        if magic != MAGIC or version != FORMAT or state not in State.__members__.values():
+            return None
+        header = cls(
+            state=State(state), base=base, count=count, size=size, first_id=first_id, last_id=last_id, hash=digest
+        )
+        return header if header.is_possible else None
+
+
+def encode_entries(ends: Longs, first_offset: int) -> bytes:
+    """The entries of records that end at `ends`, the first of them at `first_offset`."""
+    positions = ends.astype(np.uint64)
+    entries: Any = (positions << np.uint64(32)) | _tags(positions, first_offset)
+    return bytes(entries.astype(">u8").tobytes())
+
+
+def claimed_ends(data: Any) -> Longs:
+    """Where entries say that the records end, true or not: a tenth of the work of `decode_entries`."""
+    ends: Longs = (np.frombuffer(data, dtype=">u8") >> np.uint64(32)).astype(np.int64)
+    return ends
+
+
+def decode_entries(data: Any, first_offset: int) -> Longs:
+    """Where the records end; -1 for every entry that is not what was written there."""
+    words = np.frombuffer(data, dtype=">u8").astype(np.uint64)
+    positions = words >> np.uint64(32)
+    sound = (words & np.uint64(0xFFFFFFFF)) == _tags(positions, first_offset)
+    return np.where(sound, positions.astype(np.int64), np.int64(-1))
+
+
+def _tags(positions: Any, first_offset: int) -> Any:
+    offsets = np.arange(first_offset, first_offset + positions.size, dtype=np.uint64)
+    mixed = (positions * _END_FACTOR) ^ (offsets * _OFFSET_FACTOR) ^ _TAG_SALT
+    return (mixed ^ (mixed >> np.uint64(29))) * _END_FACTOR >> np.uint64(32)
+
+
+class IndexFile:
+    """Reads entries; an index that is not there, too short or unreadable has entries that are not known."""
+
+    def __init__(self, disk: Disk, path: Path, base: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._base = base
+
+    def header(self) -> Header | None:
+        """None if it is missing, damaged, or of another segment."""
+        header = Header.decode(bytes(self._read(0, HEADER_BYTES)))
+        return header if header is not None and header.base == self._base else None
+
+    def ends(self, start: int, stop: int) -> Longs:
+        """Where records `start` to `stop` end, counted from the segment's first; -1 where that is not known."""
+        known = np.full(max(0, stop - start), -1, dtype=np.int64)
+        data = self._read(HEADER_BYTES + start * ENTRY_BYTES, known.size * ENTRY_BYTES)
+        whole = len(data) // ENTRY_BYTES
+        for first in range(0, whole, _DECODED_AT_ONCE):
+            last = min(whole, first + _DECODED_AT_ONCE)
+            known[first:last] = decode_entries(
+                data[first * ENTRY_BYTES : last * ENTRY_BYTES], self._base + start + first
+            )
+        return known
+
+    def entries(self, start: int, stop: int) -> Bytes:
+        """The entries of records `start` to `stop` as they lie there, and nothing looked at; fewer where it ends."""
+        data = self._read(HEADER_BYTES + start * ENTRY_BYTES, max(0, stop - start) * ENTRY_BYTES)
+        return data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]
+
+    def start(self, ordinal: int) -> int:
+        """Where a record begins; -1 if that is not known."""
+        return 0 if ordinal == 0 else int(self.ends(ordinal - 1, ordinal)[0])
+
+    def lists_all(self, header: Header) -> bool:
+        """Whether the last record that the header counts is listed, and ends where the header says that all do."""
+        return self.start(header.count) == header.size
+
+    def allows(self, header: Header, file: File) -> bool:
+        """Whether the entries and the segment, `file`, leave it possible that a header is right.
+
+        An entry that is sound and says otherwise does not. Where entries are lost, what they do not list must fit into
+        the bytes behind the last one that is there, and something must be there.
+        """
+        last = self.start(header.count)
+        if last >= 0:
+            return last == header.size
+        listed = self.all_ends()
+        unlisted, start = header.count - listed.size, int(listed[-1]) if listed.size else 0
+        if header.size > file.size() or not 0 < unlisted * at.MESSAGE_RECORD_BYTES_MIN <= header.size - start:
+            return False
+        return last_used(file, start, header.size) > start
+
+    def all_ends(self) -> Longs:
+        """Every entry up to the last one that is sound."""
+        known = self.ends(0, min(max(0, self._size() - HEADER_BYTES) // ENTRY_BYTES, _ENTRIES_MAX))
+        sound = np.flatnonzero(known >= 0)
+        return known[: int(sound[-1]) + 1] if sound.size else known[:0]
+
+    def count_from(self, ordinal: int, *, step: int = 8192) -> int:
+        """How many records are listed, given that `ordinal` of them are: where a live tail ends."""
+        while True:
+            sound = np.flatnonzero(self.ends(ordinal, ordinal + step) >= 0)
+            if not sound.size:
+                return ordinal
+            ordinal += int(sound[-1]) + 1
+
+    def _size(self) -> int:
+        try:
+            with opened(self._disk, self._path) as file:
+                return file.size()
+        except FileNotFoundError:
+            return 0
+
+    def _read(self, position: int, size: int) -> Bytes:
+        try:
+            with opened(self._disk, self._path) as file:
+                return read_tolerant(file, position, size)
+        except FileNotFoundError:
+            return np.empty(0, dtype=np.uint8)
+
+
+class IndexWriter:
+    """Lists records as they become durable. Room is reserved before the records are written, so listing cannot fail
+    for want of disk."""
+
+    def __init__(self, file: File, base: int) -> None:
+        self._file = file
+        self._base = base
+        self._reserved = file.size()
+
+    @classmethod
+    def create(cls, disk: Disk, path: Path, base: int) -> IndexWriter:
+        file = disk.open(path, write=True, create=True)
+        try:
+            file.truncate(0)
+            writer = cls(file, base)
+            writer.reserve(1)
+            write_all(file, Header(state=State.OPEN, base=base).encode(), 0)
+            file.sync()
+        except BaseException:
+            file.close()
+            raise
+        return writer
+
+    def reopen(self) -> None:
+        """From here on the segment is being written again; durable on return."""
+        self.mark(Header(state=State.OPEN, base=self._base))
+        self.sync()
+
+    def reserve(self, count: int) -> None:
+        needed = HEADER_BYTES + count * ENTRY_BYTES
+        if needed > self._reserved:
+            step = min(max(self._reserved, _RESERVE_BYTES_MIN), _RESERVE_BYTES_MAX)
+            self._file.preallocate(max(needed, self._reserved + step))
+            self._reserved = self._file.size()
+
+    def write(self, ends: Longs, ordinal: int) -> None:
+        write_all(self._file, encode_entries(ends, self._base + ordinal), HEADER_BYTES + ordinal * ENTRY_BYTES)
+
+    def mark(self, header: Header) -> None:
+        write_all(self._file, header.encode(), 0)
+
+    def sync(self) -> None:
+        """On return the header and every entry are durable."""
+        self._file.sync()
+
+    def trim(self, count: int) -> None:
+        """Give back what was reserved past `count` entries."""
+        self._file.truncate(HEADER_BYTES + count * ENTRY_BYTES)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def rewrite(disk: Disk, path: Path, header: Header, ends: Longs) -> None:
+    """Put a whole new index in place, durable on return."""
+    replace_file(disk, path, header.encode() + encode_entries(ends, header.base))

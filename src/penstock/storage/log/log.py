@@ -1,0 +1,613 @@
+"""The log of one partition: append blocks, read from anywhere, forget the oldest.
+
+One thread appends (see `commit`); any thread reads. Memory follows the disk: what a reader can see changes only after
+the disk has answered. The first write or sync that fails is the last: the log then refuses to append, and reads go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from penstock.core.clock import Clock, now_ms
+from penstock.core.errors import DiskFull, InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed
+from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, format_id, ticks_of_id, unix_ms_of_ticks
+from penstock.core.limits import Limits
+from penstock.core.offsets import Offset, OffsetRange
+from penstock.core.places import Place
+from penstock.record.block import Draft, stamp, stamp_each
+from penstock.record.message import Record
+from penstock.storage.base.disk import FULL_ERRORS, Disk, opened, storage_error
+from penstock.storage.catalog.topics import LogEnd, Retention
+from penstock.storage.log import log_view
+from penstock.storage.log.active_segment import ActiveSegment
+from penstock.storage.log.gaps import gaps_in, put_empty_segment
+from penstock.storage.log.index import IndexFile, State
+from penstock.storage.log.log_view import MISSING, Chunk, Segment, View
+from penstock.storage.log.repair import is_index_of, keep_copy, rebuild_sealed
+from penstock.storage.log.retention import Aged, expired
+from penstock.storage.log.segment import (
+    BEGINNING,
+    MARKER,
+    READ_BYTES,
+    SPARE_NAME,
+    Damage,
+    Start,
+    base_of,
+    index_path,
+    read_start,
+    segment_name,
+    write_start,
+)
+
+_LOG = logging.getLogger(__name__)
+_NEW_IDS = "let the log give new ones (--restamp)"
+_AHEAD_MS_MAX = 60_000
+"""How far ids from elsewhere may be ahead of the clock here: as far as clocks that are kept differ."""
+
+
+class Durability(StrEnum):
+    SYNC = "sync"
+    """Acknowledged means on disk."""
+    OS = "os"
+    """Acknowledged means handed to the operating system: a power cut loses what it had not written yet."""
+
+
+class Appended(NamedTuple):
+    """Where a block now is: durable, from this offset on. A plain tuple, because one is made for every block."""
+
+    offset: Offset
+    records: int
+    first_ticks: int
+    id_low: int
+    stamped: memoryview
+    """The records as they lie on disk, for whoever waits for them: no need to read them back."""
+
+    @property
+    def offsets(self) -> OffsetRange:
+        return OffsetRange.of(self.offset, self.offset + self.records)
+
+    @property
+    def ids(self) -> IdRun:
+        return IdRun(self.first_ticks, self.records, self.id_low)
+
+    @property
+    def id(self) -> bytes:
+        return self.ids[0]
+
+
+class Log:
+    """Open with `Log.open`; the directory's owner lock is the caller's to hold."""
+
+    def __init__(self, disk: Disk, path: Path, *, ids: IdGenerator, clock: Clock, limits: Limits) -> None:
+        self._disk = disk
+        self._path = path
+        self._ids = ids
+        self._clock = clock
+        self._limits = limits
+        self._durability = Durability.SYNC
+        self._view = View()
+        self._active: ActiveSegment | None = None
+        self._failure: StorageFailed | None = None
+        self._refused: DiskFull | None = None
+        self._closed = False
+        self._last_id = bytes(ID_BYTES)
+        self.damages: list[Damage] = []
+        """What has been found damaged or missing: by recovery when the log was opened, and by reads since."""
+
+        self.moved: Callable[[], None] = lambda: None
+        """Told, by the thread that appends, when a segment is complete or the log begins elsewhere."""
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: Path,
+        *,
+        ids: IdGenerator,
+        clock: Clock,
+        limits: Limits | None = None,
+        durability: Durability = Durability.SYNC,
+        noted: LogEnd | None = None,
+    ) -> Self:
+        """Open or create a log, after recovery: everything acknowledged before is there, and appends may begin.
+
+        `noted`: how far it is known to have gone. What is missing of that is damage, and the log goes on behind it.
+        Raises `StorageFailed` if the disk does not let it.
+        """
+        log = cls(disk, path, ids=ids, clock=clock, limits=(limits or Limits()).check())
+        log._durability = durability
+        try:
+            log._recover(noted)
+        except OSError as error:
+            raise storage_error(error, f"{path} cannot be opened") from error
+        return log
+
+    # reading
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def view(self) -> View:
+        """What may be read now, as a value that does not change."""
+        return self._view
+
+    @property
+    def first_offset(self) -> Offset:
+        return self._view.first_offset
+
+    @property
+    def next_offset(self) -> Offset:
+        return self._view.next_offset
+
+    @property
+    def last_id(self) -> bytes:
+        """The id of the newest record; sixteen zeros if there is none."""
+        return self._last_id
+
+    @property
+    def end(self) -> LogEnd:
+        """How far it goes, for a note that misses whatever is gone later."""
+        view = self._view
+        return LogEnd(int(view.first_offset), int(view.next_offset), self._last_id)
+
+    @property
+    def missing(self) -> list[OffsetRange]:
+        """Offsets whose files are gone, and that retention has not passed since; in their order."""
+        gaps = (damage.offsets for damage in self.damages if damage.reason == MISSING)
+        return sorted((gap for gap in gaps if gap.stop > self.first_offset), key=lambda gap: gap.start)
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        """Why the log no longer appends; None while it does."""
+        return self._failure
+
+    @property
+    def refusal(self) -> DiskFull | None:
+        """Why the last append found no room on the disk; None if it did."""
+        return self._refused
+
+    def lacks_room(self, free_bytes: int) -> bool:
+        """Whether an append was refused for want of room, and would be again with so many bytes free."""
+        if self._refused is None:
+            return False
+        needed = self._refused.details.get("needed_bytes")
+        wanted = needed if isinstance(needed, int) else self._limits.segment_bytes_first
+        return free_bytes - wanted < self._limits.disk_reserve_bytes
+
+    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+        """Records from `offset` on, verified; damaged ones are stepped over, named, and kept in quarantine."""
+        view = self._view
+        try:
+            chunk = log_view.read(self._disk, view, offset, bytes_max=bytes_max, verify=verify)
+        except OSError as error:
+            log_view.check_range(self._view, offset)  # retention may have been quicker
+            raise storage_error(error, f"{self._path} cannot be read") from error
+        for damage in chunk.damages:
+            self._quarantine(view, damage)
+        return chunk
+
+    def records(self, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
+        """Every record in `[start, stop)` that is there when it is reached."""
+        offset = self.first_offset if start is None else start
+        stop = self.next_offset if stop is None else stop
+        while offset < stop:
+            chunk = self.read(offset)
+            yield from (record for record in chunk if record.offset < stop)
+            if chunk.next_offset == offset:
+                return
+            offset = chunk.next_offset
+
+    def offset_of(self, place: Place) -> Offset:
+        """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+        while True:
+            view = self._view
+            try:
+                return log_view.offset_of(self._disk, view, place)
+            except OSError as error:
+                # If retention was quicker, what is left is searched again.
+                if view.first_offset == self._view.first_offset:
+                    raise storage_error(error, f"{self._path} cannot be read") from error
+
+    def _quarantine(self, view: View, damage: Damage) -> None:
+        if damage in self.damages or self._is_missed(damage):
+            return
+        self.damages.append(damage)
+        segment = view.segment_of(damage.offsets.start)
+        if segment is None or segment.base != damage.base:
+            return
+        try:
+            with opened(self._disk, segment.path) as file:
+                keep_copy(self._disk, segment.path, file, damage, self._limits)
+        except OSError as error:
+            _LOG.error("%s: %s; its bytes could not be kept: %s", segment.path, damage, error)
+
+    def _is_missed(self, damage: Damage) -> bool:
+        """Whether it lies in a gap that was found already: a read may begin anywhere in it."""
+        return damage.reason == MISSING and any(
+            known.reason == MISSING and damage.offsets.start in known.offsets for known in self.damages
+        )
+
+    # appending
+
+    def append(self, draft: Draft) -> Appended:
+        """Append one block. On return it is durable (unless opened with `Durability.OS`)."""
+        outcome = self.append_group([draft])[0]
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        return outcome
+
+    def append_group(self, drafts: Sequence[Draft]) -> list[Appended | PenstockError]:
+        """Append many blocks with as few writes and syncs as segments allow; the outcome of each, in order.
+
+        A block that is too large, or that meets a full disk, fails alone or with those behind it, and the log goes
+        on. A failed write or sync fails every block from there on, for good.
+        """
+        outcomes: list[Appended | PenstockError] = []
+        while len(outcomes) < len(drafts):
+            rest = drafts[len(outcomes) :]
+            try:
+                outcomes += self._append_some(rest)
+                self._note_room(None)
+            except PenstockError as error:
+                outcomes += [error] * len(rest)
+                self._note_room(error if isinstance(error, DiskFull) else self._refused)
+        return outcomes
+
+    def _note_room(self, refused: DiskFull | None) -> None:
+        """Said when it begins and when it ends, not with each message."""
+        if refused is not None and self._refused is None:
+            _LOG.error("%s takes no messages for want of room: %s", self._path, refused.message)
+        elif refused is None and self._refused is not None:
+            _LOG.info("%s takes messages again: there is room", self._path)
+        self._refused = refused
+
+    def _append_some(self, drafts: Sequence[Draft]) -> list[Appended]:
+        """As many of the first blocks as the active segment has room for, with one write and one sync."""
+        self._check_open()
+        active = self._room_for(len(drafts[0].data))
+        count = active.fitting(drafts)
+        records = sum(draft.count for draft in drafts[:count])
+        try:
+            active.reserve(records)
+        except OSError as error:
+            raise self._refusal(error) from error
+        data = bytearray().join([draft.data for draft in drafts[:count]])
+        ids = self._ids.take(records)
+        first = self._view.next_offset
+        ends = stamp(data, records, ids, first)
+        self._commit(active, data, ends, ids[ids.count - 1])
+        return _shares(drafts[:count], first, ids, memoryview(data))
+
+    def append_identified(self, draft: Draft, ids: Sequence[bytes]) -> OffsetRange:
+        """Append one block whose messages have ids already, given elsewhere; where it lies, durably.
+
+        For the thread that appends. Raises `InvalidRequest` unless they are UUIDv6, rise above all that the log has,
+        and are not of the future: what is published next would have to be later still.
+        """
+        self._check_open()
+        self._check_ids(ids)
+        draft.check_sizes(self._limits)
+        active = self._room_for(len(draft.data))
+        try:
+            active.reserve(draft.count)
+        except OSError as error:
+            raise self._refusal(error) from error
+        data, first = bytearray(draft.data), self._view.next_offset
+        ends = stamp_each(data, ids, first)
+        self._commit(active, data, ends, ids[-1])
+        self._ids.advance(ticks_of_id(ids[-1]))
+        return OffsetRange.of(first, first + draft.count)
+
+    def _check_ids(self, ids: Sequence[bytes]) -> None:
+        last = self._last_id
+        for each in ids:
+            if not last < each:
+                raise InvalidRequest(
+                    f"id {format_id(each)} is not greater than {format_id(last)}, which comes before it: {_NEW_IDS}"
+                )
+            last = each
+        if unix_ms_of_ticks(ticks_of_id(last)) > now_ms(self._clock) + _AHEAD_MS_MAX:
+            raise InvalidRequest(f"id {format_id(last)} is of the future: check the clocks, or {_NEW_IDS}")
+
+    def _commit(self, active: ActiveSegment, data: bytearray, ends: Any, last_id: bytes) -> None:
+        try:
+            active.write(data, ends, sync=self._durability is Durability.SYNC)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._last_id = last_id
+        self._show(active.segment)
+
+    def _show(self, segment: Segment) -> None:
+        others = self._view.segments
+        if others and others[-1].base == segment.base:
+            others = others[:-1]
+        self._view = View((*others, segment), self._view.start)
+
+    def refuse(self, failure: StorageFailed) -> None:
+        """Take no more appends, for this reason or for one that there is already. For the thread that appends."""
+        self._failure = self._failure or failure
+
+    def set_limits(self, limits: Limits) -> None:
+        """Go by these from now on; a segment that is already made, the spare one too, keeps its size.
+
+        For the thread that appends. Raises `InvalidRequest` for limits that cannot be.
+        """
+        self._limits = limits.check()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
+        if self._closed:
+            raise StorageFailed(f"{self._path} is closed")
+
+    def _fail(self, error: OSError) -> StorageFailed:
+        self._failure = StorageFailed(
+            f"{self._path}: a write failed ({error.strerror or error}); it takes no more appends until it is opened"
+            " again, which recovers it. Reads go on.",
+            errno=error.errno,
+        )
+        _LOG.error("%s", self._failure.message)
+        return self._failure
+
+    def _room_for(self, size: int) -> ActiveSegment:
+        """The active segment, rolled if it is full or old. Raises `DiskFull` before anything is written."""
+        try:
+            active = self._active
+            if active is not None and self._is_done(active, size):
+                self._roll(active)
+                active = None
+            if active is None:
+                active = self._active = self._next_segment(size)
+            elif not active.has_room(size):
+                active.enlarge(self._wanted_bytes(size))
+            active.wake()
+            active.prepare_spare(self._limits)
+        except OSError as error:
+            raise self._refusal(error) from error
+        return active
+
+    def _refusal(self, error: OSError) -> PenstockError:
+        """Why nothing could be written: what can pass leaves the log as it was, anything else is final."""
+        if error.errno in (*FULL_ERRORS, errno.EMFILE, errno.ENFILE):
+            return storage_error(error, f"{self._path} cannot take an append")
+        return self._fail(error)
+
+    def _is_done(self, active: ActiveSegment, size: int) -> bool:
+        """Full, old, or behind: the log was truncated past what is left of it, and goes on where it was truncated."""
+        if active.segment.stop < self.next_offset:
+            return True
+        return active.segment.count > 0 and (not active.has_room(size) or self._is_old(active))
+
+    def _is_old(self, active: ActiveSegment) -> bool:
+        return now_ms(self._clock) - active.first_time_ms >= self._limits.segment_age_ms_max
+
+    def _next_segment(self, size: int) -> ActiveSegment:
+        wanted = self._wanted_bytes(size)
+        active = ActiveSegment.create(self._disk, self._path, self.next_offset, wanted, self._limits, needed=size)
+        self._show(active.segment)
+        return active
+
+    def _wanted_bytes(self, size: int) -> int:
+        """The next segment's size: twice the last one's, within the limits, and enough for the block at hand."""
+        before = self._view.segments[-1].size if self._view.segments else 0
+        wanted = min(max(self._limits.segment_bytes_first, 2 * before), self._limits.segment_bytes_max)
+        return max(wanted, size)
+
+    def _roll(self, active: ActiveSegment) -> None:
+        try:
+            self._show(active.seal(sync=self._durability is Durability.OS))
+        except OSError as error:
+            raise self._fail(error) from error
+        self._active = None
+        self.moved()
+
+    def roll(self) -> None:
+        """Seal the active segment now, if it holds anything; the next append begins a new one."""
+        self._check_open()
+        if self._active is not None and self._active.segment.count:
+            self._roll(self._active)
+
+    # forgetting
+
+    def truncate_before(self, offset: int) -> None:
+        """Forget everything below `offset`; durable on return. Whole segments give their space back.
+
+        Whoever is reading them is told `OffsetOutOfRange`. Raises that too for an offset outside of the log, and
+        `StorageFailed` if it is closed: another log may be in its place by now.
+        """
+        self._check_not_closed()
+        if not self.first_offset <= offset <= self.next_offset:
+            raise OffsetOutOfRange(
+                f"cannot truncate before {offset}: the log holds [{self.first_offset}, {self.next_offset})",
+                offset=offset,
+            )
+        offset = self._view.past_gap(offset)  # or the gap would be found again without what stands before it
+        try:
+            write_start(self._disk, self._path, Start(offset, self._last_id))
+            self._drop(sum(segment.sealed and segment.stop <= offset for segment in self._view.segments), offset)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot be truncated") from error
+
+    def retain(self, policy: Retention, *, floor: int | None = None) -> int:
+        """Drop the segments that have outlived `policy`; how many. As `truncate_before` in all else.
+
+        `floor`: from this offset on nothing goes, whatever the policy says.
+        """
+        view = self._view
+        gone = self._outlived(view, policy, floor)
+        if gone > 0:
+            # A crash may have left segments that were truncated already.
+            self.truncate_before(max(view.segments[gone].base, self.first_offset))
+        return gone
+
+    def kept_from(self, policy: Retention, *, floor: int | None = None) -> int | None:
+        """Where the first segment begins that `retain` would keep; None if it would keep all. Any thread may ask."""
+        view = self._view
+        gone = self._outlived(view, policy, floor)
+        return view.segments[gone].base if gone > 0 else None
+
+    def _outlived(self, view: View, policy: Retention, floor: int | None) -> int:
+        """How many of the oldest segments are to go."""
+        try:
+            return self._expired(view, policy, floor)
+        except OSError as error:
+            raise storage_error(error, f"{self._path} cannot be read") from error
+
+    def _expired(self, view: View, policy: Retention, floor: int | None) -> int:
+        sealed = [segment for segment in view.segments if segment.sealed]
+        others = [segment for segment in view.segments if not segment.sealed]
+        active = Aged(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
+        gone = expired(self._aged(sealed), active, policy, now_ms=now_ms(self._clock), floor=floor)
+        if gone == len(view.segments):
+            gone -= 1  # the newest segment says where the log goes on
+        return max(0, gone)
+
+    def _aged(self, sealed: Sequence[Segment]) -> list[Aged]:
+        aged, last = [], now_ms(self._clock)
+        for segment in reversed(sealed):
+            last = self._last_time_ms(segment, last)
+            aged.append(Aged(size=segment.size, count=segment.count, last_time_ms=last, stop=segment.stop))
+        return aged[::-1]
+
+    def _last_time_ms(self, segment: Segment, following_ms: int) -> int:
+        """When its last record came; one without any is as old as the segment behind it."""
+        header = IndexFile(self._disk, index_path(segment.path), segment.base).header()
+        if header is None:
+            return now_ms(self._clock)
+        return unix_ms_of_ticks(ticks_of_id(header.last_id)) if header.count else following_ms
+
+    def _drop(self, count: int, start: int) -> None:
+        """Oldest first, so that a crash in between leaves no hole."""
+        if count == len(self._view.segments):
+            count -= 1
+        gone, kept = self._view.segments[:count], self._view.segments[count:]
+        self._view = View(kept, start)
+        for segment in gone:
+            self._disk.remove(segment.path)
+            self._disk.remove(index_path(segment.path))
+        self._disk.sync_directory(self._path)
+        self.moved()
+
+    # opening and closing
+
+    def _recover(self, noted: LogEnd | None) -> None:
+        self._disk.make_directory(self._path)
+        names = self._disk.names(self._path)  # once: of a thousand logs, most have nothing but a segment
+        if SPARE_NAME in names:
+            self._disk.remove(self._path / SPARE_NAME)
+        start = read_start(self._disk, self._path) if MARKER in names else BEGINNING
+        bases = sorted(base for base in map(base_of, names) if base is not None)
+        if noted is not None:
+            self._begin(bases, max(start.offset, noted.first_offset), noted)
+        self._last_id = start.last_id if noted is None else max(start.last_id, noted.last_id)
+        segments = [self._sealed(base, following) for base, following in pairwise(bases)]
+        self._view = View(tuple(segments), start.offset)
+        if bases:
+            self._open_newest(self._path / segment_name(bases[-1]), bases[-1])
+        if noted is not None and noted.next_offset > self.next_offset:
+            self._go_on_at(noted.next_offset)
+        self._ids.advance(ticks_of_id(self._last_id))
+        for gap in gaps_in(self._view):
+            self._miss(gap)
+
+    def _begin(self, bases: list[int], begins: int, noted: LogEnd) -> None:
+        """Have the first of its segments begin where the log does, also if the file that did is gone."""
+        if begins < (bases[0] if bases else noted.next_offset):
+            put_empty_segment(self._disk, self._path, begins, sealed=True)
+            bases.insert(0, begins)
+
+    def _go_on_at(self, offset: int) -> None:
+        """The newest records are gone. No offset that was given is given again: those up to here are damage now."""
+        if self._active is not None:
+            self._roll(self._active)
+        put_empty_segment(self._disk, self._path, offset, sealed=False)
+        self._open_newest(self._path / segment_name(offset), offset)
+
+    def _miss(self, gap: Damage) -> None:
+        self.damages.append(gap)
+        _LOG.error(
+            "%s: offsets %s are missing: segment files are gone. The log goes on at %d; to have the messages back, stop"
+            " the broker and put the files back, or restore them from a backup",
+            self._path,
+            gap.offsets,
+            self.next_offset,
+        )
+
+    def _sealed(self, base: int, following: int) -> Segment:
+        path = self._path / segment_name(base)
+        header = IndexFile(self._disk, index_path(path), base).header()
+        if header is None or header.state is not State.SEALED or not is_index_of(self._disk, path, header):
+            finding = rebuild_sealed(self._disk, path, self._limits, count=following - base)
+            self.damages += finding.damages
+            header = finding.header(State.SEALED)
+        if base + header.count > following:
+            raise StorageFailed(
+                f"{path} goes up to offset {base + header.count - 1}, and {segment_name(following)} begins before that:"
+                " one of the two does not belong here. Neither was changed; move it away and open the log again."
+            )
+        self._last_id = max(self._last_id, header.last_id)
+        return Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True)
+
+    def _open_newest(self, path: Path, base: int) -> None:
+        header = IndexFile(self._disk, index_path(path), base).header()
+        if header is not None and header.state is State.SEALED and is_index_of(self._disk, path, header):
+            self._last_id = max(self._last_id, header.last_id)
+            self._show(Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True))
+            return
+        self._active, damages = ActiveSegment.reopen(self._disk, path, header, self._limits)
+        self.damages += damages
+        self._last_id = max(self._last_id, self._active.last_id)
+        self._show(self._active.segment)
+
+    def rest(self) -> None:
+        """Let go of open files; the next append opens them again."""
+        if self._active is not None:
+            self._active.rest()
+
+    def close(self) -> None:
+        """Say in the index that all is in order, so that the next opening need not look. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._active is None:
+            return
+        if self._failure is None:
+            try:
+                self._active.close(sync=self._durability is Durability.OS)
+            except OSError as error:
+                _LOG.warning("%s: not closed in order (%s); the next opening recovers it", self._path, error)
+        self._active.rest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _shares(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[Appended]:
+    """Each block's part of what was appended together."""
+    shares = []
+    ticks, low, position = ids.first_ticks, ids.low, 0
+    for draft in drafts:
+        count, size = draft.count, len(draft.data)
+        shares.append(Appended(Offset(first), count, ticks, low, stamped[position : position + size]))
+        first += count
+        ticks += count
+        position += size
+    return shares

@@ -1,0 +1,329 @@
+"""The read side of a log: the same for its owner, for another process, and for Spark.
+
+A `View` is what may be read, as a value: the owner makes one after every commit, others make one from the files. Files
+are opened inside a read and closed before it returns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final
+
+from penstock.core.errors import OffsetOutOfRange
+from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
+from penstock.core.offsets import Offset, OffsetRange
+from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.record import layout as at
+from penstock.record.block import EMPTY, After, Block, Stop
+from penstock.record.message import Record
+from penstock.storage.base.disk import Disk, File, opened
+from penstock.storage.log.index import Header, IndexFile, State
+from penstock.storage.log.repair import look
+from penstock.storage.log.segment import (
+    READ_BYTES,
+    Damage,
+    base_of,
+    index_path,
+    read_block,
+    read_start,
+    read_tolerant,
+    segment_name,
+)
+
+MISSING: Final = "the segment is missing"
+"""Why offsets cannot be served that no file holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One readable segment: offsets `[base, stop)` lie in its first `size` bytes."""
+
+    path: Path
+    base: int
+    stop: int
+    size: int
+    sealed: bool
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.base
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The readable part of a log: everything in it is acknowledged."""
+
+    segments: tuple[Segment, ...] = ()
+    start: int = 0
+    """Offsets below have been truncated, even where their segment is still there."""
+
+    @property
+    def first_offset(self) -> Offset:
+        return Offset(max(self.start, self.segments[0].base) if self.segments else self.start)
+
+    @property
+    def next_offset(self) -> Offset:
+        return Offset(max(self.start, self.segments[-1].stop) if self.segments else self.start)
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that its segments hold: those in a gap between two of them do not count."""
+        return sum(max(0, segment.stop - max(segment.base, self.start)) for segment in self.segments)
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def segment_of(self, offset: int) -> Segment | None:
+        """The segment that holds an offset, or would: the last one that begins at or before it."""
+        place = bisect_right(self.segments, offset, key=lambda segment: segment.base)
+        return self.segments[place - 1] if place else None
+
+    def past_gap(self, offset: int) -> int:
+        """The same offset; where it lies in a gap between segments, the first one behind the gap."""
+        segment = self.segment_of(offset)
+        if segment is not None and offset < segment.stop:
+            return offset
+        return next((each.base for each in self.segments if each.base > offset), offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One read: good records, what was stepped over to reach them, and where to go on."""
+
+    block: Block
+    damages: tuple[Damage, ...]
+    next_offset: Offset
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.block)
+
+
+def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+    """The records from `offset` on, in one block; empty at the end of the log.
+
+    Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset that is not there.
+    """
+    check_range(view, offset)
+    damages: list[Damage] = []
+    while offset < view.next_offset:
+        segment = view.segment_of(offset)
+        if segment is None or offset >= segment.stop:
+            offset = _over_missing_segment(view, offset, damages)
+            continue
+        block, damage = _read_segment(disk, segment, offset, bytes_max, verify)
+        if len(block):
+            return Chunk(block, tuple(damages), block.offsets.stop)
+        damage = damage or _not_held(segment, offset)
+        _add(damages, damage)
+        offset = damage.offsets.stop
+    return Chunk(EMPTY, tuple(damages), Offset(offset))
+
+
+def _over_missing_segment(view: View, offset: int, damages: list[Damage]) -> int:
+    following = next(segment for segment in view.segments if segment.base > offset)
+    damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, MISSING))
+    return following.base
+
+
+def _not_held(segment: Segment, offset: int) -> Damage:
+    """What a view has of a segment, and the segment does not: named, for a read that finds nothing has to go on."""
+    reason = "the segment does not hold what its index lists"
+    return Damage(segment.base, OffsetRange.of(offset, segment.stop), segment.size, segment.size, reason)
+
+
+def _add(damages: list[Damage], damage: Damage) -> None:
+    if damages and damages[-1].base == damage.base and damages[-1].offsets.stop == damage.offsets.start:
+        before = damages.pop()
+        offsets = OffsetRange(before.offsets.start, damage.offsets.stop)
+        damage = replace(damage, offsets=offsets, start=before.start, reason=before.reason)
+    damages.append(damage)
+
+
+def _read_segment(
+    disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
+) -> tuple[Block, Damage | None]:
+    """Good records from `offset` on; or, if the record there is damaged, which ones and where they end; neither if the
+    segment does not hold it."""
+    index = IndexFile(disk, index_path(segment.path), segment.base)
+    ordinal = offset - segment.base
+    start = index.start(ordinal)
+    if start < 0 or start > segment.size:
+        return _read_by_survey(disk, segment, offset, bytes_max, verify)
+    with opened(disk, segment.path) as file:
+        after = After(0, 0, offset)
+        block, stop = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
+        if not len(block) and (
+            _ends_elsewhere(file, segment, index, ordinal - 1, start) or _is_cut_last(segment, offset, stop)
+        ):
+            return _read_by_survey(disk, segment, offset, bytes_max, verify)
+    if len(block):
+        rows = min(len(block), segment.stop - offset)
+        listed = int(index.ends(ordinal + rows - 1, ordinal + rows)[0])
+        if listed not in (-1, start + int(block.columns[rows - 1, at.END])):
+            return _read_by_survey(disk, segment, offset, bytes_max, verify)
+        return block.select(0, rows), None
+    end = int(index.ends(ordinal, ordinal + 1)[0])
+    if end < start:
+        return _read_by_survey(disk, segment, offset, bytes_max, verify)
+    return EMPTY, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
+
+
+def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int, end: int) -> bool:
+    """Whether the record before is whole and does not end where the index has it end: then it is the index that is
+    wrong, and not the record that should follow."""
+    start = index.start(ordinal) if ordinal >= 0 else -1
+    if not 0 <= start < segment.size:
+        return False
+    after = After(0, 0, segment.base + ordinal)
+    block, _ = read_block(file, start, segment.size, after=after, bytes_max=at.MESSAGE_RECORD_BYTES_MIN, rows_max=1)
+    return len(block) == 1 and start + int(block.columns[0, at.END]) != end
+
+
+def _is_cut_last(segment: Segment, offset: int, stop: Stop) -> bool:
+    """Whether it is the last record of a segment that is being written and reaches past where the index has it end."""
+    return not segment.sealed and offset + 1 == segment.stop and stop.reason == at.CUT
+
+
+def _read_by_survey(
+    disk: Disk, segment: Segment, offset: int, bytes_max: int, verify: bool
+) -> tuple[Block, Damage | None]:
+    """The index cannot say where the record lies, or does not agree: read the whole segment to find out. Slow, and
+    rare."""
+    finding = look(disk, segment.path, count=segment.count if segment.sealed else None)
+    for damage in finding.damages:
+        if offset in damage.offsets:
+            return EMPTY, replace(damage, offsets=OffsetRange(Offset(offset), damage.offsets.stop))
+    ordinal = offset - segment.base
+    if ordinal >= finding.count:
+        return EMPTY, None
+    start = int(finding.ends[ordinal - 1]) if ordinal else 0
+    stop = min((damage.start for damage in finding.damages if damage.start >= start), default=finding.size)
+    with opened(disk, segment.path) as file:
+        after = After(0, 0, offset)
+        block, _ = read_block(file, start, stop, after=after, bytes_max=bytes_max, verify=verify)
+    return block.select(0, min(len(block), segment.stop - offset)), None
+
+
+def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
+    """The first offset whose id is at or above the given one; `next_offset` if there is none.
+
+    A binary search that reads and verifies the records it looks at: a damaged one cannot lead it astray.
+    """
+    low, high = int(view.first_offset), int(view.next_offset)
+    while low < high:
+        middle = (low + high) // 2
+        chunk = read(disk, view, middle, bytes_max=at.MESSAGE_RECORD_BYTES_MIN)
+        if not len(chunk.block):
+            high = middle
+            continue
+        found = (int(chunk.block.columns[0, at.ID_HIGH]), int(chunk.block.columns[0, at.ID_LOW]) & 0xFFFFFFFFFFFFFFFF)
+        if found >= (id_high, id_low):
+            high = middle
+        else:
+            low = chunk.block.offsets.start + 1
+    return Offset(low)
+
+
+def offset_of(disk: Disk, view: View, place: Place) -> Offset:
+    """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
+    match place:
+        case Earliest():
+            return view.first_offset
+        case Latest():
+            return view.next_offset
+        case AtTime(unix_ms):
+            return find_id(disk, view, high_word(max(0, ticks_of_unix_ms(unix_ms))), 0)
+        case AtId(value):
+            return find_id(disk, view, int.from_bytes(value[:8], "big"), int.from_bytes(value[8:], "big"))
+        case AtOffset(offset):
+            check_range(view, offset)
+            return offset
+
+
+def check_range(view: View, offset: int) -> None:
+    """Raise `OffsetOutOfRange` for an offset the log does not hold and will not hold next."""
+    if not view.first_offset <= offset <= view.next_offset:
+        raise OffsetOutOfRange(
+            f"offset {offset} is not in the log: it holds [{view.first_offset}, {view.next_offset})",
+            offset=offset,
+            first_offset=view.first_offset,
+            next_offset=view.next_offset,
+        )
+
+
+def view_of(disk: Disk, path: Path, *, known: View | None = None, within: OffsetRange | None = None) -> View:
+    """What another process may read of a log right now, from its files alone.
+
+    `known` is an earlier view of the same log: what it holds is not counted again. With `within`, only the segments
+    that may hold these offsets are looked at, and no other is in the view: what it costs does not grow with the log.
+    """
+    bases = _bases(disk, path)
+    before = {segment.base: segment for segment in known.segments} if known else {}
+    segments = []
+    for base, following in zip_longest(bases, bases[1:]):
+        if within is not None and (base >= within.stop or (following is not None and following <= within.start)):
+            continue
+        earlier = before.get(base)
+        if earlier is not None and earlier.sealed:
+            segments.append(earlier)
+            continue
+        try:
+            segments.append(_segment(disk, path / segment_name(base), base, following, earlier))
+        except FileNotFoundError:
+            continue  # retention was quicker
+    return View(tuple(segments), read_start(disk, path).offset)
+
+
+def edges_of(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
+    """The first offset of a log and the one that comes next, and its newest segment: no other is looked at.
+
+    `known` is the newest segment of an earlier look: what it holds is not counted again. If the log is not the same
+    any more, all of it is.
+    """
+    bases = _bases(disk, path)
+    start = read_start(disk, path).offset
+    for base in reversed(bases):
+        earlier = known if known is not None and known.base == base and not known.sealed else None
+        try:
+            newest = _segment(disk, path / segment_name(base), base, None, earlier)
+        except FileNotFoundError:
+            continue  # retention was quicker
+        first = max(start, bases[0])
+        return OffsetRange.of(first, max(first, newest.stop)), newest
+    return OffsetRange.of(start, start), None
+
+
+def _bases(disk: Disk, path: Path) -> list[int]:
+    return sorted(base for base in map(base_of, disk.names(path)) if base is not None)
+
+
+def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: Segment | None) -> Segment:
+    index = IndexFile(disk, index_path(path), base)
+    header = index.header()
+    if header is not None and header.state is not State.OPEN and is_believed(disk, path, header, following):
+        stop = base + header.count
+        return Segment(path=path, base=base, stop=stop, size=header.size, sealed=header.state is State.SEALED)
+    if header is None or header.state is not State.OPEN or following is not None:
+        finding = look(disk, path, count=None if following is None else following - base)
+        stop = base + finding.count
+        return Segment(path=path, base=base, stop=stop, size=finding.size, sealed=following is not None)
+    known = earlier.count if earlier else 0
+    count = index.count_from(max(0, known - 1))
+    if count < known:  # its last record is not listed any more: another log stands there now
+        count = index.count_from(0)
+    return Segment(path=path, base=base, stop=base + count, size=max(0, index.start(count)), sealed=False)
+
+
+def is_believed(disk: Disk, path: Path, header: Header, following: int | None = None) -> bool:
+    """Whether a header that counts all there is agrees with the files. Where a sealed segment has the size it was
+    sealed with, and the next one begins where it ends, nothing else is asked: from afar each look costs a request."""
+    with opened(disk, path) as file:
+        if header.state is State.SEALED and header.size == file.size() and following == header.base + header.count:
+            return True
+        index = IndexFile(disk, index_path(path), header.base)
+        return index.allows(header, file) and not read_tolerant(file, header.size, ID_BYTES).any()

@@ -1,0 +1,103 @@
+"""Runs of verified records behind a gap that no index describes: finding them, and choosing those that fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.core.limits import BLOCK_BYTES_CEILING
+from penstock.core.offsets import OFFSET_MAX
+from penstock.record.block import After, Bytes
+from penstock.record.kernels import block_kernels
+from penstock.storage.base.disk import File
+from penstock.storage.base.work_limit import Effort
+from penstock.storage.log.segment import read_tolerant
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An unbroken run of verified records behind a gap."""
+
+    start: int
+    stop: int
+    first_offset: int
+    count: int
+    first_id: bytes
+
+    @property
+    def next_offset(self) -> int:
+        return self.first_offset + self.count
+
+
+class Search:
+    """Finds verified records in a file from one place on, reading each byte twice at most: in pieces that overlap by
+    the largest record. Ends early when the effort is spent."""
+
+    def __init__(self, file: File, stop: int, effort: Effort) -> None:
+        self._file = file
+        self._stop = stop
+        self._effort = effort
+        self._origin = 0
+        self._piece: Bytes = np.empty(0, dtype=np.uint8)
+
+    def find(self, start: int, after: After, low: int, high: int) -> int:
+        """The first record from `start` on that could come after, with an offset in `[low, high)`; -1 if none is
+        found."""
+        while start < self._stop and self._effort.left:
+            self._move_to(start)
+            place, hashed = block_kernels.find(
+                self._piece,
+                start - self._origin,
+                self._piece.size,
+                after.id_high,
+                after.id_low,
+                low,
+                high,
+                self._effort.free,
+                self._effort.left,
+            )
+            self._effort.spend(int(hashed))
+            if 0 <= place < BLOCK_BYTES_CEILING:
+                return self._origin + int(place)
+            start = self._origin + BLOCK_BYTES_CEILING
+        return -1
+
+    def find_all(self, start: int, after: After, low: int, high: int) -> Iterator[int]:
+        while (place := self.find(start, after, low, high)) >= 0:
+            yield place
+            start = place + 1
+
+    def _move_to(self, start: int) -> None:
+        if not self._piece.size or not self._origin <= start < self._origin + BLOCK_BYTES_CEILING:
+            self._piece = read_tolerant(self._file, start, min(self._stop - start, 2 * BLOCK_BYTES_CEILING))
+            self._origin = start
+
+
+def believed(runs: list[Run], limit: int, used: int) -> list[Run]:
+    """The runs to believe, in order; none if there is none.
+
+    Where the number of records is not known, only a run that ends where the data ends can be the last: anything may be
+    behind the others. Of all runs those are believed that keep the most records and fit by their offsets: between
+    two of them at least one record is lost. On a tie the later ones win, because what a payload pretends to be comes
+    before the record that really follows it.
+    """
+    kept = np.zeros(len(runs), dtype=np.int64)
+    follower = np.full(len(runs), -1, dtype=np.int64)
+    firsts = np.array([run.first_offset for run in runs], dtype=np.int64)
+    for place in reversed(range(len(runs))):
+        run = runs[place]
+        fitting = np.where(firsts[place + 1 :] > run.next_offset, kept[place + 1 :], 0)
+        most = int(fitting.max(initial=0))
+        is_last = run.next_offset <= limit if limit != OFFSET_MAX else run is runs[-1] and run.stop >= used
+        if most:
+            follower[place] = place + 1 + int(np.flatnonzero(fitting == most)[-1])
+        if is_last or most:
+            kept[place] = run.count + most
+    if not kept.any():
+        return []
+    chain = [int(np.flatnonzero(kept == kept.max())[-1])]
+    while follower[chain[-1]] >= 0:
+        chain.append(int(follower[chain[-1]]))
+    return [runs[place] for place in chain]

@@ -1,0 +1,188 @@
+"""Segment files: their names, how records are read out of them, and where a truncated log begins."""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from penstock.core.ids import ID_BYTES
+from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
+from penstock.core.offsets import OFFSET_MAX, OffsetRange
+from penstock.record import layout as at
+from penstock.record.block import START_OF_LOG, After, Block, Bytes, Stop, scan
+from penstock.record.hashing import StreamHash, hash64
+from penstock.record.kernels import block_kernels
+from penstock.storage.base.disk import Disk, File, opened, read_all, replace_file
+
+SEGMENT_SUFFIX: Final = ".seg"
+INDEX_SUFFIX: Final = ".idx"
+SPARE_NAME: Final = "spare.seg"
+READ_BYTES: Final = 1 * MIB
+PIECE_BYTES: Final = 512
+"""What is given up at once where the disk cannot read: one sector."""
+
+_NAME: Final = re.compile(r"([0-9]{20})\.seg")
+
+
+def segment_name(base: int) -> str:
+    return f"{base:020d}{SEGMENT_SUFFIX}"
+
+
+def base_of(name: str) -> int | None:
+    """None for a file that is not a segment, whatever its name has in common with one."""
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found and int(found[1]) <= OFFSET_MAX else None
+
+
+def is_segment_or_index(name: str) -> bool:
+    """Whether a file is one of the two that a segment consists of."""
+    stem, dot, suffix = name.rpartition(".")
+    return f"{dot}{suffix}" in (SEGMENT_SUFFIX, INDEX_SUFFIX) and base_of(stem + SEGMENT_SUFFIX) is not None
+
+
+def index_path(segment: Path) -> Path:
+    return segment.with_suffix(INDEX_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Offsets that cannot be served, where their bytes lie in the segment that begins at `base`, and why."""
+
+    base: int
+    offsets: OffsetRange
+    start: int
+    stop: int
+    reason: str
+
+    def __str__(self) -> str:
+        what = f"offset {self.offsets.start}" if len(self.offsets) == 1 else f"offsets {self.offsets}"
+        return f"{what} (segment {self.base}, bytes {self.start} to {self.stop}): {self.reason}"
+
+
+def read_block(
+    file: File,
+    position: int,
+    stop: int,
+    *,
+    after: After = START_OF_LOG,
+    bytes_max: int = READ_BYTES,
+    verify: bool = True,
+    envelopes: bool = True,
+    rows_max: int | None = None,
+) -> tuple[Block, Stop]:
+    """The records from `position` on, about `bytes_max` of them, none past `stop`.
+
+    The block's positions count from `position`; the stop's from the start of the file. A record is only called CUT
+    if it does not end by `stop`, or could not be one.
+    """
+    while True:
+        size = max(0, min(bytes_max, stop - position))
+        data = read_tolerant(file, position, size)
+        block, end = scan(data, after=after, verify=verify, envelopes=envelopes, rows_max=rows_max)
+        if end.reason != at.CUT or data.size < size or position + size == stop:
+            return block, Stop(position + end.position, end.reason)
+        if len(block):
+            return block, Stop(position + end.position, at.MORE)
+        needed = record_bytes(data)
+        if needed > min(BLOCK_BYTES_CEILING, stop - position):
+            return block, Stop(position, at.CUT)
+        bytes_max = max(needed, at.HEAD_BYTES + at.TYPE_AT + 255)
+
+
+def read_tolerant(file: File, position: int, size: int) -> Bytes:
+    """Up to `size` bytes, fewer only where the file ends. What the disk cannot read counts as zeros, sector by sector:
+    it costs only the records it is in."""
+    data = np.empty(size, dtype=np.uint8)
+    count = _read_if_readable(file, data, position)
+    if count is not None:
+        return data[:count]
+    data = data[: max(0, file.size() - position)]
+    start = 0
+    while start < data.size:
+        stop = start + PIECE_BYTES - (position + start) % PIECE_BYTES
+        if _read_if_readable(file, data[start:stop], position + start) is None:
+            data[start:stop] = 0
+        start = stop
+    return data
+
+
+def _read_if_readable(file: File, buffer: Bytes, position: int) -> int | None:
+    try:
+        return file.read_into(buffer, position)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
+
+
+def last_used(file: File, start: int, stop: int) -> int:
+    """One past the last byte from `start` on that is not zero; `start` if all are."""
+    used = start
+    for position in range(start, stop, READ_BYTES):
+        data = read_tolerant(file, position, min(READ_BYTES, stop - position))
+        if block_kernels.first_used(data) >= 0:
+            used = position + int(np.flatnonzero(data)[-1]) + 1
+    return used
+
+
+def record_bytes(data: Any) -> int:
+    """How long the record at the start of `data` says it is; as far as it has to be read to know."""
+    if len(data) < at.HEAD_BYTES:
+        return at.HEAD_BYTES
+    message = at.HEAD_BYTES + int(data[at.TYPE_LENGTH_AT])
+    if len(data) < message:
+        return message
+    return message + int.from_bytes(bytes(data[message - 4 : message])) + at.CHECKSUM_BYTES
+
+
+def hash_file(disk: Disk, path: Path, size: int) -> int:
+    """HighwayHash-64 of the first `size` bytes of a file, as far as they can be read."""
+    hashing = StreamHash()
+    with opened(disk, path) as file:
+        size = min(size, file.size())
+        for position in range(0, size, READ_BYTES):
+            hashing.update(read_tolerant(file, position, min(READ_BYTES, size - position)))
+    return hashing.digest()
+
+
+MARKER: Final = "start"
+_BYTES_MAX: Final = 128
+_OFFSET_BYTES: Final = 8
+_SAID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * (_OFFSET_BYTES + ID_BYTES)))
+
+
+class Start(NamedTuple):
+    offset: int
+    last_id: bytes
+
+
+BEGINNING: Final = Start(0, bytes(ID_BYTES))
+
+
+def read_start(disk: Disk, path: Path) -> Start:
+    """The beginning if the log was never truncated, or what was said is damaged."""
+    try:
+        with opened(disk, path / MARKER) as file:
+            words = bytes(read_all(file, 0, _BYTES_MAX)).split()
+    except FileNotFoundError:
+        return BEGINNING
+    if len(words) != 2 or words[1] != _check(words[0]) or not _SAID.fullmatch(words[0]):
+        return BEGINNING
+    said = bytes.fromhex(words[0].decode())
+    offset = int.from_bytes(said[:_OFFSET_BYTES], "big")
+    return Start(offset, said[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else BEGINNING
+
+
+def write_start(disk: Disk, path: Path, start: Start) -> None:
+    """Durable on return."""
+    said = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
+    replace_file(disk, path / MARKER, said + b" " + _check(said) + b"\n")
+
+
+def _check(said: bytes) -> bytes:
+    return f"{hash64(said):016x}".encode()

@@ -1,0 +1,56 @@
+"""Ends: the catalog's note of how far each log went, so that files that are gone later are missed.
+
+Without it a log whose newest segment, or whose whole folder, is gone looks like a shorter one, and would give offsets a
+second time that were acknowledged once.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.core.errors import PenstockError
+from penstock.storage.catalog.catalog import Catalog
+from penstock.storage.catalog.topics import LogEnd
+from penstock.storage.log.log import Log
+
+_LOG = logging.getLogger(__name__)
+
+LogKey = tuple[int, int]
+"""Topic and partition: a topic that was deleted and made again has another number."""
+
+
+class Ends:
+    """What the catalog knows of a store's logs, and what is to be noted next."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._noted = catalog.log_ends()
+        self._logs: dict[LogKey, Log] = {}
+        self._failed = False
+
+    def noted(self, key: LogKey) -> LogEnd | None:
+        """How far a log is known to have gone."""
+        return self._noted.get(key)
+
+    def add(self, key: LogKey, log: Log) -> None:
+        self._logs[key] = log
+
+    def remove(self, key: LogKey) -> None:
+        self._logs.pop(key, None)
+        self._noted.pop(key, None)
+
+    def note(self) -> None:
+        """Durable on return, if anything has changed. A catalog that cannot be written is said once: it is a note."""
+        ends = {key: log.end for key, log in list(self._logs.items())}
+        changed = {key: end for key, end in ends.items() if end.next_offset and end != self._noted.get(key)}
+        if not changed:
+            return
+        try:
+            self._catalog.note_ends(changed)
+        except PenstockError as error:
+            if not self._failed:
+                _LOG.warning("it could not be noted how far %d logs went: %s", len(changed), error)
+            self._failed = True
+            return
+        self._failed = False
+        self._noted |= changed

@@ -1,0 +1,159 @@
+"""Which schemas a candidate is held against: the modes as rows, and the questions put in bearable portions."""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+import pytest
+
+from penstock.core.limits import MIB
+from penstock.core.schemas import Compatibility, Definition, SchemaKind
+from penstock.schema.problems import PROBLEMS_MAX, Problem
+from penstock.schema.registry.compatibility import (
+    BACKWARD,
+    DEMANDS,
+    FORWARD,
+    TOGETHER_CHARS_MAX,
+    TOGETHER_MAX,
+    Question,
+    candidate_problems,
+    pairs,
+    problems_of,
+)
+from penstock.schema.registry.models import Rules
+from penstock.schema.steps import Compare, Form, Pair, carry_out
+
+NEW = Definition(SchemaKind.AVRO, "new")
+EARLIER = [(version, Definition(SchemaKind.AVRO, f"v{version}")) for version in (5, 3, 1)]
+
+
+def asked(mode: Compatibility) -> list[str]:
+    return [
+        f"{question.version} {question.direction}: {question.pair.reader.text} reads {question.pair.writer.text}"
+        for question in pairs(mode, NEW, EARLIER)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "questions"),
+    [
+        (Compatibility.NONE, []),
+        (Compatibility.BACKWARD, ["5 BACKWARD: new reads v5"]),
+        (Compatibility.FORWARD, ["5 FORWARD: v5 reads new"]),
+        (Compatibility.FULL, ["5 BACKWARD: new reads v5", "5 FORWARD: v5 reads new"]),
+        (
+            Compatibility.BACKWARD_TRANSITIVE,
+            ["5 BACKWARD: new reads v5", "3 BACKWARD: new reads v3", "1 BACKWARD: new reads v1"],
+        ),
+        (
+            Compatibility.FORWARD_TRANSITIVE,
+            ["5 FORWARD: v5 reads new", "3 FORWARD: v3 reads new", "1 FORWARD: v1 reads new"],
+        ),
+        (
+            Compatibility.FULL_TRANSITIVE,
+            [
+                "5 BACKWARD: new reads v5",
+                "5 FORWARD: v5 reads new",
+                "3 BACKWARD: new reads v3",
+                "3 FORWARD: v3 reads new",
+                "1 BACKWARD: new reads v1",
+                "1 FORWARD: v1 reads new",
+            ],
+        ),
+    ],
+)
+def test_a_mode_is_a_list_of_questions(mode: Compatibility, questions: list[str]) -> None:
+    assert asked(mode) == questions
+
+
+def test_every_mode_has_its_row() -> None:
+    assert set(DEMANDS) == set(Compatibility)
+
+
+@pytest.mark.parametrize("mode", Compatibility)
+def test_nothing_is_asked_where_nothing_was_before(mode: Compatibility) -> None:
+    assert pairs(mode, NEW, []) == []
+
+
+def test_no_more_is_fetched_than_is_asked_about() -> None:
+    fetched = iter(EARLIER)
+    pairs(Compatibility.FULL, NEW, fetched)
+    assert len(list(fetched)) == 2
+
+
+class Answers:
+    """One problem to every question, or as many as it is told."""
+
+    def __init__(self, problems: int = 1) -> None:
+        self.problems = problems
+        self.portions: list[int] = []
+        self.lenient: list[bool] = []
+
+    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
+        raise AssertionError
+
+    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+        self.portions.append(len(pairs))
+        self.lenient.append(lenient)
+        return [[Problem(kind="K", path="", message="m")] * self.problems for _ in pairs]
+
+
+def questions(count: int, chars: int) -> list[Question]:
+    pair = Pair(Definition(SchemaKind.AVRO, "x" * chars), Definition(SchemaKind.AVRO, ""))
+    return [Question(version, BACKWARD, pair) for version in range(count, 0, -1)]
+
+
+def test_problems_say_which_version_and_which_direction_they_are_about() -> None:
+    rules = Rules(compatibility=Compatibility.FULL_TRANSITIVE, lenient=True)
+    answers = Answers()
+    found = carry_out(candidate_problems(NEW, EARLIER[:2], rules), answers)
+    assert [(each.version, each.direction) for each in found] == [
+        (5, BACKWARD),
+        (5, FORWARD),
+        (3, BACKWARD),
+        (3, FORWARD),
+    ]
+    assert answers.lenient == [True]
+
+
+def test_where_nothing_is_asked_no_step_is_taken() -> None:
+    procedure = candidate_problems(NEW, EARLIER, Rules(compatibility=Compatibility.NONE, lenient=False))
+    with pytest.raises(StopIteration) as end:
+        next(procedure)
+    assert end.value.value == []
+
+
+def test_many_questions_are_asked_in_portions() -> None:
+    answers = Answers(problems=0)
+    assert carry_out(problems_of(questions(2 * TOGETHER_MAX + 1, 1), lenient=False), answers) == []
+    assert answers.portions == [TOGETHER_MAX, TOGETHER_MAX, 1]
+
+
+def test_large_schemas_are_compared_in_smaller_portions_but_at_least_one_by_one() -> None:
+    answers = Answers(problems=0)
+    carry_out(problems_of(questions(7, MIB), lenient=False), answers)
+    assert answers.portions == [TOGETHER_CHARS_MAX // MIB, 3]
+    answers = Answers(problems=0)
+    carry_out(problems_of(questions(2, 2 * TOGETHER_CHARS_MAX), lenient=False), answers)
+    assert answers.portions == [1, 1]
+
+
+def test_the_texts_of_references_count() -> None:
+    heavy = Definition(SchemaKind.AVRO, "", (("name", "x" * TOGETHER_CHARS_MAX),))
+    answers = Answers(problems=0)
+    heavy_questions = list(repeat(Question(1, BACKWARD, Pair(NEW, heavy)), 2))
+    carry_out(problems_of(heavy_questions, lenient=False), answers)
+    assert answers.portions == [1, 1]
+
+
+def test_enough_problems_are_enough() -> None:
+    answers = Answers(problems=PROBLEMS_MAX - 1)
+    found = carry_out(problems_of(questions(3 * TOGETHER_MAX, 1), lenient=False), answers)
+    assert len(found) == PROBLEMS_MAX
+    assert answers.portions == [TOGETHER_MAX]
+
+
+def test_a_step_is_a_comparison() -> None:
+    (question,) = pairs(Compatibility.FORWARD, NEW, EARLIER)
+    step = next(problems_of([question], lenient=True))
+    assert step == Compare((question.pair,), lenient=True)

@@ -1,0 +1,28 @@
+"""The worker, with payloads that kill it: `die`, `loop` and `grow` do what their names say."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from penstock.schema import plain
+from penstock.schema.language import Fault
+from penstock.schema.worker import process
+
+
+def fault(_schema: plain.Plain, payload: bytes) -> Fault | None:
+    match payload:
+        case b"die":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case b"loop":
+            while True:
+                pass
+        case b"grow":
+            bytearray(2**40)
+    return Fault("", "bad") if payload == b"bad" else None
+
+
+if __name__ == "__main__":
+    plain.Plain.fault = fault  # type: ignore[method-assign, assignment]
+    plain.Plain.accepts_lines = lambda *_: False  # type: ignore[method-assign]
+    process.main()

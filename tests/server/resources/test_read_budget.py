@@ -6,15 +6,15 @@ import asyncio
 import tracemalloc
 
 import pytest
-from penstock.server.resources.buffer_budget import SMALL_BYTES
 from tests.server.kit import PING, framed, ws_frame
 from tests.server.test_turns import Ticking, Wire, opened, with_hub
 
 from penstock.core.limits import KIB, WireLimits
 from penstock.protocol.blocks import BlockReader
-from penstock.server.resources import buffer_budget
 from penstock.server import hub as module
 from penstock.server.hub import Hub
+from penstock.server.resources import buffer_budget
+from penstock.server.resources.buffer_budget import SMALL_BYTES
 from penstock.server.resources.read_budget import READ_BYTES_MAX, READ_BYTES_MIN, WAITING_BYTES_MAX, ReadBudget
 from penstock.server.transports.tcp import TcpStream
 

@@ -72,7 +72,7 @@ class Hub:
             limits.held_bytes_max,
             sessions=self.sessions,
             end=self._end_for_flood,
-            update_reading=self.update_reading,
+            resume=self._resume_session,
         )
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
@@ -232,6 +232,7 @@ class Hub:
         room for the rest of a message."""
         session.measure()
         if not session.ending:
+            session.share.paused_to_drain = self.buffers.must_drain_first(session.share)
             if session.busy or session.waits_for or session.is_backlogged or session.share.waits_for_room:
                 session.transport.pause_reading()
             else:

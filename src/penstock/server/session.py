@@ -121,9 +121,12 @@ class Session:
 
     @property
     def is_backlogged(self) -> bool:
-        """So much of what it sent waits for the disk that nothing more is read from it."""
+        """So much of what it sent waits for the disk, or of what it is sent for it to read, that nothing more is read
+        from it."""
         fair = max(0, _UNSTORED_BYTES_ALL - self.hub.unstored_bytes) // 2
-        return self.unstored_bytes > min(_UNSTORED_BYTES, fair) or self.open_work > _OPEN_WORK
+        if self.unstored_bytes > min(_UNSTORED_BYTES, fair) or self.open_work > _OPEN_WORK:
+            return True
+        return self.hub.buffers.must_drain_first(self.share)
 
     @property
     def is_unauthenticated(self) -> bool:

@@ -81,7 +81,7 @@ class Desk:
             bytes_max,
             sessions=lambda: cast("Any", list(self.connections)),
             end=cast("Any", self._end),
-            update_reading=cast("Any", self.measure),
+            resume=cast("Any", self.measure),
         )
         self.buffers._loop = cast("Any", self)
 

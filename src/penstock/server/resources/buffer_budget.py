@@ -69,6 +69,7 @@ class BufferShare:
     __slots__ = (
         "budget",
         "partial_bytes",
+        "paused_to_drain",
         "progressed",
         "queued_bytes",
         "received_bytes",
@@ -90,6 +91,9 @@ class BufferShare:
         self.waits_for_room = False
         """There is no room for the rest of its message yet."""
 
+        self.paused_to_drain = False
+        """It is not read because it does not read."""
+
         self.queued_bytes = 0
         """What waited to be sent, when something was last sent to it or it was looked at."""
 
@@ -106,7 +110,7 @@ class BufferBudget:
         *,
         sessions: Callable[[], list[Session]],
         end: Callable[[Session, PenstockError], None],
-        update_reading: Callable[[Session], None],
+        resume: Callable[[Session], None],
     ) -> None:
         """`end` tells a connection why and closes it, `go_on` has one read again for which there is room now."""
         self.incoming = ByteBudget(max(bytes_max // 2, 1))
@@ -114,7 +118,7 @@ class BufferBudget:
         self.unauthenticated = ByteBudget(min(UNAUTHENTICATED_BYTES_MAX, self.incoming.bytes_max), self.incoming)
         self._sessions = sessions
         self._end = end
-        self._update_reading = update_reading
+        self._resume = resume
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Session, int] = {}
         """How many bytes each needs."""
@@ -175,7 +179,7 @@ class BufferBudget:
     def _admit(self) -> None:
         """There may be room for those who wait: for the smallest first, as most go on then."""
         for session in sorted(self._waiting, key=self._waiting.__getitem__):
-            self._update_reading(session)
+            self._resume(session)
             if session.share.waits_for_room:
                 return
 
@@ -187,6 +191,11 @@ class BufferBudget:
         share.queued_bytes = size
         if self.outgoing.is_short:
             self.check_soon()
+
+    def must_drain_first(self, share: BufferShare) -> bool:
+        """Whether there is no room for what waits to be sent, and some of that waits for this one: what it sends now
+        would bring it more answers that it does not take."""
+        return self.outgoing.is_short and share.queued_bytes > SMALL_BYTES
 
     # want of room
 
@@ -205,6 +214,9 @@ class BufferBudget:
         if self.outgoing.is_short:
             self._end_stalled_readers([session for session in unread if not session.ending])
         self._admit()
+        for session in sessions:
+            if session.share.paused_to_drain and not session.ending:
+                self._resume(session)
         if self._waiting or self.outgoing.is_short:
             self._next_check = self._loop.call_later(CHECK_SECONDS, self._check_progress)
         else:

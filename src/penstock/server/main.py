@@ -248,14 +248,14 @@ async def _open_http(
     from penstock.server.files.log_files import LogFiles
     from penstock.server.operations.state import OperationsState, RequestCounter
     from penstock.server.registry.cache import SchemaAnswerCache
-    from penstock.server.routes import ALL
+    from penstock.server.routes import ROUTES
     from penstock.server.security.credentials import note_page
     from penstock.server.transports.http import Http
 
     events = EventService(hub)
     operations = OperationsState(hub, store, conditions, events)
     parts = [SchemaAnswerCache(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
-    app = Api(hub, ALL, *parts, told=hub.broker.desk.told)
+    app = Api(hub, ROUTES, *parts, told=hub.broker.desk.told)
     try:
         context = None if tls is None else tls.context
         return await Http.open(

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from tests.server.http_kit import DEADLINE_SECONDS, Client, Serving, raw
 
 from penstock.core.errors import PenstockError
-from penstock.server.api.bodies import Bodies, refusal
+from penstock.server.api.bodies import RequestBodies, error_response
 from penstock.server.http_scope import body_bytes
 from penstock.server.transports import http, unread_bodies
 from penstock.server.transports.http_parser import EVENTS_PER_TURN, Parser
@@ -30,10 +30,10 @@ HEALTH = ("/livez", "/readyz", "/metrics")
 async def reader(scope: Scope, receive: Receive, send: Send) -> None:
     """Reads the body, as every row that takes one does, and says how large it was."""
     try:
-        async with Bodies().read(receive, BODY_BYTES_MAX, body_bytes(scope)) as body:
+        async with RequestBodies().read(receive, BODY_BYTES_MAX, body_bytes(scope)) as body:
             answer = Response(json.dumps({"bytes": len(body), "path": scope["raw_path"].decode()}))
     except PenstockError as error:
-        answer = refusal(error, scope)
+        answer = error_response(error, scope)
     await answer(scope, receive, send)
 
 

@@ -5,49 +5,50 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from penstock.core.errors import ServiceUnavailable
-from penstock.server.api.broker_calls import asked, given, page
+from penstock.server.api.broker_calls import ask, list_page, sent_fields
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 
 
-async def list_services(call: Call) -> object:
-    return await asked(call, "system.service.list", {})
+async def list_services(request: ApiRequest) -> object:
+    return await ask(request, "system.service.list", {})
 
 
-async def list_connections(call: Call) -> object:
-    return page(await asked(call, "system.connection.list", given(call.query)), "connections", "id")
+async def list_connections(request: ApiRequest) -> object:
+    return list_page(await ask(request, "system.connection.list", sent_fields(request.query)), "connections", "id")
 
 
-async def close_connection(call: Call) -> object:
-    return await asked(call, "system.connection.close", {"id": call.named["connection"]} | given(call.query))
+async def close_connection(request: ApiRequest) -> object:
+    fields = {"id": request.path_params["connection"]} | sent_fields(request.query)
+    return await ask(request, "system.connection.close", fields)
 
 
-async def list_live_subscriptions(call: Call) -> object:
+async def list_live_subscriptions(request: ApiRequest) -> object:
     try:
-        return await asked(call, "system.service.subscriptions", {"serviceId": call.named["connection"]})
+        return await ask(request, "system.service.subscriptions", {"serviceId": request.path_params["connection"]})
     except ServiceUnavailable as error:  # as the founding protocol says that it is not there
         raise HttpError(HTTPStatus.NOT_FOUND, error.message) from None
 
 
-async def list_keys(call: Call) -> object:
-    return await asked(call, "system.key.list", {})
+async def list_keys(request: ApiRequest) -> object:
+    return await ask(request, "system.key.list", {})
 
 
-async def create_key(call: Call) -> object:
-    return await asked(call, "system.key.create", given(call.body))
+async def create_key(request: ApiRequest) -> object:
+    return await ask(request, "system.key.create", sent_fields(request.body))
 
 
-async def revoke_key(call: Call) -> object:
-    return await asked(call, "system.key.revoke", {"key": call.named["key"]})
+async def revoke_key(request: ApiRequest) -> object:
+    return await ask(request, "system.key.revoke", {"key": request.path_params["key"]})
 
 
-async def list_bindings(call: Call) -> object:
-    return await asked(call, "system.access.show", given(call.query))
+async def list_bindings(request: ApiRequest) -> object:
+    return await ask(request, "system.access.show", sent_fields(request.query))
 
 
-async def grant(call: Call) -> object:
-    return await asked(call, "system.access.grant", given(call.body))
+async def grant(request: ApiRequest) -> object:
+    return await ask(request, "system.access.grant", sent_fields(request.body))
 
 
-async def withdraw(call: Call) -> object:
-    return await asked(call, "system.access.revoke", given(call.body))
+async def withdraw(request: ApiRequest) -> object:
+    return await ask(request, "system.access.revoke", sent_fields(request.body))

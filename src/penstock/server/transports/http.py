@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from penstock.broker.access.policy import Origin
 from penstock.core.errors import Forbidden
 from penstock.core.limits import KIB, WireLimits
-from penstock.server.api.bodies import refusal
+from penstock.server.api.bodies import error_response
 from penstock.server.api.errors import flat_error
 from penstock.server.http_scope import WHOLE, header, raw_path, target_host
 from penstock.server.resources.file_descriptors import process_descriptors
@@ -526,7 +526,7 @@ class Guard:
     def _forbidden(self, scope: Scope, reason: str, message: str) -> Response:
         if self._denied is not None:
             self._denied(origin_of(scope), reason)
-        return refusal(Forbidden(message), scope)
+        return error_response(Forbidden(message), scope)
 
     async def _ask_for_a_page(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Of an origin that may: its browser asks first whether it may, and then lets it read the answer."""

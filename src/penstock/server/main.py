@@ -43,7 +43,7 @@ from penstock.storage.log.group_commit import Ticket, release_all
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
-    from penstock.server.transports.http import Http
+    from penstock.server.transports.http import HttpServer
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOCK: Final = SteadyClock()
@@ -238,7 +238,7 @@ async def _listen(hub: Hub, settings: Settings, tls: ReloadingTls | None) -> lis
 
 async def _open_http(
     hub: Hub, store: Store, settings: Settings, tls: ReloadingTls | None, conditions: HealthConditions
-) -> Http | None:
+) -> HttpServer | None:
     port = settings.http_port
     if port is None:
         return None
@@ -250,7 +250,7 @@ async def _open_http(
     from penstock.server.registry.cache import SchemaAnswerCache
     from penstock.server.routes import ROUTES
     from penstock.server.security.credentials import note_page
-    from penstock.server.transports.http import Http
+    from penstock.server.transports.http import HttpServer
 
     events = EventService(hub)
     operations = OperationsState(hub, store, conditions, events)
@@ -258,7 +258,7 @@ async def _open_http(
     app = Api(hub, ROUTES, *parts, told=hub.broker.desk.told)
     try:
         context = None if tls is None else tls.context
-        return await Http.open(
+        return await HttpServer.open(
             RequestCounter(app, operations),
             settings.host,
             port,

@@ -11,7 +11,7 @@ from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX
 from penstock.broker.reads.scan import SCANNED, SCANNED_MAX
 from penstock.core.letters import REDRIVES_ASKED_MAX, REDRIVES_MAX
 from penstock.core.limits import KIB, LIST_ENTRIES_MAX, MIB, PARTITIONS_MAX
-from penstock.server.admin import answers, bodies, dead_letters, messages, people, subscriptions, topics
+from penstock.server.admin import access, answers, bodies, dead_letters, messages, subscriptions, topics
 from penstock.server.api.routing import Method, Parameter, Permission, Route, text
 
 _BODY_BYTES_MAX: Final = 64 * KIB
@@ -61,19 +61,19 @@ _PAGE: Final = (
 )
 _OF_NAMESPACE: Final = _text("namespace", "those of one namespace")
 _PARTITION: Final = _number("partition", "one partition alone", at_most=PARTITIONS_MAX - 1)
-_SCAN: Final = (
+_SCAN_LIMITS: Final = (
     _number("limit", f"messages in the answer, {SHOWN} unless said", at_least=1, at_most=SHOWN_MAX),
     _number("scan", f"messages looked at in this call, {SCANNED} unless said", at_least=1, at_most=SCANNED_MAX),
     _number("previewBytes", f"of each payload, {PREVIEW_BYTES} unless said", at_most=PREVIEW_BYTES_MAX),
     _text("resume", "go on where an answer stopped"),
 )
-_WHERE: Final = (
+_RANGE_FILTERS: Final = (
     _PARTITION,
     _text("from", "earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or the id of a message"),
     _number("last", "in the place of from: so many before the end of each partition", at_least=1, at_most=SCANNED_MAX),
     _text("until", "up to, not with, an offset, a time or the id of a message"),
 )
-_WHICH: Final = (
+_MESSAGE_FILTERS: Final = (
     _text("type", "a glob that the type matches"),
     _text("typeMatcher", "a regular expression (RE2) that is found in the type"),
     _text("key", "a glob that the key matches"),
@@ -83,7 +83,7 @@ _WHICH: Final = (
     _text("contains", "a text that is in the payload"),
     _text("containsBase64", "bytes that are in the payload"),
 )
-_LETTERS: Final = (
+_DEAD_LETTER_FILTERS: Final = (
     _text("type", "a glob that the type matches"),
     _text("reason", "a glob that the reason matches"),
     _text("subscription", "the subscription that it failed in"),
@@ -153,7 +153,8 @@ _TOPICS: Final = (
 _MESSAGES: Final = (
     _route(
         _GET, "/topics/{topic}/messages", messages.browse, "look through messages", _BROWSE,
-        query=(*_WHERE, *_WHICH, *_SCAN), answer=answers.BrowseAnswer, errors=(404, 410, 422, 429),
+        query=(*_RANGE_FILTERS, *_MESSAGE_FILTERS, *_SCAN_LIMITS), answer=answers.BrowseAnswer,
+        errors=(404, 410, 422, 429),
     ),
     _route(
         _POST, "/topics/{topic}/messages", messages.publish, "publish a message; answered once it is durable",
@@ -222,7 +223,7 @@ _DEAD_LETTERS: Final = (
     ),
     _route(
         _GET, "/topics/{topic}/dead-letters", dead_letters.browse, "the dead letters that are left", _BROWSE,
-        query=(_PARTITION, *_LETTERS, *_SCAN), answer=answers.LettersAnswer, errors=(404, 422, 429),
+        query=(_PARTITION, *_DEAD_LETTER_FILTERS, *_SCAN_LIMITS), answer=answers.LettersAnswer, errors=(404, 422, 429),
     ),
     _route(
         _POST, "/topics/{topic}/dead-letters/redrive", dead_letters.redrive,
@@ -235,41 +236,41 @@ _DEAD_LETTERS: Final = (
     ),
 )  # fmt: skip
 
-_PEOPLE: Final = (
-    _route(_GET, "/services", people.list_services, "services, by their names", _VIEW, answer=answers.ServicesAnswer),
+_ACCESS: Final = (
+    _route(_GET, "/services", access.list_services, "services, by their names", _VIEW, answer=answers.ServicesAnswer),
     _route(
-        _GET, "/connections", people.list_connections, "connections, in the order of their ids", _VIEW,
+        _GET, "/connections", access.list_connections, "connections, in the order of their ids", _VIEW,
         query=_PAGE, answer=answers.ConnectionsAnswer,
     ),
     _route(
-        _GET, "/connections/{connection}/subscriptions", people.list_live_subscriptions,
+        _GET, "/connections/{connection}/subscriptions", access.list_live_subscriptions,
         "what a connection listens to", _VIEW, answer=answers.LiveSubscriptionsAnswer, errors=(404, 422),
     ),
     _route(
-        _DELETE, "/connections/{connection}", people.close_connection, "end a connection, saying why", _SERVER,
+        _DELETE, "/connections/{connection}", access.close_connection, "end a connection, saying why", _SERVER,
         query=(_text("reason", "what it is told"),), answer=answers.StatusAnswer, errors=(404,),
     ),
-    _route(_GET, "/keys", people.list_keys, "keys, without what is secret of them", _SERVER, answer=answers.KeysAnswer),
+    _route(_GET, "/keys", access.list_keys, "keys, without what is secret of them", _SERVER, answer=answers.KeysAnswer),
     _route(
-        _POST, "/keys", people.create_key, "a new key, which is shown this once", _SERVER,
+        _POST, "/keys", access.create_key, "a new key, which is shown this once", _SERVER,
         body=bodies.KeyBody, answer=answers.NewKeyAnswer, status=201, errors=(422,),
     ),
     _route(
-        _DELETE, "/keys/{key}", people.revoke_key, "no longer let anybody in with it", _SERVER,
+        _DELETE, "/keys/{key}", access.revoke_key, "no longer let anybody in with it", _SERVER,
         answer=answers.RevokedAnswer, errors=(422,),
     ),
     _route(
-        _GET, "/access", people.list_bindings, "who may what", _SERVER,
+        _GET, "/access", access.list_bindings, "who may what", _SERVER,
         query=(_text("principal", "of one alone"),), answer=answers.BindingsAnswer, errors=(422,),
     ),
     _route(
-        _POST, "/access/grant", people.grant, "let somebody do something", _SERVER,
+        _POST, "/access/grant", access.grant, "let somebody do something", _SERVER,
         body=bodies.BindingBody, answer=answers.StandingAnswer, errors=(422,),
     ),
     _route(
-        _POST, "/access/revoke", people.withdraw, "no longer let them", _SERVER,
+        _POST, "/access/revoke", access.withdraw, "no longer let them", _SERVER,
         body=bodies.BindingBody, answer=answers.StandingAnswer, errors=(422,),
     ),
 )  # fmt: skip
 
-ROWS: Final = (*_NAMESPACES, *_TOPICS, *_MESSAGES, *_SUBSCRIPTIONS, *_DEAD_LETTERS, *_PEOPLE)
+ROWS: Final = (*_NAMESPACES, *_TOPICS, *_MESSAGES, *_SUBSCRIPTIONS, *_DEAD_LETTERS, *_ACCESS)

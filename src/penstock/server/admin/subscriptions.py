@@ -7,23 +7,23 @@ from typing import Any
 from penstock.server.api.broker_calls import ask, ask_until_disconnect, list_page, sent_fields
 from penstock.server.api.request import ApiRequest
 
-_PLACE = ("topic", "subscription")
+_KEYS = ("topic", "subscription")
 
 
 async def list_all(request: ApiRequest) -> object:
     answer = await ask_until_disconnect(request, "system.subscription.list", sent_fields(request.query))
-    return list_page(answer, "subscriptions", *_PLACE)
+    return list_page(answer, "subscriptions", *_KEYS)
 
 
 async def list_of_topic(request: ApiRequest) -> object:
     fields = {"topic": request.path_params["topic"]} | sent_fields(request.query)
-    return list_page(await ask_until_disconnect(request, "system.subscription.list", fields), "subscriptions", *_PLACE)
+    return list_page(await ask_until_disconnect(request, "system.subscription.list", fields), "subscriptions", *_KEYS)
 
 
 async def list_pipelines(request: ApiRequest) -> object:
     fields = {"reported": True} | sent_fields(request.query)
     answer = await ask_until_disconnect(request, "system.subscription.list", fields)
-    found = list_page(answer, "subscriptions", *_PLACE)
+    found = list_page(answer, "subscriptions", *_KEYS)
     return {"pipelines": found.pop("subscriptions")} | found
 
 
@@ -35,28 +35,30 @@ async def create(request: ApiRequest) -> object:
 
 
 async def get(request: ApiRequest) -> object:
-    return await ask_until_disconnect(request, "system.subscription.describe", _named(request))
+    return await ask_until_disconnect(request, "system.subscription.describe", _subscription(request))
 
 
 async def delete(request: ApiRequest) -> object:
-    return await ask(request, "system.subscription.delete", _named(request))
+    return await ask(request, "system.subscription.delete", _subscription(request))
 
 
 async def seek(request: ApiRequest) -> object:
-    return await ask_until_disconnect(request, "system.subscription.seek", _named(request) | sent_fields(request.body))
+    return await ask_until_disconnect(
+        request, "system.subscription.seek", _subscription(request) | sent_fields(request.body)
+    )
 
 
 async def pause(request: ApiRequest) -> object:
-    return await ask(request, "system.subscription.pause", _named(request))
+    return await ask(request, "system.subscription.pause", _subscription(request))
 
 
 async def resume(request: ApiRequest) -> object:
-    return await ask(request, "system.subscription.resume", _named(request))
+    return await ask(request, "system.subscription.resume", _subscription(request))
 
 
 async def skip(request: ApiRequest) -> object:
-    return await ask(request, "system.subscription.skip", _named(request) | sent_fields(request.body))
+    return await ask(request, "system.subscription.skip", _subscription(request) | sent_fields(request.body))
 
 
-def _named(request: ApiRequest) -> dict[str, Any]:
-    return {name: request.path_params[name] for name in _PLACE}
+def _subscription(request: ApiRequest) -> dict[str, Any]:
+    return {name: request.path_params[name] for name in _KEYS}

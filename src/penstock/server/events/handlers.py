@@ -132,8 +132,8 @@ async def get_events(request: ApiRequest) -> EventStream:
     events, query = request.service(EventService), request.query
     wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
     form = _form(request)
-    who = _who(request)
-    events.check_room(who)
+    client = _client_of(request)
+    events.check_room(client)
     events.feeds.select(wanted)  # refuses what cannot be read
     resume = request.headers["last-event-id"] or query["lastEventId"]
     start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
@@ -145,12 +145,12 @@ async def get_events(request: ApiRequest) -> EventStream:
         limit=query["limit"],
         heartbeat=_heartbeat(query["heartbeat"], form),
         principal=request.principal,
-        who=who,
+        client=client,
     )
     return EventStream(events, stream_request)
 
 
-def _who(request: ApiRequest) -> str:
+def _client_of(request: ApiRequest) -> str:
     """Among whom streams are shared out."""
     if request.principal is not ANONYMOUS:
         return request.principal.name

@@ -310,7 +310,7 @@ def test_a_key_revoked_over_the_wire_is_revoked_when_that_is_answered(guarded: G
 
 
 def test_a_key_that_expires_closes_its_connections(guarded: Guarded) -> None:
-    until = guarded.broker.desk.unix_ms() + 5_000
+    until = guarded.broker.context.unix_ms() + 5_000
     ann = guarded.connect()
     assert ann.ask("system.client.authenticate", {"token": guarded.key("ann", expires_ms=until)})["expires_ms"] == until
     guarded.after(3_000)

@@ -13,7 +13,7 @@ from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, Held, Send, Work
 from penstock.broker.base.replies import json_bytes, own_message
 from penstock.broker.base.request_fields import Fields
-from penstock.broker.context import Desk, Reply, guarded
+from penstock.broker.context import BrokerContext, Reply, errors_to
 from penstock.broker.live.connections import Client
 from penstock.broker.live.rate_limits import Rates
 from penstock.broker.live.routing import Routes
@@ -50,23 +50,30 @@ class Durable:
     """Everything that outlives a connection."""
 
     def __init__(
-        self, store: Store, desk: Desk, routes: Routes, rates: Rates, limits: WireLimits, *, auto_create: AutoCreate
+        self,
+        store: Store,
+        context: BrokerContext,
+        routes: Routes,
+        rates: Rates,
+        limits: WireLimits,
+        *,
+        auto_create: AutoCreate,
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._limits = limits
         self.rates = rates
-        store.catalog.suggests = not desk.access.enabled
+        store.catalog.suggests = not context.access.enabled
         self.streams = Streams(store, auto_create=auto_create)
         self.registry = Registry(store.catalog.schemas)
-        self.guards = Guards(self.registry, store.catalog.schemas, desk)
-        self.publishing = Publishing(self.streams, desk, routes, rates, self.guards)
+        self.guards = Guards(self.registry, store.catalog.schemas, context)
+        self.publishing = Publishing(self.streams, context, routes, rates, self.guards)
         self.burial = Burial(self.streams, self.publishing)
-        self.consuming = Consuming(self.streams, desk, limits, self.burial.bury)
+        self.consuming = Consuming(self.streams, context, limits, self.burial.bury)
         self.feeds = Feeds(self.streams)
         self.posting = Posting(self.streams, self.publishing)
         self.scans = Scans()
         self.gate: Gate | None = None
-        self._retain_ms = desk.now_ms + _RETAIN_EVERY_MS
+        self._retain_ms = context.now_ms + _RETAIN_EVERY_MS
         self.streams.added = self._added
         for stream in self.streams:
             self._added(stream)
@@ -81,7 +88,7 @@ class Durable:
 
     def may(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """For lists, of which only what one may see is shown."""
-        return self._desk.access.allows(client.principal, operation, resource)
+        return self._context.access.allows(client.principal, operation, resource)
 
     def sees(self, client: Client, name: TopicName) -> bool:
         """Whether a topic is in the lists that this one asks for."""
@@ -90,9 +97,9 @@ class Durable:
     def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
         """Raises `Unauthorized` or `Forbidden`. `action`: what was asked, for the audit log."""
         deed = Deed(action)
-        self._desk.access.require(client.principal, operation, resource, client.origin, deed)
+        self._context.access.require(client.principal, operation, resource, client.origin, deed)
         if client.trail is None:
-            self._desk.access.record(client.principal, operation, resource, client.origin, deed)
+            self._context.access.record(client.principal, operation, resource, client.origin, deed)
         else:  # and is told how it ended
             client.trail.add(operation, resource, deed)
 
@@ -103,7 +110,7 @@ class Durable:
 
     def check_references(self, client: Client, schema: Schema) -> None:
         """Whoever refers to a subject reads it, and holds on to it: that they must be allowed."""
-        if self._desk.access.enabled:
+        if self._context.access.enabled:
             for subject in sorted({each.subject for each in schema.references}):
                 self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
 
@@ -113,7 +120,7 @@ class Durable:
 
     def unix_ms(self) -> int:
         """The time of day."""
-        return self._desk.unix_ms()
+        return self._context.unix_ms()
 
     @property
     def answer_bytes_max(self) -> int:
@@ -164,30 +171,30 @@ class Durable:
                 stream = ServiceUnavailable(f"{name} was just created as a live topic; try again")
             if not isinstance(stream, PenstockError):
                 return self.publishing.publish(client, stream, kept)
-            failure = self._desk.failure(client, stream, len(kept))
-            self._desk.metrics.add("router.publish.error", len(kept))
-            return [Send(client.id, kept.answers(self._desk.new_id(), failure))]
+            failure = self._context.failure(client, stream, len(kept))
+            self._context.metrics.add("router.publish.error", len(kept))
+            return [Send(client.id, kept.answers(self._context.new_id(), failure))]
 
         return self._ensure(client, name, then, Held(client.id, kept.payload_bytes))
 
     def _ensure(self, client: Client, name: TopicName, then: Reply, held: Held) -> list[Effect]:
         """The stream to write to. That it comes to be is told to the audit log here where nobody is asked who it is."""
-        if not self._desk.access.enabled:
+        if not self._context.access.enabled:
             self.check_create(client, name)
         return self.streams.ensure(name, then, held=held)
 
     def handle(self, client: Client, frame: Frame) -> list[Effect]:
         """A message about kept topics, other than a batch. Raises what is wrong with it."""
-        head, reply = frame.header.head, self._desk.reply(client, frame.header)
+        head, reply = frame.header.head, self._context.reply(client, frame.header)
         held = Held(client.id, len(frame.payload))
         match frame.header.action:
             case Action.PUBLISH:
                 then = partial(self._publish_one, client, frame)
-                return self._ensure(client, head.destination, guarded(reply, then), held)
+                return self._ensure(client, head.destination, errors_to(reply, then), held)
             case Action.APPEND | Action.MESSAGE as action:
                 store = self.publishing.append if action is Action.APPEND else self.publishing.message
                 store_it = partial(self._store, client, frame.payload, reply, store)
-                return self._ensure(client, head.destination, guarded(reply, store_it), held)
+                return self._ensure(client, head.destination, errors_to(reply, store_it), held)
             case Action.ACK | Action.NACK as action:
                 settle = self.consuming.ack if action is Action.ACK else self.consuming.nack
                 confirm = frame.header.request_id is not None
@@ -229,13 +236,13 @@ class Durable:
         wish = parse_wish(_one_topic(header.head), fields, client)
         self.check(client, Operation.CONSUME, Resource.topic(wish.topic))
         self.check_create(client, wish.topic)
-        return self.consuming.subscribe(client, header, wish, self._desk.reply(client, header))
+        return self.consuming.subscribe(client, header, wish, self._context.reply(client, header))
 
     def unsubscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
         read.check_known(fields, ("subscription",))
         found = self.consuming.unsubscribe(client, _one_topic(frame.header.head), read.text(fields, "subscription"))
         answer = {"status": "failure" if found is None else "success"}
-        return [*(found or []), *self._desk.reply(client, frame.header)(answer)]
+        return [*(found or []), *self._context.reply(client, frame.header)(answer)]
 
     def disconnect(self, client: Client) -> list[Effect]:
         for stream in client.produces:
@@ -267,13 +274,13 @@ class Durable:
             resumes=read.flag(fields, "resume"),
         )
         with_stream = partial(self._register, client, owner, number, reply)
-        return self.streams.ensure(topic, guarded(reply, with_stream))
+        return self.streams.ensure(topic, errors_to(reply, with_stream))
 
     def _register(self, client: Client, owner: Owner, number: int | None, reply: Reply, stream: Stream) -> list[Effect]:
         if not stream.kept:
             raise TopicNotSupported(f"{stream.name} is a live topic: nothing in it is kept; publish to it instead")
         catalog, topic = self.streams.store.catalog, stream.topic
-        principal = client.principal.signature if self._desk.access.enabled else ""
+        principal = client.principal.signature if self._context.access.enabled else ""
 
         def take() -> int:
             if owner.name and owner.exclusive:
@@ -334,10 +341,10 @@ class Durable:
         return due_ms if consumed_ms is None or consumed_ms > due_ms else consumed_ms
 
     def tick(self) -> list[Effect]:
-        self.guards.mismatches.tick(self._desk.now_ms)
+        self.guards.mismatches.tick(self._context.now_ms)
         effects = self.consuming.tick()
-        if self._retain_ms <= self._desk.now_ms:
-            self._retain_ms = self._desk.now_ms + _RETAIN_EVERY_MS
+        if self._retain_ms <= self._context.now_ms:
+            self._retain_ms = self._context.now_ms + _RETAIN_EVERY_MS
             effects.append(Work(self.streams.store.retain, self._retained))
         return effects
 
@@ -348,7 +355,7 @@ class Durable:
     def _retained(self, outcome: object) -> list[Effect]:
         """Subscriptions step over what is gone."""
         if isinstance(outcome, int):
-            self._desk.metrics.add("retention.segments", outcome)
+            self._context.metrics.add("retention.segments", outcome)
         return [each for stream in self.streams for each in self.step_over(stream)]
 
     def step_over(self, stream: Stream) -> list[Effect]:

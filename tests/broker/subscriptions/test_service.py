@@ -76,7 +76,7 @@ def test_a_new_subscription_gets_what_comes_and_says_what_it_is(kept: World) -> 
 
 def test_a_message_comes_with_all_that_is_known_of_it(kept: World) -> None:
     ann, bob = kept.connect(), kept.connect()
-    kept.broker.desk.address = "host:7450"
+    kept.broker.context.address = "host:7450"
     stored = ann.append("/shop/orders.made", ORDER)
     bob.consume("/Shop/Orders.made", subscription="s", since="earliest", request_id=ID2)
     (frame,) = bob.got

@@ -35,7 +35,7 @@ class Few:
         self._uids = 0
         durable = Thing(streams=self)
         metrics = Thing(counts=dict, bytes=0)
-        broker = Thing(durable=durable, metrics=metrics, desk=Thing(unix_ms=lambda: 0), clients=(), requests_open=0)
+        broker = Thing(durable=durable, metrics=metrics, context=Thing(unix_ms=lambda: 0), clients=(), requests_open=0)
         meter = Thing(syncs=Histogram((1.0,)), sync_failures=0, groups=Histogram((1.0,)), group_bytes=0)
         hub: Any = Thing(broker=broker, now_ms=lambda: 0, sessions=list, held_bytes=0)
         store: Any = Thing(meter=meter, writer=Thing(queued_bytes=0), reserve_bytes=0, catalog=Thing(failure=None))

@@ -14,7 +14,7 @@ from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, Work
 from penstock.broker.base.replies import SUCCESS, listed
 from penstock.broker.base.request_fields import Fields
-from penstock.broker.context import Reply, guarded
+from penstock.broker.context import Reply, errors_to
 from penstock.broker.live.connections import Client
 from penstock.broker.reads.publish_times import published_ms
 from penstock.broker.subscriptions import machine as sub
@@ -386,7 +386,7 @@ def _report(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> 
     told = partial(report, durable.streams, durable.consuming, fields, reply)
     if not read.flag(fields, "archive"):
         return told()
-    return note_archive(durable, fields, guarded(reply, lambda _noted: told()))
+    return note_archive(durable, fields, errors_to(reply, lambda _noted: told()))
 
 
 def _pause(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.broker.base.effects import Effect, Work
-from penstock.broker.context import Desk, Reply
+from penstock.broker.context import BrokerContext, Reply
 from penstock.core.errors import PenstockError
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.subscriptions import Cursor
@@ -22,9 +22,9 @@ Key = tuple[int, int]
 class Ledger:
     """One save at a time; while it runs, the next one gathers."""
 
-    def __init__(self, catalog: Catalog, desk: Desk) -> None:
+    def __init__(self, catalog: Catalog, context: BrokerContext) -> None:
         self._catalog = catalog
-        self._desk = desk
+        self._context = context
         self._changed: dict[Key, Callable[[], Cursor]] = {}
         self._waiting: list[Reply] = []
         self._saving: dict[Key, Callable[[], Cursor]] | None = None
@@ -45,7 +45,7 @@ class Ledger:
         """This one has changed."""
         self._changed[key] = cursor
         if self._due_ms is None:
-            self._due_ms = self._desk.now_ms + _LAZY_MS
+            self._due_ms = self._context.now_ms + _LAZY_MS
 
     def forget(self, subscription_uid: int) -> None:
         """It is deleted."""
@@ -72,7 +72,7 @@ class Ledger:
             effects = [each for reply in waiting for each in reply(outcome)]
             if isinstance(outcome, PenstockError):
                 self._changed = changed | self._changed
-                self._due_ms = self._desk.now_ms + _AGAIN_MS
+                self._due_ms = self._context.now_ms + _AGAIN_MS
                 return effects
             return [*effects, *(self.flush() if self._waiting else [])]
 

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
 from penstock.broker.base.effects import Effect, Send, Work
 from penstock.broker.base.replies import json_bytes, own_message
-from penstock.broker.context import Desk
+from penstock.broker.context import BrokerContext
 from penstock.broker.reads.offset_reads import Found, read_spans
 from penstock.broker.subscriptions import machine as sub
 from penstock.broker.subscriptions.block_cache import BlockCache, rows_of
@@ -105,7 +105,7 @@ class Delivery:
         uid: int,
         group: sub.Group,
         *,
-        desk: Desk,
+        context: BrokerContext,
         ledger: Ledger | None,
         cache: BlockCache,
         bury: Callable[[Delivery, sub.Bury], list[Effect]],
@@ -136,7 +136,7 @@ class Delivery:
         self._replaced: deque[str] = deque(maxlen=_REPLACED_MAX)
         """Consumers, by the ids of their `subscribe`, whose place another has taken: they do not take it back."""
 
-        self._desk = desk
+        self._context = context
         self._ledger = ledger
         self._cache = cache
         self._bury = bury
@@ -198,7 +198,7 @@ class Delivery:
     def was_reported(self, partitions: Iterable[int]) -> list[Effect]:
         """Somebody who reads the files says how far that is, of these partitions."""
         for partition in partitions:
-            self.group.lanes[partition].reported_ms = self._desk.unix_ms_of(self._desk.now_ms)
+            self.group.lanes[partition].reported_ms = self._context.unix_ms_of(self._context.now_ms)
         return [effect for partition in partitions for effect in self._do(sub.Save(partition))]
 
     @property
@@ -215,7 +215,7 @@ class Delivery:
 
     def tick(self) -> list[Effect]:
         effects: list[Effect] = []
-        if self._again_ms is not None and self._again_ms <= self._desk.now_ms:
+        if self._again_ms is not None and self._again_ms <= self._context.now_ms:
             self._again_ms = None
             unread, self._unread = self._unread, []
             for consumer, partition, spans in unread:
@@ -229,7 +229,7 @@ class Delivery:
         """What the group decides, done. Raises what it refuses."""
         if self.ended:
             return []
-        decided = self.group.handle(event, self._desk.now_ms)
+        decided = self.group.handle(event, self._context.now_ms)
         before = self._sought(event) if isinstance(event, sub.Seek) else []
         effects = [*before, *(effect for each in decided for effect in self._do(each))]
         self._handled(self)
@@ -345,7 +345,7 @@ class Delivery:
         lane = self.group.lanes[partition]
         if lane.fetching and lane.fetched == offset:
             lane.fetching = False  # it is asked for again with the next tick
-            self._again_ms = self._desk.now_ms + _FETCH_AGAIN_MS
+            self._again_ms = self._context.now_ms + _FETCH_AGAIN_MS
             self._handled(self)
         return []
 
@@ -380,7 +380,7 @@ class Delivery:
         if isinstance(outcome, PenstockError):
             self.trouble = outcome
             self._unread.append((consumer, partition, spans))
-            self._again_ms = self._desk.now_ms + _FETCH_AGAIN_MS
+            self._again_ms = self._context.now_ms + _FETCH_AGAIN_MS
             return []
         effects = [each for block in outcome.blocks for each in self._send(consumer, partition, block)]
         if outcome.rest:
@@ -399,14 +399,14 @@ class Delivery:
         if seat.blocks:
             return [Send(seat.client, seat.records(partition, block))]
         frames = (
-            seat.message(self._metadata(partition, block, row), block.payload(row), self._desk.new_id())
+            seat.message(self._metadata(partition, block, row), block.payload(row), self._context.new_id())
             for row in range(len(block))
         )
         return [Send(seat.client, b"".join(frames))]
 
     def _may_have(self, seat: Seat) -> bool:
         """Asked again with every delivery: whoever may no longer consume is about to be dismissed."""
-        access = self._desk.access
+        access = self._context.access
         if not access.enabled:
             return True
         holder = ANONYMOUS if seat.holder is None else seat.holder.principal
@@ -423,7 +423,7 @@ class Delivery:
             "msg_id": {
                 "producer_id": message.producer_id,
                 "topic_name": name,
-                "broker_addr": self._desk.address,
+                "broker_addr": self._context.address,
                 "topic_offset": record.offset,
             },
             "publish_time": record.publish_time_ms,
@@ -444,7 +444,7 @@ class Delivery:
     # what people ask
 
     def described(self) -> dict[str, Any]:
-        group, now_ms = self.group, self._desk.now_ms
+        group, now_ms = self.group, self._context.now_ms
         partitions = [self._lane_described(each) for each in group.lanes]
         return {
             "topic": str(self.stream.name),
@@ -479,10 +479,10 @@ class Delivery:
         """Why it does not move; or that it does, or has nothing to do."""
         return reasons(
             self.group,
-            now_ms=self._desk.now_ms,
+            now_ms=self._context.now_ms,
             reported_at=self.reported_at,
             trouble=self.trouble,
-            time_of=lambda at_ms: iso_time(self._desk.unix_ms_of(at_ms)),
+            time_of=lambda at_ms: iso_time(self._context.unix_ms_of(at_ms)),
             address_of=self._address_of,
         )
 

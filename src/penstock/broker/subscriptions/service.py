@@ -14,7 +14,7 @@ from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, Work
 from penstock.broker.base.request_fields import Fields
-from penstock.broker.context import Desk, Reply
+from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.subscriptions import machine as sub
 from penstock.broker.subscriptions.block_cache import BlockCache
@@ -163,16 +163,16 @@ class Consuming:
     def __init__(
         self,
         streams: Streams,
-        desk: Desk,
+        context: BrokerContext,
         limits: WireLimits,
         bury: Callable[[Delivery, sub.Bury], list[Effect]],
     ) -> None:
         self._streams = streams
         self._catalog = streams.store.catalog
-        self._desk = desk
+        self._context = context
         self._limits = limits
         self._bury = bury
-        self.ledger = Ledger(self._catalog, desk)
+        self.ledger = Ledger(self._catalog, context)
         self._cache = BlockCache()
         self._of_client: dict[str, dict[tuple[TopicName, str], Taken]] = {}
 
@@ -207,7 +207,7 @@ class Consuming:
             name,
             uid,
             group,
-            desk=self._desk,
+            context=self._context,
             ledger=ledger,
             cache=self._cache,
             bury=self._bury,
@@ -228,12 +228,12 @@ class Consuming:
 
     def tick(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._due and self._due[0][0] <= self._desk.now_ms:
+        while self._due and self._due[0][0] <= self._context.now_ms:
             due_ms, _, delivery = heapq.heappop(self._due)
             if self._scheduled.get(delivery.uid) == due_ms:  # otherwise it is due earlier, and was
                 del self._scheduled[delivery.uid]
                 effects += delivery.tick()
-        if self.ledger.due_ms is not None and self.ledger.due_ms <= self._desk.now_ms:
+        if self.ledger.due_ms is not None and self.ledger.due_ms <= self._context.now_ms:
             effects += self.ledger.flush()
         return effects
 
@@ -408,7 +408,7 @@ class Consuming:
             if not client.connected:
                 raise InvalidRequest("the connection is gone")
             self._check_there(delivery.stream)
-            self._desk.access.check(
+            self._context.access.check(
                 client.principal, Operation.CONSUME, Resource.topic(delivery.stream.name), client.origin
             )  # once more: what was waited for may have taken long
             mine = self._consumed(client)
@@ -421,12 +421,12 @@ class Consuming:
                 raise InvalidRequest(f"this connection consumes {delivery.name} of {wish.topic} already")
             window_bytes = self._grant(client, wish)
             seat = Seat(
-                consumer=self._desk.new_id(),
+                consumer=self._context.new_id(),
                 client=client.id,
                 topic=header.topic,
                 parent=header.request_id,
                 blocks=wish.blocks,
-                stream_id=self._desk.new_id(),
+                stream_id=self._context.new_id(),
                 holder=client,
             )
             effects = delivery.join(seat, wish.consumer, wish.window, window_bytes)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.broker.base.effects import Effect, Work
-from penstock.broker.context import Reply, guarded
+from penstock.broker.context import Reply, errors_to
 from penstock.broker.topics.idempotence import BY_KEY, Producers, check_not_own
 from penstock.broker.topics.publishing import Publishing, Submission
 from penstock.broker.topics.schema_policy import names_schema
@@ -100,7 +100,7 @@ class Posting:
         """
         if topic.is_system:
             return reply(TopicNotSupported(f"{topic} is the broker's own: post to another topic", topic=str(topic)))
-        return self._streams.ensure(topic, guarded(reply, partial(self._with_stream, messages, numbered, reply)))
+        return self._streams.ensure(topic, errors_to(reply, partial(self._with_stream, messages, numbered, reply)))
 
     def _with_stream(
         self, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply, stream: Stream
@@ -119,7 +119,7 @@ class Posting:
             return go_on(known)
         look_up = self._streams.store.catalog.producer_id
         take = partial(look_up, stream.topic, numbered.producer, principal=numbered.principal)
-        return [Work(take, guarded(reply, go_on))]
+        return [Work(take, errors_to(reply, go_on))]
 
     def _plain(self, messages: Sequence[Message] | Block, reply: Reply, stream: Stream) -> list[Effect] | None:
         """The short way, for most of what is posted; None where it is not open."""
@@ -142,7 +142,7 @@ class Posting:
         if len(self._numbers) > _PRODUCERS_KNOWN:
             self._numbers.popitem(last=False)
         store = partial(self._store, messages, numbered, producer_id, reply, stream)
-        return self._streams.with_producers(stream, guarded(reply, store))
+        return self._streams.with_producers(stream, errors_to(reply, store))
 
     def _store(
         self,

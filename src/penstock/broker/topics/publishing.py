@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.broker.base.effects import Append, AppendAll, Effect, Send, Work
 from penstock.broker.base.replies import publish
-from penstock.broker.context import Desk, Reply
+from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.live.rate_limits import Rates
 from penstock.broker.live.routing import Routes
@@ -124,10 +124,10 @@ class Submission:
 
 
 class Publishing:
-    def __init__(self, streams: Streams, desk: Desk, routes: Routes, rates: Rates, guards: Guards) -> None:
+    def __init__(self, streams: Streams, context: BrokerContext, routes: Routes, rates: Rates, guards: Guards) -> None:
         self._streams = streams
         self._guards = guards
-        self._desk = desk
+        self._context = context
         self._routes = routes
         self._rates = rates
         self._grown: dict[tuple[Stream, int], list[Appended]] = {}
@@ -191,9 +191,9 @@ class Publishing:
         return [Append(stream.logs[partition], draft, done, client.id)]
 
     def _not_published(self, client: Client, batch: Batch, error: PenstockError) -> list[Effect]:
-        self._desk.metrics.add("router.publish.error", len(batch))
-        failure = self._desk.failure(client, error, len(batch))
-        return [Send(client.id, batch.answers(self._desk.new_id(), failure))]
+        self._context.metrics.add("router.publish.error", len(batch))
+        failure = self._context.failure(client, error, len(batch))
+        return [Send(client.id, batch.answers(self._context.new_id(), failure))]
 
     def _published(
         self, client: Client, stream: Stream, partition: int, batch: Batch, outcome: Appended | PenstockError
@@ -203,9 +203,9 @@ class Publishing:
             return self._not_published(client, batch, outcome)
         self._stored_in(stream, partition, outcome)
         subscribers = self._routes.subscribers(stream.name)
-        frames = batch.deliveries(self._desk.new_id()) if subscribers else b""
+        frames = batch.deliveries(self._context.new_id()) if subscribers else b""
         effects: list[Effect] = [Send(each, frames) for each in subscribers]
-        self._desk.metrics.add("live.delivered", outcome.records * len(subscribers))
+        self._context.metrics.add("live.delivered", outcome.records * len(subscribers))
         receipts = batch.receipts(
             partition=partition,
             first_offset=int(outcome.offset),
@@ -222,7 +222,7 @@ class Publishing:
         draft = Draft.of([Message(payload=frame.payload, producer_name=client.name, schema=schema)])
         if not self._guards.watches(stream):
             return self._append_one(client, stream, frame, draft)
-        reply = self._desk.reply(client, frame.header)
+        reply = self._context.reply(client, frame.header)
         block = parse_block(draft.data, verify=False)
         allowed = partial(self._publish_one_allowed, client, stream, frame)
         return self._guards.admit(stream, block, client.id, allowed, reply)
@@ -231,7 +231,7 @@ class Publishing:
         self, client: Client, stream: Stream, frame: Frame, block: Block, refused: Mapping[int, Fault]
     ) -> list[Effect]:
         if refused:
-            return self._desk.reply(client, frame.header)(rejected(refused[0]))
+            return self._context.reply(client, frame.header)(rejected(refused[0]))
         return self._append_one(client, stream, frame, Draft.of_block(block))
 
     def _append_one(self, client: Client, stream: Stream, frame: Frame, draft: Draft) -> list[Effect]:
@@ -244,14 +244,14 @@ class Publishing:
         self, client: Client, stream: Stream, partition: int, frame: Frame, outcome: Appended | PenstockError
     ) -> list[Effect]:
         self._end(stream)
-        reply = self._desk.reply(client, frame.header)
+        reply = self._context.reply(client, frame.header)
         if isinstance(outcome, PenstockError):
             return reply(outcome)
         self._stored_in(stream, partition, outcome)
         head = frame.header.head
-        delivered = publish(head.topic, head.version, self._desk.new_id(), frame.payload)
+        delivered = publish(head.topic, head.version, self._context.new_id(), frame.payload)
         effects: list[Effect] = [Send(each, delivered) for each in self._routes.subscribers(stream.name)]
-        self._desk.metrics.add("live.delivered", len(effects))
+        self._context.metrics.add("live.delivered", len(effects))
         place = {"partition": partition, "offset": int(outcome.offset), "id": format_id(outcome.id), "duplicate": False}
         return [*effects, *reply(place)]
 
@@ -314,7 +314,7 @@ class Publishing:
 
         The answer is `Appended`. Raises if it is too much for now.
         """
-        if not self._rates.allow(None, stream.name, self._desk.now_ms, draft.count):
+        if not self._rates.allow(None, stream.name, self._context.now_ms, draft.count):
             raise self._rates.exceeded(stream.name)
         self._begin(stream)
         return [Append(stream.logs[partition], draft, partial(self._stored_plain, stream, partition, draft, reply))]
@@ -338,13 +338,13 @@ class Publishing:
         subscribers = self._routes.subscribers(stream.name)
         if not subscribers:
             return []
-        frames = publish_frames(block(), _spelled(stream), _VERSION, self._desk.new_id())
-        self._desk.metrics.add("live.delivered", count * len(subscribers))
+        frames = publish_frames(block(), _spelled(stream), _VERSION, self._context.new_id())
+        self._context.metrics.add("live.delivered", count * len(subscribers))
         return [Send(each, frames) for each in subscribers]
 
     def _admit(self, stream: Stream, window: Window | None, first: int, count: int) -> None:
         """Raise if it is too much for now, or would overtake what was."""
-        now_ms = self._desk.now_ms
+        now_ms = self._context.now_ms
         if window is not None and self._overtakes(window, first):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
         if not self._rates.allow(None, stream.name, now_ms, count):
@@ -356,11 +356,11 @@ class Publishing:
     def _refuse(self, window: Window | None, first: int) -> None:
         """Those that follow would overtake it."""
         if window is not None and not window.scattered and not self._overtakes(window, first):
-            window.refused, window.refused_ms = first, self._desk.now_ms + _REFUSED_MS
+            window.refused, window.refused_ms = first, self._context.now_ms + _REFUSED_MS
 
     def _overtakes(self, window: Window, first: int) -> bool:
         """Whether something before it was refused, and is still waited for."""
-        return 0 < window.refused < first and self._desk.now_ms < window.refused_ms
+        return 0 < window.refused < first and self._context.now_ms < window.refused_ms
 
     def _arrive(self, submission: Submission, block: Block, client: str, *, judged: bool) -> list[Effect]:
         """What is stored already is known at once; the rest is judged, and goes to the log."""

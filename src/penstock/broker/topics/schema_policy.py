@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from penstock.broker.base.effects import Effect, Held, Inspect, Work
-from penstock.broker.context import Desk
+from penstock.broker.context import BrokerContext
 from penstock.broker.topics.schema_mismatches import Mismatches
 from penstock.broker.topics.schema_rejections import sentence
 from penstock.broker.topics.topics import Stream
@@ -108,10 +108,10 @@ class Passage:
 
 
 class Guards:
-    def __init__(self, registry: Registry, catalog: SchemaCatalog, desk: Desk) -> None:
+    def __init__(self, registry: Registry, catalog: SchemaCatalog, context: BrokerContext) -> None:
         self._registry = registry
         self._catalog = catalog
-        self._desk = desk
+        self._context = context
         self._rules: dict[Stream, Rule] = {}
         self._waiting: dict[Stream, deque[Passage]] = {}
         self._used: set[tuple[int, int]] = set()
@@ -320,7 +320,7 @@ class Guards:
     def _passed(self, stream: Stream, passage: Passage) -> list[Effect]:
         faults = passage.faults
         if faults and passage.rule.policy is SchemaPolicy.ENFORCE:
-            self._desk.metrics.add("schema.refused", len(faults))
+            self._context.metrics.add("schema.refused", len(faults))
             return passage.passed(passage.block, faults)
         if faults:
             self._warn(stream, faults)
@@ -328,8 +328,8 @@ class Guards:
         return passage.passed(passage.block, {})
 
     def _warn(self, stream: Stream, faults: Mapping[int, Fault]) -> None:
-        self._desk.metrics.add("schema.warned", len(faults))
-        self.mismatches.add(stream, len(faults), sentence(faults[min(faults)]), self._desk.now_ms)
+        self._context.metrics.add("schema.warned", len(faults))
+        self.mismatches.add(stream, len(faults), sentence(faults[min(faults)]), self._context.now_ms)
 
 
 def _named(block: Block) -> Iterator[tuple[SchemaRef, Any]]:

@@ -250,7 +250,7 @@ class Gathering:
         subscriptions = [each for each in deliveries if not each.is_internal]
         shown = await self._subscription_facts(subscriptions, self._sessions.now_ms())
         return BrokerFacts(
-            unix_ms=broker.desk.unix_ms(),
+            unix_ms=broker.context.unix_ms(),
             counts=broker.metrics.counts(),
             message_bytes=broker.metrics.bytes,
             connections=len(broker.clients),

@@ -82,7 +82,7 @@ def test_whoever_has_not_said_who_they_are_is_told_so_whatever_they_send(guarded
     assert code(nobody.call("subscribe", "system.#", {})) == "UNAUTHORIZED"
     assert nobody.ask("system.heartbeat") == {"status": "success"}
     assert nobody.closed is None
-    assert [str(each.name) for each in guarded.broker.durable.streams] == []  # type: ignore[union-attr]
+    assert [str(each.name) for each in guarded.broker.durable.topics] == []  # type: ignore[union-attr]
 
 
 def test_whoever_is_known_and_has_no_role_is_forbidden_everything_that_needs_one(guarded: Guarded) -> None:

@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from penstock.broker.access.policy import ANONYMOUS, SERVER, Access, Operation, Principal, Resource, unauthorized
-from penstock.broker.base.effects import Close, Effect, Send, Work
+from penstock.broker.base.effects import Close, Effect, RunInThread, Send
 from penstock.broker.base.replies import response
 from penstock.broker.context import BrokerContext
 from penstock.broker.live.connections import Client, Clients
@@ -125,7 +125,7 @@ class Gate:
         if self._catalog is not None and not self._looking and self._look_ms <= self._context.now_ms:
             self._looking = True
             catalog, known = self._catalog, self.access.stored_revision
-            effects.append(Work(lambda: _newer(catalog, known), self._looked, reads=True))
+            effects.append(RunInThread(lambda: _newer(catalog, known), self._looked, read_only=True))
         return effects
 
     def _overdue(self, client: Client) -> list[Effect]:

@@ -11,7 +11,7 @@ import re2
 from penstock.broker.access.audit import Trail
 from penstock.broker.access.policy import SERVER, Operation
 from penstock.broker.admin import access, connections, dead_letters, messages, schemas, topics
-from penstock.broker.base.effects import Consult, Effect
+from penstock.broker.base.effects import Effect, RunRegistryProcedure
 from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, listed
 from penstock.broker.base.request_fields import Fields, read_fields
 from penstock.broker.context import Reply
@@ -90,7 +90,7 @@ def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect
     if timeout_ms is None:
         return effects
     until_ms = broker.context.now_ms + timeout_ms
-    return [each._replace(until_ms=until_ms) if isinstance(each, Consult) else each for each in effects]
+    return [each._replace(until_ms=until_ms) if isinstance(each, RunRegistryProcedure) else each for each in effects]
 
 
 def _read(topic: SystemTopic, payload: bytes, trail: Trail) -> Fields:

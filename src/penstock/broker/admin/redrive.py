@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.broker.admin.messages import row_of
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -20,7 +20,7 @@ from penstock.broker.reads.message_filter import Sieve
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
 from penstock.broker.subscriptions import machine as sub
 from penstock.broker.topics.schema_rejections import sentence
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
 from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
 from penstock.core.limits import MIB
@@ -101,7 +101,7 @@ class Round:
 
     durable: Durable
     client: Client
-    letters: Stream
+    letters: TopicState
     treatment: Treatment
     sieve: Sieve
     matches: Callable[[Mapping[str, str]], bool]
@@ -221,7 +221,7 @@ class Drop:
 class Redrive:
     """They are stored again in the topic they came from, each once, and settled."""
 
-    original: Stream
+    original: TopicState
     redrives_max: int
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
@@ -239,8 +239,8 @@ class Redrive:
     def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
         if partition in self._numbers:
             return self._with_producers(partition, rows, round_, then)
-        topic, catalog = round_.letters.topic, round_.durable.streams.store.catalog
-        name = redriver(topic.name, partition, topic.partitions, topic.created_ms)
+        letters, catalog = round_.letters.catalog_topic, round_.durable.topics.store.catalog
+        name = redriver(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -248,7 +248,7 @@ class Redrive:
             self._numbers[partition] = outcome
             return self._with_producers(partition, rows, round_, then)
 
-        return [Work(lambda: catalog.producer_id(self.original.topic, name), numbered)]
+        return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
     def _with_producers(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
@@ -256,14 +256,14 @@ class Redrive:
                 return then(outcome)
             return self._store(partition, rows, round_, then)
 
-        return round_.durable.streams.with_producers(self.original, known)
+        return round_.durable.topics.with_producers(self.original, known)
 
     def _store(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
         rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
         stored = partial(self._stored, partition, rows, round_, then)
-        if round_.durable.streams.get(self.original.name) is not self.original:
+        if round_.durable.topics.get(self.original.name) is not self.original:
             return then(TopicNotSupported(f"{self.original.name} was deleted meanwhile"))
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)

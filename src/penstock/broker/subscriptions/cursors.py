@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.context import BrokerContext, Reply
 from penstock.core.errors import PenstockError
 from penstock.storage.catalog.catalog import Catalog
@@ -76,7 +76,7 @@ class Ledger:
                 return effects
             return [*effects, *(self.flush() if self._waiting else [])]
 
-        return [Work(lambda: self._catalog.save_cursors(cursors), saved)]
+        return [RunInThread(lambda: self._catalog.save_cursors(cursors), saved)]
 
     def close(self) -> None:
         """Save all that has changed, here and now; also what was being saved, since nobody will hear of that."""

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.subscriptions import machine as sub
 from penstock.broker.subscriptions.delivery import Delivery
 from penstock.broker.topics.publishing import Publishing
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import (
     InvalidRequest,
     MalformedMessage,
@@ -50,8 +50,8 @@ _REASON_CHARS_MAX: Final = 1024
 
 
 class Burial:
-    def __init__(self, streams: Streams, publishing: Publishing) -> None:
-        self._streams = streams
+    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+        self._topics = topics
         self._publishing = publishing
         self._numbers: dict[tuple[int, int], int] = {}
         """Of the producers in whose name dead letters are stored: by subscription and partition."""
@@ -60,7 +60,7 @@ class Burial:
 
     def bury(self, delivery: Delivery, asked: sub.Bury) -> list[Effect]:
         """Read it, and go on from there."""
-        log = delivery.stream.logs[asked.partition]
+        log = delivery.topic.logs[asked.partition]
 
         def read() -> Message | Gap:
             gone = Gap(asked.offset, asked.offset + 1, RETENTION)
@@ -73,7 +73,7 @@ class Burial:
             reasons = [gap.reason for gap in gaps_of(chunk.damages) if gap.start <= asked.offset < gap.stop]
             return gone._replace(reason=reasons[0]) if reasons else gone
 
-        return [Work(read, partial(self._read, delivery, asked, _number(asked)), reads=True)]
+        return [RunInThread(read, partial(self._read, delivery, asked, _number(asked)), read_only=True)]
 
     def _read(
         self, delivery: Delivery, asked: sub.Bury, number: int, outcome: Message | Gap | PenstockError
@@ -82,18 +82,18 @@ class Burial:
             return delivery.handle(sub.Lost(asked.partition, *outcome))
         if isinstance(outcome, PenstockError):
             return self._failed(delivery, asked, outcome)
-        settings = delivery.stream.topic.settings
+        settings = delivery.topic.settings
         kept = TopicSettings(payload_bytes_max=settings.payload_bytes_max, segment_bytes_max=settings.segment_bytes_max)
-        name = delivery.stream.name.dead_letters
+        name = delivery.topic.name.dead_letters
         then = partial(self._with_topic, delivery, asked, replace(outcome, request_id=number))
-        return self._streams.ensure(name, then, settings=kept, forced=True)
+        return self._topics.get_or_create(name, then, settings=kept, forced=True)
 
     def _with_topic(
-        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: Stream | PenstockError
+        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: TopicState | PenstockError
     ) -> list[Effect]:
         if isinstance(grave, PenstockError):
             return self._failed(delivery, asked, grave)
-        if not grave.kept:
+        if not grave.is_durable:
             live = f"{grave.name} is a live topic and keeps nothing: delete it, and it is made as it must be"
             return self._failed(delivery, asked, TopicNotSupported(live, topic=str(grave.name)))
         key = (delivery.uid, asked.partition)
@@ -107,12 +107,12 @@ class Burial:
             if isinstance(outcome, PenstockError):
                 return self._failed(delivery, asked, outcome)
             self._numbers[key] = outcome
-            return self._streams.with_producers(grave, lambda _: self._store(delivery, asked, message, grave, outcome))
+            return self._topics.with_producers(grave, lambda _: self._store(delivery, asked, message, grave, outcome))
 
-        return [Work(lambda: self._streams.store.catalog.producer_id(grave.topic, name), numbered)]
+        return [RunInThread(lambda: self._topics.store.catalog.producer_id(grave.catalog_topic, name), numbered)]
 
     def _store(
-        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: Stream, producer_id: int
+        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: TopicState, producer_id: int
     ) -> list[Effect]:
         if grave.producers is None:
             return self._failed(delivery, asked, StorageFailed(f"{grave.name} cannot be read"))
@@ -144,7 +144,7 @@ class Burial:
         _LOG.error(
             "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
             place,
-            delivery.stream.name,
+            delivery.topic.name,
             delivery.name,
             error.message,
         )
@@ -159,7 +159,7 @@ def _number(asked: sub.Bury) -> int:
 
 def _attributes(delivery: Delivery, asked: sub.Bury, message: Message) -> Mapping[str, str]:
     """Those of the message, traces among them, and where it came from. If they are too many, ours are kept."""
-    topic = delivery.stream.topic
+    topic = delivery.topic.catalog_topic
     name = f"/{topic.name.namespace}/{topic.name.partition(asked.partition, topic.partitions)}"
     ours = {
         ORIGINAL_TOPIC: name,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
-from penstock.broker.base.effects import Effect, Send, Work
+from penstock.broker.base.effects import Effect, RunInThread, Send
 from penstock.broker.base.replies import json_bytes, own_message
 from penstock.broker.context import BrokerContext
 from penstock.broker.reads.offset_reads import Found, read_spans
@@ -38,7 +38,7 @@ from penstock.storage.log.segment import READ_BYTES
 
 if TYPE_CHECKING:
     from penstock.broker.live.connections import Client
-    from penstock.broker.topics.topics import Stream
+    from penstock.broker.topics.topics import TopicState
 
 _VERSION: Final = "1.0.0"
 _MESSAGE_BYTES: Final = 512
@@ -100,7 +100,7 @@ class Delivery:
 
     def __init__(
         self,
-        stream: Stream,
+        topic: TopicState,
         name: str,
         uid: int,
         group: sub.Group,
@@ -111,7 +111,7 @@ class Delivery:
         bury: Callable[[Delivery, sub.Bury], list[Effect]],
         handled: Callable[[Delivery], None],
     ) -> None:
-        self.stream = stream
+        self.topic = topic
         self.name = name
         self.uid = uid
         self.group = group
@@ -141,7 +141,7 @@ class Delivery:
         self._cache = cache
         self._bury = bury
         self._handled = handled
-        self._resource = Resource.topic(stream.name)
+        self._resource = Resource.topic(topic.name)
 
     @property
     def _in_blocks(self) -> bool:
@@ -151,7 +151,7 @@ class Delivery:
     @property
     def is_internal(self) -> bool:
         """Whether it is the broker's own."""
-        return is_internal(self.stream.name, self.name)
+        return is_internal(self.topic.name, self.name)
 
     @property
     def is_reader(self) -> bool:
@@ -306,13 +306,13 @@ class Delivery:
 
     def _fetch(self, partition: int, offset: int) -> list[Effect]:
         """What was stored this very moment need not be read."""
-        block = self.stream.at_hand(partition, offset)
+        block = self.topic.lent_block(partition, offset)
         if block is not None:
             return self._fetched(partition, offset, self._look(block, int(block.offsets.stop)))
         room = sum(max(0, each.window_bytes - each.in_flight_bytes) for each in self.group.consumers.values())
         size = min(READ_BYTES if self._in_blocks else _FETCH_BYTES_MIN, max(_FETCH_BYTES_MIN, room))
-        read = partial(self._read, self.stream.logs[partition], offset, size)
-        return [Work(read, partial(self._fetched, partition, offset), reads=True)]
+        read = partial(self._read, self.topic.logs[partition], offset, size)
+        return [RunInThread(read, partial(self._fetched, partition, offset), read_only=True)]
 
     def _read(self, log: Log, offset: int, size: int) -> Fetched:
         """In another thread: the log, and nothing that changes here."""
@@ -338,7 +338,7 @@ class Delivery:
             self._cache.put((self.uid, partition), outcome.block)
             pieces, slots, gaps = outcome.pieces, outcome.slots, outcome.gaps
             return self.handle(sub.Supplied(partition, offset, pieces, outcome.next_offset, slots, gaps))
-        first = int(self.stream.logs[partition].first_offset)
+        first = int(self.topic.logs[partition].first_offset)
         if isinstance(outcome, OffsetOutOfRange) and offset < first:
             return self.handle(sub.Lost(partition, offset, first))  # retention was quicker
         self.trouble = outcome
@@ -365,9 +365,9 @@ class Delivery:
         return self._read_spans(consumer, partition, spans)
 
     def _read_spans(self, consumer: str, partition: int, spans: Sequence[Span]) -> list[Effect]:
-        read = partial(read_spans, self.stream.logs[partition], spans)
+        read = partial(read_spans, self.topic.logs[partition], spans)
         waiting = self._reading[consumer, partition]
-        return [Work(read, partial(self._read_again, consumer, partition, spans, waiting), reads=True)]
+        return [RunInThread(read, partial(self._read_again, consumer, partition, spans, waiting), read_only=True)]
 
     def _read_again(
         self, consumer: str, partition: int, spans: Sequence[Span], waiting: _Waiting, outcome: Found | PenstockError
@@ -416,7 +416,7 @@ class Delivery:
         """The fields of a StreamMessage, but for its payload."""
         record = block.record(row)
         message = record.message
-        topic = self.stream.topic
+        topic = self.topic.catalog_topic
         name = f"/{topic.name.namespace}/{topic.name.partition(partition, topic.partitions)}"
         facts: dict[str, Any] = {
             "request_id": message.request_id,
@@ -447,7 +447,7 @@ class Delivery:
         group, now_ms = self.group, self._context.now_ms
         partitions = [self._lane_described(each) for each in group.lanes]
         return {
-            "topic": str(self.stream.name),
+            "topic": str(self.topic.name),
             "subscription": self.name,
             "type": group.options.kind.value,
             "internal": self.is_internal,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.live.connections import Client
@@ -21,7 +21,7 @@ from penstock.broker.subscriptions.block_cache import BlockCache
 from penstock.broker.subscriptions.cursors import Ledger
 from penstock.broker.subscriptions.delivery import Delivery, Seat
 from penstock.broker.topics.schema_rejections import NotThere
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, MIB, QUOTED_CHARS_MAX, WireLimits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
@@ -162,13 +162,13 @@ class Consuming:
 
     def __init__(
         self,
-        streams: Streams,
+        topics: Topics,
         context: BrokerContext,
         limits: WireLimits,
         bury: Callable[[Delivery, sub.Bury], list[Effect]],
     ) -> None:
-        self._streams = streams
-        self._catalog = streams.store.catalog
+        self._topics = topics
+        self._catalog = topics.store.catalog
         self._context = context
         self._limits = limits
         self._bury = bury
@@ -186,24 +186,24 @@ class Consuming:
         cursors: dict[int, dict[int, Cursor]] = {}
         for (uid, partition), cursor in self._catalog.load_all_cursors().items():
             cursors.setdefault(uid, {})[partition] = cursor
-        by_uid = {stream.topic.topic_uid: stream for stream in self._streams}
+        by_uid = {topic.uid: topic for topic in self._topics}
         for found in self._catalog.list_subscriptions():
             self._add(by_uid[found.topic_uid], found, cursors.get(found.subscription_uid, {}))
 
-    def _add(self, stream: Stream, found: Subscription, cursors: dict[int, Cursor]) -> Delivery:
-        ends = {number: int(log.next_offset) for number, log in enumerate(stream.logs)}
+    def _add(self, topic: TopicState, found: Subscription, cursors: dict[int, Cursor]) -> Delivery:
+        ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         for number, cursor in cursors.items():
             if cursor.floor > ends[number]:  # without syncs, a power cut may take messages that were acknowledged
-                _LOG.warning("a cursor was ahead of its log", extra={"topic": str(stream.name), "partition": number})
+                _LOG.warning("a cursor was ahead of its log", extra={"topic": str(topic.name), "partition": number})
                 cursors[number] = Cursor(floor=Offset(ends[number]))
         group = sub.Group(found.options, cursors, ends, paused=found.paused)
-        delivery = self._delivery(stream, found.name, found.subscription_uid, group, self.ledger)
-        stream.deliveries[found.name] = delivery
+        delivery = self._delivery(topic, found.name, found.subscription_uid, group, self.ledger)
+        topic.deliveries[found.name] = delivery
         return delivery
 
-    def _delivery(self, stream: Stream, name: str, uid: int, group: sub.Group, ledger: Ledger | None) -> Delivery:
+    def _delivery(self, topic: TopicState, name: str, uid: int, group: sub.Group, ledger: Ledger | None) -> Delivery:
         return Delivery(
-            stream,
+            topic,
             name,
             uid,
             group,
@@ -237,51 +237,51 @@ class Consuming:
             effects += self.ledger.flush()
         return effects
 
-    def grown(self, stream: Stream, partition: int, appended: Sequence[Appended]) -> list[Effect]:
+    def grown(self, topic: TopicState, partition: int, appended: Sequence[Appended]) -> list[Effect]:
         """Blocks are on disk, behind each other."""
         end = int(appended[-1].offset) + appended[-1].records
         effects: list[Effect] = []
-        with stream.fresh(partition, appended):
-            for delivery in stream.deliveries.values():
+        with topic.lend_blocks(partition, appended):
+            for delivery in topic.deliveries.values():
                 effects += delivery.handle(sub.Grown(partition, end))
         return effects
 
     # finding
 
-    def find(self, topic: TopicName, name: str) -> Delivery:
+    def find(self, topic_name: TopicName, name: str) -> Delivery:
         """Raises `InvalidRequest` if there is no such subscription."""
-        stream = self._streams.find(topic)
-        found = stream.deliveries.get(name)
+        topic = self._topics.find(topic_name)
+        found = topic.deliveries.get(name)
         if found is None:
-            known = sorted(each for each in stream.deliveries if not stream.deliveries[each].is_reader)[:10]
+            known = sorted(each for each in topic.deliveries if not topic.deliveries[each].is_reader)[:10]
             raise NotThere(
-                f"{topic} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
+                f"{topic_name} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
                 subscription=name,
             )
         return found
 
     def __iter__(self) -> Any:
-        return (each for stream in self._streams for each in stream.deliveries.values() if not each.is_reader)
+        return (each for topic in self._topics for each in topic.deliveries.values() if not each.is_reader)
 
     # subscribing
 
     def subscribe(self, client: Client, header: Header, wish: Wish, reply: Reply) -> list[Effect]:
-        return self._streams.ensure(wish.topic, partial(self._with_stream, client, header, wish, reply))
+        return self._topics.get_or_create(wish.topic, partial(self._with_topic, client, header, wish, reply))
 
-    def _with_stream(
-        self, client: Client, header: Header, wish: Wish, reply: Reply, stream: Stream | PenstockError
+    def _with_topic(
+        self, client: Client, header: Header, wish: Wish, reply: Reply, topic: TopicState | PenstockError
     ) -> list[Effect]:
-        if isinstance(stream, PenstockError):
-            return reply(stream)
+        if isinstance(topic, PenstockError):
+            return reply(topic)
         try:
-            return self._subscribe(client, header, wish, reply, stream)
+            return self._subscribe(client, header, wish, reply, topic)
         except PenstockError as error:
             return reply(error)
 
-    def _subscribe(self, client: Client, header: Header, wish: Wish, reply: Reply, stream: Stream) -> list[Effect]:
-        if not stream.kept:
+    def _subscribe(self, client: Client, header: Header, wish: Wish, reply: Reply, topic: TopicState) -> list[Effect]:
+        if not topic.is_durable:
             raise TopicNotSupported(
-                f"{stream.name} is a live topic: it keeps nothing to read later; subscribe without options"
+                f"{topic.name} is a live topic: it keeps nothing to read later; subscribe without options"
             )
         join = partial(self._join, client, header, wish, reply)
         if wish.name is None:
@@ -291,35 +291,35 @@ class Consuming:
                 types=wish.given.get("types", ()),
                 keys=wish.given.get("keys", ()),
             )
-            opened = partial(self._open_reader, stream, options, join, reply)
-            return [Work(lambda: starts_of(stream, wish.start), opened, reads=True)]
-        found = stream.deliveries.get(wish.name)
+            opened = partial(self._open_reader, topic, options, join, reply)
+            return [RunInThread(lambda: starts_of(topic, wish.start), opened, read_only=True)]
+        found = topic.deliveries.get(wish.name)
         if found is not None:
             _check_same(found.group.options, wish)
             return join(found, created=False)
-        options = _options(_defaults(stream) | wish.given)
-        _check_dead_letters(stream, options)
-        create = partial(self._create, stream, wish, options)
-        return [Work(create, partial(self._created, stream, wish, join, reply))]
+        options = _options(_defaults(topic) | wish.given)
+        _check_dead_letters(topic, options)
+        create = partial(self._create, topic, wish, options)
+        return [RunInThread(create, partial(self._created, topic, wish, join, reply))]
 
     def _create(
-        self, stream: Stream, wish: Wish, options: SubscriptionOptions
+        self, topic: TopicState, wish: Wish, options: SubscriptionOptions
     ) -> tuple[Subscription, dict[int, Cursor]]:
         """In the catalog's thread."""
         assert wish.name is not None  # noqa: S101 - readers are not created
-        starts = {number: Offset(offset) for number, offset in starts_of(stream, wish.start).items()}
-        made = self._catalog.create_subscription(stream.topic, wish.name, options, starts)
+        starts = {number: Offset(offset) for number, offset in starts_of(topic, wish.start).items()}
+        made = self._catalog.create_subscription(topic.catalog_topic, wish.name, options, starts)
         return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
     def _created(
         self,
-        stream: Stream,
+        topic: TopicState,
         wish: Wish,
         join: Callable[..., list[Effect]],
         reply: Reply,
         outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError,
     ) -> list[Effect]:
-        found = stream.deliveries.get(wish.name or "")
+        found = topic.deliveries.get(wish.name or "")
         if found is not None:  # somebody else created it meanwhile
             try:
                 _check_same(found.group.options, wish)
@@ -328,23 +328,23 @@ class Consuming:
             return join(found, created=False)
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return join(self._add(stream, *outcome), created=True)
+        return join(self._add(topic, *outcome), created=True)
 
-    def create(self, stream: Stream, wish: Wish, reply: Reply) -> list[Effect]:
+    def create(self, topic: TopicState, wish: Wish, reply: Reply) -> list[Effect]:
         """A subscription that nobody consumes yet. One that is there must be as it was asked for."""
         join = partial(self._made, reply)
-        found = stream.deliveries.get(wish.name or "")
+        found = topic.deliveries.get(wish.name or "")
         if found is not None:
             _check_same(found.group.options, wish)
             return join(found, created=False)
-        options = _options(_defaults(stream) | wish.given)
-        _check_dead_letters(stream, options)
-        created = partial(self._created, stream, wish, join, reply)
-        return [Work(partial(self._create, stream, wish, options), created)]
+        options = _options(_defaults(topic) | wish.given)
+        _check_dead_letters(topic, options)
+        created = partial(self._created, topic, wish, join, reply)
+        return [RunInThread(partial(self._create, topic, wish, options), created)]
 
     def _made(self, reply: Reply, delivery: Delivery, *, created: bool) -> list[Effect]:
         try:
-            self._check_there(delivery.stream)
+            self._check_there(delivery.topic)
         except PenstockError as error:
             return reply(error)
         return reply({"created": created} | delivery.described())
@@ -353,38 +353,38 @@ class Consuming:
         """How many durable subscriptions and readers a connection consumes."""
         return len(self._of_client.get(client.id, {}))
 
-    def ensure(
+    def get_or_create(
         self,
-        stream: Stream,
+        topic: TopicState,
         name: str,
         starts: Mapping[int, Offset],
         then: Callable[[Delivery | PenstockError], list[Effect]],
     ) -> list[Effect]:
         """Go on with a subscription; one that is not there is made, as nobody has asked for anything else."""
-        known = stream.deliveries.get(name)
+        known = topic.deliveries.get(name)
         if known is not None:
             return then(known)
-        options = _options(_defaults(stream))
+        options = _options(_defaults(topic))
 
         def create() -> tuple[Subscription, dict[int, Cursor]]:
-            made = self._catalog.create_subscription(stream.topic, name, options, starts)
+            made = self._catalog.create_subscription(topic.catalog_topic, name, options, starts)
             return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
         def created(outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
-            found = stream.deliveries.get(name)
+            found = topic.deliveries.get(name)
             if found is not None:  # somebody else created it meanwhile
                 return then(found)
             try:
-                self._check_there(stream)
+                self._check_there(topic)
             except PenstockError as error:
                 return then(error)
-            return then(outcome if isinstance(outcome, PenstockError) else self._add(stream, *outcome))
+            return then(outcome if isinstance(outcome, PenstockError) else self._add(topic, *outcome))
 
-        return [Work(create, created)]
+        return [RunInThread(create, created)]
 
     def _open_reader(
         self,
-        stream: Stream,
+        topic: TopicState,
         options: SubscriptionOptions,
         join: Callable[..., list[Effect]],
         reply: Reply,
@@ -393,23 +393,23 @@ class Consuming:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
         cursors = {number: Cursor(floor=Offset(offset)) for number, offset in outcome.items()}
-        ends = {number: int(log.next_offset) for number, log in enumerate(stream.logs)}
+        ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         uid = next(self._readers)
         name = f"reader~{-uid}"  # no subscription has such a name
-        delivery = self._delivery(stream, name, uid, sub.Group(options, cursors, ends, expires=False), None)
-        stream.deliveries[name] = delivery
+        delivery = self._delivery(topic, name, uid, sub.Group(options, cursors, ends, expires=False), None)
+        topic.deliveries[name] = delivery
         return join(delivery, created=True)
 
     def _join(
         self, client: Client, header: Header, wish: Wish, reply: Reply, delivery: Delivery, *, created: bool
     ) -> list[Effect]:
-        key = (delivery.stream.name, delivery.name)
+        key = (delivery.topic.name, delivery.name)
         try:
             if not client.connected:
                 raise InvalidRequest("the connection is gone")
-            self._check_there(delivery.stream)
+            self._check_there(delivery.topic)
             self._context.access.check(
-                client.principal, Operation.CONSUME, Resource.topic(delivery.stream.name), client.origin
+                client.principal, Operation.CONSUME, Resource.topic(delivery.topic.name), client.origin
             )  # once more: what was waited for may have taken long
             mine = self._consumed(client)
             if len(mine) + len(client.subscriptions) >= self._limits.subscriptions_max:
@@ -432,7 +432,7 @@ class Consuming:
             effects = delivery.join(seat, wish.consumer, wish.window, window_bytes)
         except PenstockError as error:
             if delivery.is_reader:
-                delivery.stream.deliveries.pop(delivery.name, None)
+                delivery.topic.deliveries.pop(delivery.name, None)
             return reply(error)
         # However small the window, one message is always in flight.
         mine[key] = Taken(delivery, seat.consumer, max(window_bytes, _WINDOW_BYTES_MIN))
@@ -449,9 +449,9 @@ class Consuming:
         }
         return [*reply(answer), *effects]
 
-    def _check_there(self, stream: Stream) -> None:
-        if self._streams.get(stream.name) is not stream:
-            raise TopicNotSupported(f"{stream.name} was deleted meanwhile", topic=str(stream.name))
+    def _check_there(self, topic: TopicState) -> None:
+        if self._topics.get(topic.name) is not topic:
+            raise TopicNotSupported(f"{topic.name} was deleted meanwhile", topic=str(topic.name))
 
     def _consumed(self, client: Client) -> dict[tuple[TopicName, str], Taken]:
         """What this connection consumes; what another has taken over since is forgotten."""
@@ -501,16 +501,16 @@ class Consuming:
         delivery = taken.delivery
         if not delivery.is_reader:
             return delivery.leave(taken.consumer)
-        delivery.stream.deliveries.pop(delivery.name, None)
+        delivery.topic.deliveries.pop(delivery.name, None)
         delivery.end("closed")
         return []
 
     def end(self, delivery: Delivery, reason: str) -> list[Effect]:
         """It is deleted: nobody consumes it any more."""
-        delivery.stream.deliveries.pop(delivery.name, None)
+        delivery.topic.deliveries.pop(delivery.name, None)
         self.ledger.forget(delivery.uid)
         for seat in delivery.seats.values():
-            self._of_client.get(seat.client, {}).pop((delivery.stream.name, delivery.name), None)
+            self._of_client.get(seat.client, {}).pop((delivery.topic.name, delivery.name), None)
         return delivery.end(reason)
 
     # acknowledging
@@ -573,7 +573,7 @@ class Consuming:
             answer = {"subscription": delivery.name, "positions": {str(key): value for key, value in outcome.items()}}
             return [*effects, *self.ledger.confirm(reply, answer)]
 
-        return [Work(lambda: starts_of(delivery.stream, place, partition), found, reads=True)]
+        return [RunInThread(lambda: starts_of(delivery.topic, place, partition), found, read_only=True)]
 
 
 _ACK_FORMS: Final = ("offsets", "ranges", "cumulative", "extend")
@@ -594,26 +594,26 @@ def _asked(spans: list[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def starts_of(stream: Stream, place: Place | dict[int, Place], partition: int | None = None) -> dict[int, int]:
+def starts_of(topic: TopicState, place: Place | dict[int, Place], partition: int | None = None) -> dict[int, int]:
     """Where a place is in each partition now. Raises `OffsetOutOfRange` for an offset that is not there."""
     if isinstance(place, dict):
-        if set(place) != set(range(len(stream.logs))):
-            raise InvalidRequest(f"{stream.name} has partitions 0 to {len(stream.logs) - 1}: name a place in each")
-        return {number: int(stream.logs[number].offset_of(each)) for number, each in place.items()}
-    numbers = range(len(stream.logs)) if partition is None else [partition]
-    if partition is not None and not 0 <= partition < len(stream.logs):
-        raise InvalidRequest(f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}")
+        if set(place) != set(range(len(topic.logs))):
+            raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}: name a place in each")
+        return {number: int(topic.logs[number].offset_of(each)) for number, each in place.items()}
+    numbers = range(len(topic.logs)) if partition is None else [partition]
+    if partition is not None and not 0 <= partition < len(topic.logs):
+        raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}")
     if isinstance(place, AtOffset) and len(numbers) > 1:
         raise InvalidRequest(
-            f"{stream.name} has {len(numbers)} partitions, each with offsets of its own: name the partition too"
+            f"{topic.name} has {len(numbers)} partitions, each with offsets of its own: name the partition too"
         )
-    return {number: int(stream.logs[number].offset_of(place)) for number in numbers}
+    return {number: int(topic.logs[number].offset_of(place)) for number in numbers}
 
 
-def _defaults(stream: Stream) -> Fields:
+def _defaults(topic: TopicState) -> Fields:
     """What the topic says of its subscriptions. Dead letters have no dead letters of their own."""
-    settings = stream.topic.settings
-    found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(stream.name) else {}
+    settings = topic.settings
+    found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(topic.name) else {}
     if settings.redeliveries is not None:
         found["redeliveries"] = settings.redeliveries
     if settings.exhausted is not None:
@@ -625,10 +625,10 @@ def is_dead_letters(name: TopicName) -> bool:
     return name.namespace.endswith(DEAD_LETTER_SUFFIX)
 
 
-def _check_dead_letters(stream: Stream, options: SubscriptionOptions) -> None:
-    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letters(stream.name):
+def _check_dead_letters(topic: TopicState, options: SubscriptionOptions) -> None:
+    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letters(topic.name):
         raise InvalidRequest(
-            f"{stream.name} holds dead letters, and has none of its own: exhausted is block or drop", field="exhausted"
+            f"{topic.name} holds dead letters, and has none of its own: exhausted is block or drop", field="exhausted"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.broker.base.effects import Consult, Effect, Inspect, Work
+from penstock.broker.base.effects import Effect, RunInThread, RunRegistryProcedure, ValidatePayloads
 from penstock.core.errors import PenstockError
 from penstock.schema.steps import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
 from penstock.server.background.schema_workers import Examinations
@@ -23,7 +23,10 @@ class Consultants:
     """Examinations in their processes, commits in the catalog's thread, and the rest on the event loop."""
 
     def __init__(
-        self, workers: Workers, done: Callable[[Inspect | Consult, Any, Any], None], now_ms: Callable[[], int]
+        self,
+        workers: Workers,
+        done: Callable[[ValidatePayloads | RunRegistryProcedure, Any, Any], None],
+        now_ms: Callable[[], int],
     ) -> None:
         """`done` is told what came of each, and by whom it was asked for."""
         self._now_ms = now_ms
@@ -32,17 +35,17 @@ class Consultants:
         self._examinations = Examinations()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, asked: Inspect | Consult, by: Session | None = None) -> None:
+    def submit(self, asked: ValidatePayloads | RunRegistryProcedure, by: Session | None = None) -> None:
         """Of each who asks, inspections are done in the order in which they are submitted."""
         task = asyncio.get_running_loop().create_task(self._carry_out(asked, by))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, asked: Inspect | Consult, by: Session | None) -> None:
+    async def _carry_out(self, asked: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> None:
         outcome: Any
         ASKER.set(self._asker(asked, by))  # of this task alone
         try:
-            if isinstance(asked, Consult):
+            if isinstance(asked, RunRegistryProcedure):
                 outcome = await self.run(asked.procedure)
             else:
                 outcome = await self._examinations.validate(asked.definition, asked.block, asked.schema_id)
@@ -53,11 +56,11 @@ class Consultants:
             outcome = PenstockError(f"The broker failed: {type(error).__name__}")
         self._done(asked, by, outcome)
 
-    def _asker(self, asked: Inspect | Consult, by: Session | None) -> Asker:
+    def _asker(self, asked: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> Asker:
         """Whoever has gone, or has waited for longer than it said it would, need not be answered."""
         if by is None:
             return ASKER.get()
-        client, until_ms = by.client, asked.until_ms if isinstance(asked, Consult) else None
+        client, until_ms = by.client, asked.until_ms if isinstance(asked, RunRegistryProcedure) else None
 
         def waits() -> bool:
             return client.waits and (until_ms is None or self._now_ms() < until_ms)
@@ -89,7 +92,7 @@ class Consultants:
 
     async def _commit(self, call: Callable[[], Any]) -> Any:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._workers.submit(Work(call, partial(settled, done)))
+        self._workers.submit(RunInThread(call, partial(settled, done)))
         outcome = await done
         if isinstance(outcome, PenstockError):
             raise outcome

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from penstock.broker.admin.dead_letters import Graves
 from penstock.broker.broker import Broker
 from penstock.broker.subscriptions.delivery import Delivery
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import View
@@ -244,9 +244,9 @@ class Gathering:
 
     async def gather(self) -> BrokerFacts:
         broker = self._sessions.broker
-        streams = [] if broker.durable is None else list(broker.durable.streams)
-        topics = await self._topic_facts(streams)
-        deliveries = [each for stream in streams for each in stream.deliveries.values() if not each.is_reader]
+        topics = [] if broker.durable is None else list(broker.durable.topics)
+        topic_facts = await self._topic_facts(topics)
+        deliveries = [each for topic in topics for each in topic.deliveries.values() if not each.is_reader]
         subscriptions = [each for each in deliveries if not each.is_internal]
         shown = await self._subscription_facts(subscriptions, self._sessions.now_ms())
         return BrokerFacts(
@@ -255,23 +255,23 @@ class Gathering:
             message_bytes=broker.metrics.bytes,
             connections=len(broker.clients),
             requests_open=broker.requests_open,
-            topics=len(streams),
+            topics=len(topics),
             subscriptions=len(subscriptions),
-            shown_topics=topics,
+            shown_topics=topic_facts,
             shown_subscriptions=shown,
-            dead_letters=await self._dead_letters(streams),
+            dead_letters=await self._dead_letters(topics),
             output=await self._output_facts(),
             held=self._sessions.held_bytes,
-            storage=None if self._store is None else await self._storage_facts(self._store, streams),
+            storage=None if self._store is None else await self._storage_facts(self._store, topics),
         )
 
-    async def _topic_facts(self, streams: list[Stream]) -> tuple[TopicFacts, ...]:
-        by_uid = {stream.topic.topic_uid: stream for stream in streams}
+    async def _topic_facts(self, topics: list[TopicState]) -> tuple[TopicFacts, ...]:
+        by_uid = {topic.uid: topic for topic in topics}
         self._topics.look(by_uid.keys(), lambda uid: by_uid[uid].messages)
         shown: list[TopicFacts] = []
         others: list[TopicFacts] = []
-        async for uid, stream in _in_slices(by_uid.items()):
-            one, facts = uid in self._topics, _topic(stream)
+        async for uid, topic in _in_slices(by_uid.items()):
+            one, facts = uid in self._topics, _topic(topic)
             self._published.add(uid, facts.name if one else OTHERS, _values(facts, _TOPIC_COUNTERS))
             (shown if one else others).append(facts)
         found = [_counted(each, self._published.of(each.name)) for each in shown]
@@ -279,13 +279,13 @@ class Gathering:
         self._published.looked()
         return (*found, _counted(_topics_together(others), rest)) if others or any(rest.values()) else tuple(found)
 
-    async def _dead_letters(self, streams: list[Stream]) -> Mapping[str, int]:
+    async def _dead_letters(self, topics: list[TopicState]) -> Mapping[str, int]:
         """Under the name of their topic where that has a line of its own."""
         left: Counter[str] = Counter()
-        async for stream in _in_slices(each for each in streams if each.name.holds_dead_letters):
-            shown = stream.topic.topic_uid in self._topics
-            count = sum(found.count for found in Graves(stream.name, stream).left().values())
-            left[str(stream.name) if shown else OTHERS] += count
+        async for topic in _in_slices(each for each in topics if each.name.holds_dead_letters):
+            shown = topic.uid in self._topics
+            count = sum(found.count for found in Graves(topic.name, topic).left().values())
+            left[str(topic.name) if shown else OTHERS] += count
         return left
 
     async def _subscription_facts(self, deliveries: list[Delivery], now_ms: int) -> tuple[SubscriptionFacts, ...]:
@@ -312,9 +312,9 @@ class Gathering:
             queued, largest, behind = queued + size, max(largest, size), behind + session.behind
         return OutputFacts(queued=queued, largest=largest, behind=behind)
 
-    async def _storage_facts(self, store: Store, streams: list[Stream]) -> StorageFacts:
+    async def _storage_facts(self, store: Store, topics: list[TopicState]) -> StorageFacts:
         logs, full, failed = 0, 0, []
-        async for place, log in _in_slices(_logs(streams)):
+        async for place, log in _in_slices(_logs(topics)):
             logs += 1
             full += log.refusal is not None
             self._damages.add(place, _DAMAGED, {_DAMAGED: sum(len(damage.offsets) for damage in log.damages)})
@@ -345,11 +345,11 @@ async def _in_slices(items: Iterable[Any]) -> Any:
             until = time.monotonic() + _SLICE_SECONDS
 
 
-def _logs(streams: list[Stream]) -> Iterator[tuple[tuple[int, int], Log]]:
+def _logs(topics: list[TopicState]) -> Iterator[tuple[tuple[int, int], Log]]:
     """Each with its topic and its partition."""
-    for stream in streams:
-        for partition, log in enumerate(stream.logs):
-            yield (stream.topic.topic_uid, partition), log
+    for topic in topics:
+        for partition, log in enumerate(topic.logs):
+            yield (topic.uid, partition), log
 
 
 def _values(facts: TopicFacts | SubscriptionFacts, names: tuple[str, ...]) -> dict[str, int]:
@@ -369,9 +369,9 @@ def _busy(delivery: Delivery) -> int:
     return delivery.group.delivered + sum(lane.backlog for lane in delivery.group.lanes.values())
 
 
-def _topic(stream: Stream) -> TopicFacts:
-    views = tuple(log.view for log in stream.logs)
-    return TopicFacts(name=str(stream.name), published=stream.messages, published_bytes=stream.bytes, views=views)
+def _topic(topic: TopicState) -> TopicFacts:
+    views = tuple(log.view for log in topic.logs)
+    return TopicFacts(name=str(topic.name), published=topic.messages, published_bytes=topic.bytes, views=views)
 
 
 def _topics_together(topics: list[TopicFacts]) -> TopicFacts:
@@ -381,11 +381,11 @@ def _topics_together(topics: list[TopicFacts]) -> TopicFacts:
 
 
 def _subscription(delivery: Delivery, now_ms: int, *, floors: bool) -> SubscriptionFacts:
-    group, logs = delivery.group, delivery.stream.logs
+    group, logs = delivery.group, delivery.topic.logs
     lags = {partition: lane.backlog for partition, lane in group.lanes.items()}
     since_ms = group.unacked_since_ms()
     return SubscriptionFacts(
-        topic=str(delivery.stream.name),
+        topic=str(delivery.topic.name),
         name=delivery.name,
         delivered=group.delivered,
         acked=group.acked,

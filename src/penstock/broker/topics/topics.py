@@ -85,8 +85,8 @@ class TopicState:
         self._ends = [int(log.next_offset) for log in logs]
         """Up to where it is known what every partition holds."""
 
-        self._outside_windows: list[set[int]] = [set() for _ in logs]
-        """Where blocks begin that are stored, and whose producer has not been told yet."""
+        self._outside_windows: dict[int, set[int]] = {}
+        """Where blocks begin that are stored, and whose producer has not been told yet, of partitions that had any."""
 
         self._lent: dict[int, _LentBlocks] = {}
         self._counted = 0
@@ -121,7 +121,7 @@ class TopicState:
         self.bytes += len(appended.stamped)
         if numbered:
             self._numbered_since_checkpoint += appended.records
-            self._outside_windows[partition].add(int(appended.offset))
+            self._outside_windows.setdefault(partition, set()).add(int(appended.offset))
 
     @contextmanager
     def lend_blocks(self, partition: int, appended: Sequence[Appended]) -> Iterator[None]:
@@ -139,7 +139,7 @@ class TopicState:
 
     def mark_in_window(self, partition: int, offset: int) -> None:
         """The block that begins there will be recognised if it is sent again."""
-        self._outside_windows[partition].discard(offset)
+        self._outside_windows.get(partition, set()).discard(offset)
 
     def second_passed(self) -> None:
         self.rate, self._counted = self.messages - self._counted, self.messages
@@ -156,7 +156,7 @@ class TopicState:
         if self.producers is None:
             return dict
         # What the log holds and nobody has noted is read again: a checkpoint must not reach over it.
-        ends = [min(outside, default=end) for outside, end in zip(self._outside_windows, self._ends, strict=True)]
+        ends = [min(self._outside_windows.get(partition, ()), default=end) for partition, end in enumerate(self._ends)]
         return partial(checkpoints_of, self.producers.written(), ends)
 
 

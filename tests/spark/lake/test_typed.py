@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.spark.decode.kit import SUBJECT, json_schema, properties, register
 from tests.spark.lake.archive.test_batch_commit import here, slices
-from tests.spark.lake.kit import KINDS, independent
+from tests.spark.lake.kit import TABLE_FORMATS, independent
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
@@ -35,10 +35,10 @@ SOURCE = (str(TOPIC), 0)
 class Shop:
     """A topic whose schema changes, and its archive."""
 
-    def __init__(self, root: Path, kind: str, checkpoint: Checkpoint, **more: Any) -> None:
+    def __init__(self, root: Path, table_format: str, checkpoint: Checkpoint, **more: Any) -> None:
         self.data = root / "data"
         location = Location(str(self.data))
-        self.goal = Goal(warehouse=str(root / "lake"), kind=kind, registry=RegistryAt(location), **more)
+        self.goal = Goal(warehouse=str(root / "lake"), table_format=table_format, registry=RegistryAt(location), **more)
         self._checkpoint = checkpoint
         self._archived = self._batch = 0
         with Store.open(self.data, create=True) as store:
@@ -67,13 +67,15 @@ class Shop:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    with Checkpoint(tmp_path / "checkpoint") as held:
-        yield held
+    with Checkpoint(tmp_path / "checkpoint") as state:
+        yield state
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_columns_grow_with_the_schema_and_old_rows_have_none(tmp_path: Path, checkpoint: Checkpoint, kind: str) -> None:
-    shop = Shop(tmp_path, kind, checkpoint)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_columns_grow_with_the_schema_and_old_rows_have_none(
+    tmp_path: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    shop = Shop(tmp_path, table_format, checkpoint)
     shop.publish({"before": "any schema"}, schema=None)
     shop.archive()
     first = shop.register(id={"type": "integer"}, name={"type": "string"})
@@ -100,9 +102,11 @@ def test_columns_grow_with_the_schema_and_old_rows_have_none(tmp_path: Path, che
     assert shop.rows("_value")[0] == {"_value": b'{"before": "any schema"}'}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_poison_goes_to_the_companion_with_its_reason(tmp_path: Path, checkpoint: Checkpoint, kind: str) -> None:
-    shop = Shop(tmp_path, kind, checkpoint)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_poison_goes_to_the_companion_with_its_reason(
+    tmp_path: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    shop = Shop(tmp_path, table_format, checkpoint)
     schema = shop.register(id={"type": "integer"})
     shop.publish({"id": 1}, b"{", {"id": 3}, b"\xff\xfe", schema=schema)
     shop.publish(b"{ no schema, no poison", schema=None)

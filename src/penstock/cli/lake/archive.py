@@ -203,7 +203,7 @@ def _goal(location: Location, to: Warehouse, what: What) -> Goal:
     return goal_of(
         location,
         warehouse=to.warehouse,
-        kind=to.format,
+        table_format=to.format,
         storage_options=to.storage_options,
         catalog=to.catalog_options,
         one_table=what.one_table,
@@ -291,10 +291,10 @@ class _Told:
         """Where the bad ones are, and why."""
         if not found.bad:
             return
-        from penstock.spark.lake.tables.names import bad_of
+        from penstock.spark.lake.tables.names import bad_table_of
 
         places = "; ".join(_offsets(place, *edges) for place, edges in sorted(found.why.places.items()))
-        typer.echo(f"{many(found.bad, 'bad record')} of {name} in {bad_of(name)}: {places}")
+        typer.echo(f"{many(found.bad, 'bad record')} of {name} in {bad_table_of(name)}: {places}")
         for reason, count in found.why.top():
             typer.echo(f"{count:>9,}  {on_one_line(reason)}")
 

@@ -39,7 +39,7 @@ class Archive(Reach):
         self.check(self.archive)
         return FromArchive(
             warehouse=self.archive,
-            kind=self.format,
+            table_format=self.format,
             storage_options=self.storage_options,
             catalog=self.catalog_options or {},
         )

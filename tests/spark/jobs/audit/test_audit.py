@@ -178,7 +178,7 @@ def test_messages_without_a_number_are_never_duplicates(root: Path) -> None:
 # against an archive
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+@pytest.mark.parametrize("table_format", ["delta", "iceberg", "parquet"])
 def test_an_archive_that_equals_the_log_is_clean(root: Path, kind: str) -> None:
     found = audited(root, Wanted(against=archived(root, kind)))
     assert found.is_clean, found.found

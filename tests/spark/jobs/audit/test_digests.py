@@ -17,7 +17,7 @@ from penstock.record.hashing import hash64
 from penstock.record.message import Message, Record, SchemaRef
 from penstock.spark.jobs.audit.digests import DAY_US, Days, days_of_block, days_of_rows
 from penstock.spark.jobs.audit.partition_summary import Digest
-from penstock.spark.lake.tables.columns import READ_AS, SYSTEM
+from penstock.spark.lake.tables.columns import LOG_NAMES, SYSTEM_COLUMNS
 
 blocks = st.lists(messages, min_size=1, max_size=8)
 
@@ -80,7 +80,7 @@ def batch(records: list[Record], *, payloads: bool = True, other: dict[str, Any]
             "value": message.payload if payloads else None,
         }
         found.append(own | (other or {}))
-    kinds = pa.schema([(source, SYSTEM.field(name).type) for name, source in READ_AS.items()])
+    kinds = pa.schema([(source, SYSTEM_COLUMNS.field(name).type) for name, source in LOG_NAMES.items()])
     return pa.RecordBatch.from_pylist(found, schema=kinds)
 
 

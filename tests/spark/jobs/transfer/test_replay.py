@@ -197,11 +197,15 @@ def test_of_every_key_its_latest_message_is_left(spark: SparkSession, tmp_path: 
         assert found == wanted
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_the_archive_is_replayed_like_the_log(spark: SparkSession, data: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_the_archive_is_replayed_like_the_log(
+    spark: SparkSession, data: Path, tmp_path: Path, table_format: str
+) -> None:
     lake = tmp_path / "lake"
-    archive(spark, Location.parse(path=str(data)), ["orders"], warehouse=str(lake), kind=kind, once=True)
-    origin = FromArchive(warehouse=str(lake), kind=kind)
+    archive(
+        spark, Location.parse(path=str(data)), ["orders"], warehouse=str(lake), table_format=table_format, once=True
+    )
+    origin = FromArchive(warehouse=str(lake), table_format=table_format)
     target = options(path=tmp_path / "target", topic="again", createPartitions="1")
     with Store.open(tmp_path / "target", create=True):
         pass
@@ -219,7 +223,7 @@ def test_the_archive_is_replayed_like_the_log(spark: SparkSession, data: Path, t
         for each in stored(tmp_path / "target", "again")
     ]
     assert sorted(found) == sorted(wanted)
-    with pytest.raises(InvalidRequest, match=f"has no {kind} table of /default/missing"):
+    with pytest.raises(InvalidRequest, match=f"has no {table_format} table of /default/missing"):
         replay(spark, origin, [TopicName.parse("missing")], target)
 
 

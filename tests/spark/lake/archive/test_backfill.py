@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.spark.lake.archive.test_batch_commit import here, ids_in, ids_in_log, slices
-from tests.spark.lake.kit import KINDS
+from tests.spark.lake.kit import TABLE_FORMATS
 from tests.spark.log_kit import ORDERS, SOLD, make_data
 
 from penstock.core.errors import InvalidRequest, NotOwner
@@ -18,7 +18,7 @@ from penstock.spark.lake.archive.backfill import Backfill, Piece, pieces
 from penstock.spark.lake.archive.batch_commit import Archiver, Goal
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE
-from penstock.spark.lake.tables.table import Span
+from penstock.spark.lake.tables.table import OffsetSpan
 
 SOURCE = (str(ORDERS), 0)
 
@@ -30,22 +30,25 @@ def at(offset: int) -> AtOffset:
 def fill(
     data: Path, goal: Goal, root: Path, start: Place, stop: Place | None = None, *topics: str, batch_bytes: int = 4000
 ) -> ArchiveReport:
-    with Checkpoint(root) as held:
-        made = Backfill(Location(str(data)), topics, goal, held, start, stop)
+    with Checkpoint(root) as state:
+        made = Backfill(Location(str(data)), topics, goal, state, start, stop)
         return made.run(LOCAL_ENGINE, batch_bytes=batch_bytes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_past_is_added_before_what_an_archive_has(tmp_path: Path, kind: str) -> None:
-    data, goal = make_data(tmp_path / "data", messages=300), Goal(warehouse=str(tmp_path / "lake"), kind=kind)
-    with Checkpoint(tmp_path / "archive") as held:
-        present = Archiver(goal, held, held.query_id(), here)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_the_past_is_added_before_what_an_archive_has(tmp_path: Path, table_format: str) -> None:
+    data, goal = (
+        make_data(tmp_path / "data", messages=300),
+        Goal(warehouse=str(tmp_path / "lake"), table_format=table_format),
+    )
+    with Checkpoint(tmp_path / "archive") as state:
+        present = Archiver(goal, state, state.query_id(), here)
         present.batch(0, slices(data, {SOURCE: (200, 250)}))
         report = fill(data, goal, tmp_path / "backfill", Earliest(), at(250), "orders")
         assert report.rows == 200
         present.batch(1, slices(data, {SOURCE: (250, 300)}))
         table = present.table("default.orders")
-    assert table.spans() == {SOURCE: Span(0, 300)}
+    assert table.spans() == {SOURCE: OffsetSpan(0, 300)}
     assert ids_in(table) == ids_in_log(data, str(ORDERS))
 
 
@@ -55,7 +58,7 @@ def test_a_backfill_into_nothing_is_where_an_archive_begins_later(tmp_path: Path
     assert fill(data, goal, tmp_path / "backfill", at(50), at(250), "orders").rows == 100
     assert fill(data, goal, tmp_path / "backfill", Earliest(), None).rows == 100 + 15
     table = goal.open("default.orders")
-    assert (table.spans(), table.owner()) == ({SOURCE: Span(0, 300)}, None)
+    assert (table.spans(), table.owner()) == ({SOURCE: OffsetSpan(0, 300)}, None)
     assert ids_in(table) == ids_in_log(data, str(ORDERS))
     assert ids_in(goal.open("shop.parts_sold")) == ids_in_log(data, str(SOLD))
 
@@ -86,12 +89,12 @@ def test_one_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     left = fill(data, goal, tmp_path / "backfill", Earliest(), at(250), "orders")
     assert 0 < left.rows < 200
     table = goal.open("default.orders")
-    assert table.spans() == {SOURCE: Span(0, 250)}
+    assert table.spans() == {SOURCE: OffsetSpan(0, 250)}
     assert ids_in(table) == ids_in_log(data, str(ORDERS))[:250]
 
 
 def test_only_what_is_missing_is_added_at_the_end_where_it_belongs() -> None:
-    span = Span(10, 20)
+    span = OffsetSpan(10, 20)
     assert list(pieces(SOURCE, 0, 5, None, None)) == [Piece(SOURCE, 0, 5, before=False)]
     assert list(pieces(SOURCE, 5, 15, span, "q")) == [Piece(SOURCE, 5, 10, before=True)]
     assert list(pieces(SOURCE, 5, 10, span, "q")) == [Piece(SOURCE, 5, 10, before=True)]
@@ -104,7 +107,7 @@ def test_only_what_is_missing_is_added_at_the_end_where_it_belongs() -> None:
 
 
 def test_a_hole_is_refused_and_so_is_the_end_of_somebody_elses_table() -> None:
-    span = Span(10, 20)
+    span = OffsetSpan(10, 20)
     for start, stop in ((0, 9), (21, 30)):
         with pytest.raises(InvalidRequest, match="a hole would be left between them"):
             list(pieces(SOURCE, start, stop, span, None))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.lake.kit import KINDS, independent
+from tests.spark.lake.kit import TABLE_FORMATS, independent
 from tests.spark.log_kit import ORDERS, SOLD, append, everything, make_data
 
 from penstock.core.errors import NotOwner, StorageFailed
@@ -17,8 +17,8 @@ from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.batch_commit import Archiver, Goal, joined_ranges
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.write_task import Job, Landed, land
-from penstock.spark.lake.tables.names import ONE_TABLE
-from penstock.spark.lake.tables.table import Range
+from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE
+from penstock.spark.lake.tables.table import OffsetRange
 from penstock.spark.scan.slices import Slice, plan
 from penstock.storage.store import Store
 
@@ -37,16 +37,16 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    with Checkpoint(tmp_path / "checkpoint") as held:
-        yield held
+    with Checkpoint(tmp_path / "checkpoint") as state:
+        yield state
 
 
 def slices(data: Path, ranges: dict[tuple[str, int], tuple[int, int]], *, slice_bytes: int = 5000) -> list[Slice]:
     return plan(Location(str(data)), ranges, slice_bytes=slice_bytes)
 
 
-def archiver(tmp_path: Path, checkpoint: Checkpoint, kind: str = "delta", **more: Any) -> Archiver:
-    goal = Goal(warehouse=str(tmp_path / "lake"), kind=kind, **more)
+def archiver(tmp_path: Path, checkpoint: Checkpoint, table_format: str = "delta", **more: Any) -> Archiver:
+    goal = Goal(warehouse=str(tmp_path / "lake"), table_format=table_format, **more)
     return Archiver(goal, checkpoint, checkpoint.query_id(), here, cores=2)
 
 
@@ -59,9 +59,11 @@ def ids_in(table: Any) -> list[bytes]:
     return sorted(independent(table, ["_id"]).column(0).to_pylist())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_tables_have_what_the_log_has(tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str) -> None:
-    made = archiver(tmp_path, checkpoint, kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_the_tables_have_what_the_log_has(
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    made = archiver(tmp_path, checkpoint, table_format)
     report = made.batch(0, slices(data, {(str(ORDERS), 0): (0, 200), (str(SOLD), 1): (0, 5), (str(SOLD), 2): (0, 10)}))
     assert (report.rows, report.repeated) == (215, False)
     made.batch(1, slices(data, {(str(ORDERS), 0): (200, 300)}))
@@ -71,9 +73,11 @@ def test_the_tables_have_what_the_log_has(tmp_path: Path, data: Path, checkpoint
     assert made.table(SOLD_TABLE).positions() == {(str(SOLD), 1): 5, (str(SOLD), 2): 10}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_column_of_a_message_is_kept(tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str) -> None:
-    made = archiver(tmp_path, checkpoint, kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_every_column_of_a_message_is_kept(
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    made = archiver(tmp_path, checkpoint, table_format)
     made.batch(0, slices(data, {(str(ORDERS), 0): (0, 300)}))
     records = everything(Location(str(data)).open())[str(ORDERS), 0]
     rows = pa.Table.from_batches(made.table(ORDERS_TABLE).read()).sort_by("_offset").to_pylist()
@@ -87,13 +91,15 @@ def test_every_column_of_a_message_is_kept(tmp_path: Path, data: Path, checkpoin
         assert (row["_schema_id"], row["_attributes"]) == (None, [])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_that_is_repeated_adds_nothing(tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str) -> None:
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_a_batch_that_is_repeated_adds_nothing(
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
     some = slices(data, {(str(ORDERS), 0): (0, 100), (str(SOLD), 2): (0, 10)})
-    archiver(tmp_path, checkpoint, kind).batch(0, some)
-    again = archiver(tmp_path, checkpoint, kind).batch(0, some)
+    archiver(tmp_path, checkpoint, table_format).batch(0, some)
+    again = archiver(tmp_path, checkpoint, table_format).batch(0, some)
     assert (again.rows, again.repeated) == (0, True)
-    assert len(ids_in(archiver(tmp_path, checkpoint, kind).table(ORDERS_TABLE))) == 100
+    assert len(ids_in(archiver(tmp_path, checkpoint, table_format).table(ORDERS_TABLE))) == 100
 
 
 def test_a_batch_that_was_decided_is_finished_with_the_same_files(
@@ -152,18 +158,18 @@ def test_files_that_a_batch_is_decided_to_use_are_not_swept(tmp_path: Path, data
 def test_all_topics_may_share_a_table(tmp_path: Path, data: Path, checkpoint: Checkpoint) -> None:
     made = archiver(tmp_path, checkpoint, one_table=True)
     made.batch(0, slices(data, {(str(ORDERS), 0): (0, 300), (str(SOLD), 1): (0, 5), (str(SOLD), 2): (0, 10)}))
-    table = made.table(ONE_TABLE)
+    table = made.table(ALL_TOPICS_TABLE)
     assert ids_in(table) == sorted(ids_in_log(data, str(ORDERS)) + ids_in_log(data, str(SOLD)))
     assert table.positions() == {(str(ORDERS), 0): 300, (str(SOLD), 1): 5, (str(SOLD), 2): 10}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_an_archive_with_another_checkpoint_is_fenced(
-    tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
 ) -> None:
-    archiver(tmp_path, checkpoint, kind).batch(0, slices(data, {(str(ORDERS), 0): (0, 100)}))
+    archiver(tmp_path, checkpoint, table_format).batch(0, slices(data, {(str(ORDERS), 0): (0, 100)}))
     with Checkpoint(tmp_path / "other") as other, pytest.raises(NotOwner, match="--take-over"):
-        archiver(tmp_path, other, kind).batch(0, slices(data, {(str(ORDERS), 0): (0, 300)}))
+        archiver(tmp_path, other, table_format).batch(0, slices(data, {(str(ORDERS), 0): (0, 300)}))
 
 
 def test_what_is_lost_fails_the_batch_or_is_counted(tmp_path: Path, checkpoint: Checkpoint) -> None:
@@ -190,7 +196,7 @@ def test_slices_of_one_job_become_few_files(tmp_path: Path, data: Path, checkpoi
     some = slices(data, {(str(ORDERS), 0): (0, 300)}, slice_bytes=2000)
     assert len(some) > 5
     made.batch(0, some)
-    assert len(made.table(ORDERS_TABLE).live()) == 1
+    assert len(made.table(ORDERS_TABLE).live_files()) == 1
 
 
 def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(
@@ -206,8 +212,10 @@ def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(
 
 
 def test_ranges_that_follow_each_other_are_one() -> None:
-    found = joined_ranges([Range("b", 0, 5, 7), Range("a", 1, 0, 3), Range("b", 0, 7, 9), Range("b", 0, 10, 11)])
-    assert found == [Range("a", 1, 0, 3), Range("b", 0, 5, 9), Range("b", 0, 10, 11)]
+    found = joined_ranges(
+        [OffsetRange("b", 0, 5, 7), OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 7, 9), OffsetRange("b", 0, 10, 11)]
+    )
+    assert found == [OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 5, 9), OffsetRange("b", 0, 10, 11)]
 
 
 def test_more_is_archived_when_more_is_there(tmp_path: Path, data: Path, checkpoint: Checkpoint) -> None:

@@ -42,8 +42,8 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
 
 
 def jobs(tmp_path: Path, data: Path, ranges: dict[tuple[str, int], tuple[int, int]]) -> list[Job]:
-    with Checkpoint(tmp_path / "checkpoint") as held:
-        archiver = Archiver(Goal(warehouse=str(tmp_path / "lake")), held, held.query_id())
+    with Checkpoint(tmp_path / "checkpoint") as state:
+        archiver = Archiver(Goal(warehouse=str(tmp_path / "lake")), state, state.query_id())
         return list(archiver._jobs(0, slices(data, ranges)))
 
 

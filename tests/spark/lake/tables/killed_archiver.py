@@ -26,9 +26,9 @@ BATCH_BYTES: Final = 8_000
 """Some forty messages."""
 
 
-def main(data: str, lake: str, kind: str, checkpoint: str) -> None:
+def main(data: str, lake: str, table_format: str, checkpoint: str) -> None:
     location = Location(data)
-    goal = Goal(warehouse=lake, kind=kind, registry=RegistryAt(location))
+    goal = Goal(warehouse=lake, table_format=table_format, registry=RegistryAt(location))
     wanted = Wanted(location=location, goal=goal, checkpoint=Path(checkpoint), once=True, batch_bytes=BATCH_BYTES)
     with prepared(wanted) as archive:
         archive.run(LOCAL_ENGINE, threading.Event())

@@ -21,13 +21,13 @@ from penstock.record.block import Bools, Longs
 from penstock.spark.jobs.audit.digests import FIELDS, Days, add_days, days_of_rows
 from penstock.spark.jobs.audit.slice_audit import Key
 from penstock.spark.jobs.audit.tally import Archived
-from penstock.spark.lake.tables.columns import READ_AS
+from penstock.spark.lake.tables.columns import LOG_NAMES
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
+from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, table_of
 from penstock.spark.lake.tables.table import DataFile, LakeTable
 from penstock.spark.lake.tables.table_factory import open_table, table_names
 
-COLUMNS: Final = ("_topic", "_partition", *(name for name, source in READ_AS.items() if source in (*FIELDS, "value")))
+COLUMNS: Final = ("_topic", "_partition", *(name for name, source in LOG_NAMES.items() if source in (*FIELDS, "value")))
 RUNS_MAX: Final = 10_000
 """Runs of offsets that are told of one file. Files have a few; a file of scattered rows is told as the runs it begins
 with, and that it has more."""
@@ -41,29 +41,31 @@ class Warehouse:
     """Where an archive is. It pickles."""
 
     uri: str
-    kind: str = "delta"
+    table_format: str = "delta"
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def tables(self, topics: Iterable[str]) -> dict[str, LakeTable]:
         """The table of each of these topics, where there is one. Raises `InvalidRequest` if there is none at all."""
-        there = set(table_names(self.kind, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog))
+        there = set(
+            table_names(self.table_format, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog)
+        )
         found: dict[str, LakeTable] = {}
         for topic in topics:
             name = table_of(TopicName.parse(topic))
-            chosen = name if name in there else ONE_TABLE if ONE_TABLE in there else None
+            chosen = name if name in there else ALL_TOPICS_TABLE if ALL_TOPICS_TABLE in there else None
             if chosen is not None:
                 found[topic] = self.table(chosen)
         if not found:
             raise InvalidRequest(
-                f"--against {self.uri}: no {self.kind} table of these topics is there; `penstock archive` makes them,"
-                f" and --format says what they are"
+                f"--against {self.uri}: no {self.table_format} table of these topics is there; `penstock archive` makes"
+                f" them, and --format says what they are"
             )
         return found
 
     def table(self, name: str) -> LakeTable:
         options = dict(self.storage_options)
-        return open_table(self.kind, self.uri, name, storage_options=options, catalog=self._catalog)
+        return open_table(self.table_format, self.uri, name, storage_options=options, catalog=self._catalog)
 
     @property
     def _catalog(self) -> dict[str, str] | None:
@@ -89,7 +91,7 @@ class Holding:
 def holdings(table: LakeTable) -> dict[Key, Holding]:
     """By partition. Batches that came twice, as after a restore, count as they came first."""
     committed: dict[Key, list[tuple[int, int, int]]] = {}
-    for when, marker in table.archived():
+    for when, marker in table.commit_history():
         for each in marker.ranges:
             if each.start < each.stop:
                 committed.setdefault((each.topic, each.partition), []).append((each.start, each.stop, when))
@@ -221,7 +223,7 @@ def _counted(batch: pa.RecordBatch, scope: Scope, *, aside: bool) -> Rows:
 
 def _as_read(batch: pa.RecordBatch) -> pa.RecordBatch:
     """With the names that the columns have in the log."""
-    return batch.rename_columns([READ_AS.get(name, name) for name in batch.schema.names])
+    return batch.rename_columns([LOG_NAMES.get(name, name) for name in batch.schema.names])
 
 
 def _inside(offsets: Longs, runs: Sequence[Run]) -> Bools:
@@ -281,5 +283,5 @@ def gaps(runs: Iterable[Run], scope: Scope) -> tuple[list[Run], list[Run]]:
 def companions(warehouse: Warehouse, tables: Mapping[str, LakeTable]) -> list[LakeTable]:
     """Every table that has messages of these topics, once: theirs, and those with what did not decode."""
     named: dict[str, LakeTable] = {table.name: table for table in tables.values()}
-    beside = (warehouse.table(bad_of(name)) for name in list(named))
+    beside = (warehouse.table(bad_table_of(name)) for name in list(named))
     return [*named.values(), *(table for table in beside if table.exists())]

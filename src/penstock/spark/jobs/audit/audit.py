@@ -190,7 +190,7 @@ class _Job:
         tasks: list[FileTask] = []
         own = {table.name for table in self._tables.values()}
         for table in archives.companions(self._wanted.against, self._tables):
-            groups = grouped(table.live(), lambda file: file.size, self._runner.cores)
+            groups = grouped(table.live_files(), lambda file: file.size, self._runner.cores)
             aside = table.name not in own
             tasks += (FileTask(table.folder, tuple(group), scopes, aside) for group in groups)
         found: dict[Key, Rows] = {}

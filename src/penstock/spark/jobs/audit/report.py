@@ -52,7 +52,7 @@ def _checked(audit: Audit) -> dict[str, Any]:
     return {
         "schemas": audit.wanted.schemas,
         "duplicates": "topic" if audit.wanted.duplicates else "partition",
-        "archive": None if against is None else {"warehouse": against.uri, "format": against.kind},
+        "archive": None if against is None else {"warehouse": against.uri, "format": against.table_format},
     }
 
 

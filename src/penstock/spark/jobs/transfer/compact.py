@@ -85,11 +85,11 @@ def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless
 def _into_table(rows: DataFrame, table: LakeTable, run: str) -> Report:
     """As an archive has it, so that it can be read and replayed as one."""
     from penstock.spark.lake.frames import write_frame
-    from penstock.spark.lake.tables.columns import PARTITION
-    from penstock.spark.lake.tables.table import Committed, Marker
+    from penstock.spark.lake.tables.columns import DAY_COLUMN
+    from penstock.spark.lake.tables.table import CommitMarker, Committed
 
     began, before = time.monotonic(), _rows(table) if table.exists() else 0
-    outcome = write_frame(as_archive(rows), table, Marker(query_id=run, batch_id=0), partition_by=PARTITION)
+    outcome = write_frame(as_archive(rows), table, CommitMarker(query_id=run, batch_id=0), partition_by=DAY_COLUMN)
     added = _rows(table) - before
     known = 0 if isinstance(outcome, Committed) else before
     return Report(
@@ -103,15 +103,15 @@ def _into_table(rows: DataFrame, table: LakeTable, run: str) -> Report:
 
 
 def _rows(table: LakeTable) -> int:
-    return sum(file.rows for file in table.live())
+    return sum(file.rows for file in table.live_files())
 
 
 def as_archive(rows: DataFrame) -> DataFrame:
     """The columns of the log under the names of an archive's."""
     from pyspark.sql import functions as f
 
-    from penstock.spark.lake.tables.columns import PARTITION, READ_AS, SYSTEM
+    from penstock.spark.lake.tables.columns import DAY_COLUMN, LOG_NAMES, SYSTEM_COLUMNS
 
-    names = {**READ_AS, "_topic": "topic", "_partition": "partition"}
-    day = f.to_date("timestamp").alias(PARTITION)
-    return rows.select(*(f.col(names[each]).alias(each) for each in SYSTEM.names if each in names), day)
+    names = {**LOG_NAMES, "_topic": "topic", "_partition": "partition"}
+    day = f.to_date("timestamp").alias(DAY_COLUMN)
+    return rows.select(*(f.col(names[each]).alias(each) for each in SYSTEM_COLUMNS.names if each in names), day)

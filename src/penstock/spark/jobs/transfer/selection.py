@@ -79,7 +79,7 @@ class FromArchive:
     """The tables that `penstock archive` made, with those of the messages that did not decode."""
 
     warehouse: str
-    kind: str = "delta"
+    table_format: str = "delta"
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -94,21 +94,24 @@ class FromArchive:
 
     def _tables(self, spark: SparkSession, topic: TopicName) -> list[DataFrame]:
         from penstock.spark.lake.frames import read_frame
-        from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
+        from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, table_of
 
-        names = [name for name in (table_of(topic), ONE_TABLE) if self._table(name).exists()]
+        names = [name for name in (table_of(topic), ALL_TOPICS_TABLE) if self._table(name).exists()]
         if not names:
             raise InvalidRequest(
-                f"the archive {self.warehouse} has no {self.kind} table of {topic}: it would be {table_of(topic)}",
+                f"the archive {self.warehouse} has no {self.table_format} table of {topic}: it would be"
+                f" {table_of(topic)}",
                 topic=str(topic),
             )
-        tables = [self._table(name) for name in (names[0], bad_of(names[0]))]
+        tables = [self._table(name) for name in (names[0], bad_table_of(names[0]))]
         return [read_frame(spark, table) for table in tables if table.exists()]
 
     def _table(self, name: str) -> LakeTable:
         from penstock.spark.lake.tables.table_factory import open_table
 
-        return open_table(self.kind, self.warehouse, name, storage_options=self.storage_options, catalog=self.catalog)
+        return open_table(
+            self.table_format, self.warehouse, name, storage_options=self.storage_options, catalog=self.catalog
+        )
 
 
 Origin = FromLog | FromArchive
@@ -223,9 +226,9 @@ def _as_log(rows: DataFrame) -> DataFrame:
     """A table of the archive in the columns of the log."""
     from pyspark.sql import functions as f
 
-    from penstock.spark.lake.tables.columns import READ_AS
+    from penstock.spark.lake.tables.columns import LOG_NAMES
 
-    names = {**READ_AS, "_topic": "topic", "_partition": "partition"}
+    names = {**LOG_NAMES, "_topic": "topic", "_partition": "partition"}
     columns = [f.col(name).alias(plain) for name, plain in names.items() if name != "_value"]
     payload = f.coalesce(f.col("_value"), f.raise_error(f.lit(_WITHOUT_PAYLOAD)).cast("binary"))
     return rows.select(payload.alias("value"), *columns)

@@ -27,9 +27,9 @@ from penstock.spark.lake.archive.batch_commit import Archiver, BatchReport, Goal
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine, News, SparkEngine
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.names import bad_of
-from penstock.spark.lake.tables.table import LakeTable, Source, fenced
-from penstock.spark.lake.tables.table_factory import check_format, check_kind, check_reachable
+from penstock.spark.lake.tables.names import bad_table_of
+from penstock.spark.lake.tables.table import LakeTable, TopicPartition, wrong_owner
+from penstock.spark.lake.tables.table_factory import check_no_other_format, check_reachable, check_table_format
 from penstock.spark.runtime.failpoints import reach
 from penstock.spark.scan.slices import Slice, plan
 from penstock.spark.source.follower import Follower
@@ -105,7 +105,7 @@ class ArchiveReport:
 def _described(name: str, table: TableReport) -> dict[str, Any]:
     """Where there are bad rows, in which table they are and why as well."""
     described = {key: value for key, value in asdict(table).items() if key != "why"}
-    return described | ({"bad_table": bad_of(name), "bad_rows": table.why.as_dict()} if table.bad else {})
+    return described | ({"bad_table": bad_table_of(name), "bad_rows": table.why.as_dict()} if table.bad else {})
 
 
 def archive(
@@ -114,7 +114,7 @@ def archive(
     topics: Sequence[str] = (),
     *,
     warehouse: str,
-    kind: str = "delta",
+    table_format: str = "delta",
     once: bool = False,
     name: str = "archive",
     checkpoint: str | None = None,
@@ -147,7 +147,7 @@ def archive(
         goal=goal_of(
             location,
             warehouse=warehouse,
-            kind=kind,
+            table_format=table_format,
             one_table=one_table,
             registry=registry,
             decode=decode,
@@ -172,8 +172,8 @@ def archive(
 def prepared(wanted: Wanted, told: Callable[[BatchReport], None] | None = None) -> Iterator[Archive]:
     """An archive that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
     check_formats(wanted.goal, find_logs(wanted.location, wanted.topics))
-    with Checkpoint(wanted.checkpoint) as held:
-        ready = Archive(wanted, held, told)
+    with Checkpoint(wanted.checkpoint) as checkpoint:
+        ready = Archive(wanted, checkpoint, told)
         ready.prepare()
         yield ready
 
@@ -182,7 +182,7 @@ def goal_of(
     location: Location,
     *,
     warehouse: str,
-    kind: str = "delta",
+    table_format: str = "delta",
     one_table: bool = False,
     registry: str | None = None,
     decode: bool = True,
@@ -191,12 +191,12 @@ def goal_of(
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> Goal:
-    check_kind(kind)
+    check_table_format(table_format)
     root = Folder.parse(warehouse, storage_options)
-    check_reachable(kind, root, catalog)
+    check_reachable(table_format, root, catalog)
     return Goal(
         warehouse=root.uri,
-        kind=kind,
+        table_format=table_format,
         one_table=one_table,
         registry=_registry(location, registry) if decode and not one_table else None,
         keep_values=keep_values,
@@ -257,7 +257,7 @@ class Archive:
             {
                 "location": wanted.location.uri,
                 "warehouse": goal.warehouse,
-                "kind": goal.kind,
+                "kind": goal.table_format,
                 "one_table": goal.one_table,
             }
         )
@@ -276,7 +276,7 @@ class Archive:
 
     def _existing(self, names: Sequence[str]) -> Iterator[LakeTable]:
         """Each companion before its table: whoever is fenced off both does not get further than the companion."""
-        for name in (each for own in names for each in (bad_of(own), own)):
+        for name in (each for own in names for each in (bad_table_of(own), own)):
             table = self._wanted.goal.open(name)
             if table.exists():
                 yield table
@@ -290,9 +290,9 @@ class Archive:
         query_id, log = self._checkpoint.known_query(), self._checkpoint.log
         if query_id is None or log.in_flight:
             return False
-        held = [table.held(query_id, []) for table in self._existing(names)]
-        return bool(held) and all(
-            each.owner == query_id and (-1 if each.batch is None else each.batch) <= log.last_begun for each in held
+        states = [table.table_state(query_id, []) for table in self._existing(names)]
+        return bool(states) and all(
+            each.owner == query_id and (-1 if each.batch is None else each.batch) <= log.last_begun for each in states
         )
 
     def _settle_owner(self, table: LakeTable) -> None:
@@ -300,7 +300,7 @@ class Archive:
         if owner in (None, self._query_id):
             return
         if not self._wanted.take_over:
-            raise fenced(table.name, owner, self._query_id)
+            raise wrong_owner(table.name, owner, self._query_id)
         table.claim(self._query_id, seen=owner)
         _LOG.warning("took over table %s from the query %s", table.name, owner)
 
@@ -309,7 +309,7 @@ class Archive:
         and their companions."""
         log = self._checkpoint.log
         begun = {self._wanted.goal.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
-        return [name for each in sorted(begun.union(names)) for name in (each, bad_of(each))]
+        return [name for each in sorted(begun.union(names)) for name in (each, bad_table_of(each))]
 
     def _follow(self) -> None:
         """Where to go on: behind the last batch that has ended, or where a new query begins."""
@@ -423,14 +423,14 @@ class Archive:
 
             tls = dict(self._wanted.location.storage_options)
             self._progress = Progress(self._wanted.broker, self._wanted.subscription, tls, archive=True)
-        ends: dict[Source, int] = {}
+        ends: dict[TopicPartition, int] = {}
         for each in slices:
             source = (each.topic, each.partition)
             ends[source] = max(each.stop, ends.get(source, 0))
         self._progress.report(ends)
 
 
-def find_logs(location: Location, topics: Sequence[str]) -> dict[Source, Log]:
+def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition, Log]:
     """The partitions of these topics, or of all. Raises `TopicNotSupported` for one that is named and not there."""
     data = location.open()
     named = tuple(TopicName.parse(each) for each in topics)
@@ -438,10 +438,10 @@ def find_logs(location: Location, topics: Sequence[str]) -> dict[Source, Log]:
     return {key: Log(data, key, path) for key, path in subscribed.find(data).items()}
 
 
-def check_formats(goal: Goal, sources: Iterable[Source]) -> None:
+def check_formats(goal: Goal, sources: Iterable[TopicPartition]) -> None:
     """Raises `InvalidRequest` where the table of a topic is one of another format."""
     for name in sorted({goal.table_of(topic) for topic, _ in sources}):
-        check_format(goal.open(name))
+        check_no_other_format(goal.open(name))
 
 
 def _check_same(table: LakeTable, log: Log, position: int) -> None:

@@ -29,8 +29,8 @@ from penstock.spark.lake.archive.archive import (
 from penstock.spark.lake.archive.batch_commit import Archiver, BatchReport, Goal, packed
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine, News, SparkEngine
-from penstock.spark.lake.tables.names import bad_of
-from penstock.spark.lake.tables.table import LakeTable, Source, Span
+from penstock.spark.lake.tables.names import bad_table_of
+from penstock.spark.lake.tables.table import LakeTable, OffsetSpan, TopicPartition
 from penstock.spark.scan.slices import Slice, plan
 from penstock.storage.inspect.data_reader import DataReader, TopicReader
 
@@ -41,13 +41,15 @@ if TYPE_CHECKING:
 class Piece(NamedTuple):
     """Offsets that are to be added, and at which end."""
 
-    source: Source
+    source: TopicPartition
     start: int
     stop: int
     before: bool
 
 
-def pieces(source: Source, start: int, stop: int, span: Span | None, owner: str | None) -> Iterator[Piece]:
+def pieces(
+    source: TopicPartition, start: int, stop: int, span: OffsetSpan | None, owner: str | None
+) -> Iterator[Piece]:
     """What of a range a table has not. Raises `InvalidRequest` if a hole would be left, `NotOwner` if it is for
     somebody else to add it."""
     if start >= stop:
@@ -111,8 +113,8 @@ def prepared(
 ) -> Iterator[Backfill]:
     """A backfill that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
     check_formats(goal, find_logs(location, topics))
-    with Checkpoint(checkpoint) as held:
-        yield Backfill(location, topics, goal, held, start, stop)
+    with Checkpoint(checkpoint) as locked:
+        yield Backfill(location, topics, goal, locked, start, stop)
 
 
 class Backfill:
@@ -132,7 +134,9 @@ class Backfill:
         self._goal = goal
         self._checkpoint = checkpoint
         self._start, self._stop = start, stop
-        checkpoint.settle({"location": location.uri, "warehouse": goal.warehouse, "kind": goal.kind, "backfill": True})
+        checkpoint.settle(
+            {"location": location.uri, "warehouse": goal.warehouse, "kind": goal.table_format, "backfill": True}
+        )
         self._query_id = checkpoint.query_id()
         self._archiver = Archiver(goal, checkpoint, self._query_id, backfills=True)
 
@@ -182,7 +186,7 @@ class Backfill:
 
     def _names(self, data: DataReader) -> list[str]:
         own = {self._goal.table_of(str(topic.name)) for topic in self._found(data)}
-        return [name for each in sorted(own) for name in (each, bad_of(each))]
+        return [name for each in sorted(own) for name in (each, bad_table_of(each))]
 
     def _pieces(self, data: DataReader) -> Iterator[Piece]:
         for topic in self._found(data):
@@ -201,7 +205,7 @@ class Backfill:
         return reversed(batches) if piece.before else iter(batches)
 
 
-def _said(table: LakeTable) -> tuple[dict[Source, Span], str | None]:
+def _said(table: LakeTable) -> tuple[dict[TopicPartition, OffsetSpan], str | None]:
     return (table.spans(), table.owner()) if table.exists() else ({}, None)
 
 

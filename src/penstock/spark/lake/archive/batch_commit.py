@@ -22,10 +22,17 @@ from penstock.spark.lake.archive.bad_rows import BadRows
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine
 from penstock.spark.lake.archive.write_task import Job, Landed, Output, Settled, Typed
-from penstock.spark.lake.tables.columns import BAD, PARTITION, SYSTEM, placed
-from penstock.spark.lake.tables.compaction import shape_of
-from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
-from penstock.spark.lake.tables.table import AlreadyThere, DataFile, LakeTable, Marker, Range, fenced
+from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, SYSTEM_COLUMNS, place_fields
+from penstock.spark.lake.tables.compaction import file_layout_of
+from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, table_of
+from penstock.spark.lake.tables.table import (
+    AlreadyCommitted,
+    CommitMarker,
+    DataFile,
+    LakeTable,
+    OffsetRange,
+    wrong_owner,
+)
 from penstock.spark.lake.tables.table_factory import open_table
 from penstock.spark.runtime.failpoints import reach
 from penstock.spark.scan.slices import Slice, plan
@@ -44,7 +51,7 @@ class Goal:
     """What an archive is for: where tables are, in which format, and what goes into them."""
 
     warehouse: str
-    kind: str = "delta"
+    table_format: str = "delta"
     one_table: bool = False
     registry: RegistryAt | None = None
     """None: payloads stay as they are."""
@@ -56,7 +63,7 @@ class Goal:
 
     def open(self, name: str) -> LakeTable:
         return open_table(
-            self.kind,
+            self.table_format,
             self.warehouse,
             name,
             storage_options=dict(self.storage_options),
@@ -64,7 +71,7 @@ class Goal:
         )
 
     def table_of(self, topic: str) -> str:
-        return ONE_TABLE if self.one_table else table_of(TopicName.parse(topic))
+        return ALL_TOPICS_TABLE if self.one_table else table_of(TopicName.parse(topic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class Part:
 
     table: str
     files: tuple[DataFile, ...]
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     gaps: bool = False
     before: bool = False
     why: BadRows | None = None
@@ -82,7 +89,7 @@ class Part:
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> Part:
         files = tuple(DataFile(**each) for each in said["files"])
-        ranges, why = tuple(Range(*each) for each in said["ranges"]), BadRows.of_json(said.get("why"))
+        ranges, why = tuple(OffsetRange(*each) for each in said["ranges"]), BadRows.of_json(said.get("why"))
         return cls(said["table"], files, ranges, said["gaps"], said["before"], why)
 
 
@@ -179,7 +186,7 @@ class Archiver:
 
     # what is decided
 
-    def _decided(self, batch_id: int, ranges: Sequence[Range] | None) -> list[Part] | None:
+    def _decided(self, batch_id: int, ranges: Sequence[OffsetRange] | None) -> list[Part] | None:
         """The parts of a batch that was written before; None if it was not, or its files are gone."""
         plan = self._checkpoint.plan(batch_id)
         if plan is None or plan["query"] != self._query_id:
@@ -193,7 +200,7 @@ class Archiver:
         table = self.table(part.table)
         if not table.exists():
             return False
-        batch = table.held(self._query_id, []).batch
+        batch = table.table_state(self._query_id, []).batch
         if batch is not None and batch >= batch_id:
             return True
         return all(table.folder.size(each.path) == each.size for each in part.files)
@@ -215,17 +222,17 @@ class Archiver:
         return parts
 
     def _commit(self, batch_id: int, part: Part, report: BatchReport) -> None:
-        marker = Marker(self._query_id, batch_id, part.ranges, gaps=part.gaps, before=part.before)
+        marker = CommitMarker(self._query_id, batch_id, part.ranges, gaps=part.gaps, before=part.before)
         table = self.table(part.table)
         done = table.commit(part.files, marker)
-        if isinstance(done, AlreadyThere):
+        if isinstance(done, AlreadyCommitted):
             _check_covers(table, batch_id, part)
         else:
             rows = sum(each.rows for each in part.files)
             size = sum(each.size for each in part.files)
-            is_bad = part.table.endswith(bad_of(""))
-            owner = part.table.removesuffix(bad_of("")) if is_bad else part.table
-            added = TableReport(0 if is_bad else rows, rows if is_bad else 0, len(part.files), size)
+            is_bad_table = part.table.endswith(bad_table_of(""))
+            owner = part.table.removesuffix(bad_table_of("")) if is_bad_table else part.table
+            added = TableReport(0 if is_bad_table else rows, rows if is_bad_table else 0, len(part.files), size)
             added.why = part.why or added.why
             report.tables.setdefault(owner, TableReport()).add(added)
 
@@ -272,7 +279,7 @@ class Archiver:
 
         Otherwise it has none of them: it never is ahead of its table by more than one batch.
         """
-        companion = self.table(bad_of(name))
+        companion = self.table(bad_table_of(name))
         spans = companion.spans()
         for topic, partition, start, stop in _ranges(slices):
             span = spans.get((topic, partition))
@@ -282,7 +289,7 @@ class Archiver:
 
     def _ready(self, name: str, topic: str) -> tuple[Output, Typed | None]:
         """A table, made and with all the columns that this batch may need."""
-        table = self._owned(name, SYSTEM)
+        table = self._owned(name, SYSTEM_COLUMNS)
         registry = self._goal.registry
         if self._goal.one_table or registry is None:
             return _output(table), None
@@ -290,22 +297,22 @@ class Archiver:
         if not has_schemas(schemas, topic_name, deleted=True):
             return _output(table), None
         target = target_for(schemas, topic_name, pick="merged", deleted=True)  # messages name deleted ones, too
-        schema, places = placed(table.schema(), target.fields)
+        schema, mappings = place_fields(table.schema(), target.fields)
         table.evolve(schema)
-        bad = self._owned(bad_of(name), BAD)
-        return _output(table), Typed(target, registry, places, self._goal.keep_values, _output(bad))
+        bad = self._owned(bad_table_of(name), BAD_COLUMNS)
+        return _output(table), Typed(target, registry, mappings, self._goal.keep_values, _output(bad))
 
     def _owned(self, name: str, schema: pa.Schema) -> LakeTable:
         table = self.table(name)
         if self._backfills:
-            table.create(schema, PARTITION)
+            table.create(schema, DAY_COLUMN)
             return table
-        table.create(schema, PARTITION, owner=self._query_id)
+        table.create(schema, DAY_COLUMN, owner=self._query_id)
         owner = table.owner()
         if owner is None:
             table.claim(self._query_id, seen=None)
         elif owner != self._query_id:
-            raise fenced(name, owner, self._query_id)
+            raise wrong_owner(name, owner, self._query_id)
         return table
 
     # what a killed batch has left
@@ -320,7 +327,7 @@ class Archiver:
         for name in names:
             table = self.table(name)
             if table.exists():
-                done = table.held(self._query_id, []).batch
+                done = table.table_state(self._query_id, []).batch
                 orphans = [path for path in self._written(table, -1 if done is None else done) if path not in kept]
                 table.folder.delete(orphans)
                 swept += len(orphans)
@@ -345,7 +352,7 @@ def file_prefix(query_id: str, batch_id: int) -> str:
 
 
 def _output(table: LakeTable) -> Output:
-    return Output(table.folder, shape_of(table))
+    return Output(table.folder, file_layout_of(table))
 
 
 def _total(slices: Iterable[Slice]) -> int:
@@ -364,13 +371,13 @@ def packed(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
         yield group
 
 
-def _ranges(slices: Sequence[Slice]) -> list[Range]:
-    return joined_ranges(Range(each.topic, each.partition, each.start, each.stop) for each in slices)
+def _ranges(slices: Sequence[Slice]) -> list[OffsetRange]:
+    return joined_ranges(OffsetRange(each.topic, each.partition, each.start, each.stop) for each in slices)
 
 
-def joined_ranges(ranges: Iterable[Range]) -> list[Range]:
+def joined_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """In order, those that follow each other as one."""
-    found: list[Range] = []
+    found: list[OffsetRange] = []
     for each in sorted(ranges):
         if found and found[-1][:2] == each[:2] and found[-1].stop == each.start:
             found[-1] = found[-1]._replace(stop=each.stop)
@@ -400,7 +407,7 @@ def _check_covers(table: LakeTable, batch_id: int, part: Part) -> None:
             )
 
 
-def unsettled(ranges: Iterable[Range], settled: Sequence[Settled]) -> list[Range]:
+def unsettled(ranges: Iterable[OffsetRange], settled: Sequence[Settled]) -> list[OffsetRange]:
     """Without the offsets that the companion has been told of."""
     left = list(ranges)
     for known in settled:
@@ -408,7 +415,7 @@ def unsettled(ranges: Iterable[Range], settled: Sequence[Settled]) -> list[Range
     return left
 
 
-def _outside(each: Range, known: Settled) -> Iterator[Range]:
+def _outside(each: OffsetRange, known: Settled) -> Iterator[OffsetRange]:
     if each[:2] != (known.topic, known.partition):
         yield each
         return
@@ -431,7 +438,7 @@ def _parts(
             told, why = tuple(unsettled(ranges, settled.get(table, ()))), BadRows()
             for each in own:
                 why.add(each.why)
-            parts.append(Part(bad_of(table), bad, told, gaps=True, before=before, why=why))
+            parts.append(Part(bad_table_of(table), bad, told, gaps=True, before=before, why=why))
         files = tuple(file for each in own for file in each.files)
         parts.append(Part(table, files, ranges, gaps=gaps, before=before))
     return parts

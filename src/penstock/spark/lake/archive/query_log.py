@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import StorageFailed
-from penstock.spark.lake.tables.folder import write_whole
+from penstock.spark.lake.tables.folder import write_atomically
 from penstock.spark.source.offsets import Offsets
 
 ENTRIES_KEPT: Final = 100
@@ -94,7 +94,7 @@ def _numbers(directory: Path) -> Iterator[int]:
 
 def _put(path: Path, *lines: str) -> None:
     _checksum(path).unlink(missing_ok=True)
-    write_whole(path, "\n".join((_VERSION, *lines)))
+    write_atomically(path, "\n".join((_VERSION, *lines)))
 
 
 def _remove(path: Path) -> None:

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from penstock.core.errors import PenstockError, from_dict
 from penstock.spark.lake.archive.bad_rows import BadRows
-from penstock.spark.lake.tables.cast import fitted
-from penstock.spark.lake.tables.columns import BAD, PARTITION, READ_AS, Place, widened
-from penstock.spark.lake.tables.file_writer import FileWriter, Shape
+from penstock.spark.lake.tables.cast import cast_array
+from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, LOG_NAMES, ColumnMapping, column_type
+from penstock.spark.lake.tables.file_writer import FileLayout, FileWriter
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.table import DataFile, Range
+from penstock.spark.lake.tables.table import DataFile, OffsetRange
 from penstock.spark.scan.slice_reader import Loss, batches
 from penstock.spark.scan.slices import Slice
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.spark.decode.target import Target
     from penstock.spark.files.registry import RegistryAt
 
-_READ: Final = ("topic", "partition", *READ_AS.values())
+_READ: Final = ("topic", "partition", *LOG_NAMES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Output:
     """Where files go, and how they look."""
 
     folder: Folder
-    shape: Shape
+    layout: FileLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Typed:
 
     target: Target
     registry: RegistryAt
-    places: tuple[Place, ...]
+    places: tuple[ColumnMapping, ...]
     keep_values: bool
     """Whether payloads that decode stay in `_value` as well."""
     bad: Output
@@ -84,7 +84,7 @@ class Landed:
     """What a job has written. Nothing of it is in a table yet."""
 
     table: str
-    ranges: list[Range]
+    ranges: list[OffsetRange]
     files: list[DataFile] = field(default_factory=list)
     bad: list[DataFile] = field(default_factory=list)
     lost: int = 0
@@ -96,24 +96,24 @@ class Landed:
 
     @classmethod
     def of_json(cls, said: dict[str, Any]) -> Landed:
-        ranges = [Range(*each) for each in said["ranges"]]
+        ranges = [OffsetRange(*each) for each in said["ranges"]]
         files, bad = ([DataFile(**each) for each in said[name]] for name in ("files", "bad"))
         return cls(said["table"], ranges, files, bad, said["lost"], BadRows.of_json(said["why"]))
 
 
 def land(job: Job) -> Landed:
     """Write the files of a job. After an error there are none."""
-    landed = Landed(job.table, [Range(each.topic, each.partition, each.start, each.stop) for each in job.slices])
+    landed = Landed(job.table, [OffsetRange(each.topic, each.partition, each.start, each.stop) for each in job.slices])
 
     def lose(loss: Loss) -> None:
         landed.lost += loss.stop - loss.start
 
     with ExitStack() as stack:
-        good = stack.enter_context(FileWriter(job.output.folder, job.output.shape, job.name))
+        good = stack.enter_context(FileWriter(job.output.folder, job.output.layout, job.name))
         bad = None
         if job.typed is not None:
-            bad = stack.enter_context(FileWriter(job.typed.bad.folder, job.typed.bad.shape, job.name))
-        rows = Rows(job.output.shape.schema, job.typed, job.settled)
+            bad = stack.enter_context(FileWriter(job.typed.bad.folder, job.typed.bad.layout, job.name))
+        rows = Rows(job.output.layout.schema, job.typed, job.settled)
         for part in job.slices:
             for batch in batches(part, _READ, verify=job.verify, fail_on_data_loss=job.fail_on_data_loss, on_loss=lose):
                 made = rows.of(batch)
@@ -206,18 +206,18 @@ class Rows:
         reasons = self._reasons(batch, reasons)
         if reasons.null_count == rows:
             return Made(whole)
-        bad = [(columns | {"_reason": reasons})[name] for name in BAD.names]
+        bad = [(columns | {"_reason": reasons})[name] for name in BAD_COLUMNS.names]
         return Made(
             whole.filter(reasons.is_null()),
-            pa.RecordBatch.from_arrays(bad, schema=BAD).filter(reasons.is_valid()),
+            pa.RecordBatch.from_arrays(bad, schema=BAD_COLUMNS).filter(reasons.is_valid()),
         )
 
     def _typed_columns(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         made = {}
         for place in self._places:
             column = rows.column(place.field)
-            named = fitted(column, widened(column.type), by_place=True)
-            made[place.column] = fitted(named, place.kind)
+            named = cast_array(column, column_type(column.type), by_position=True)
+            made[place.column] = cast_array(named, place.kind)
         return made
 
     def _values(self, batch: pa.RecordBatch, reasons: pa.Array) -> dict[str, pa.Array]:
@@ -240,6 +240,6 @@ def _spread(values: pa.Array, places: pa.Array, rows: int) -> pa.Array:
 
 def system_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """What every message has."""
-    columns = {name: batch.column(source) for name, source in READ_AS.items()}
+    columns = {name: batch.column(source) for name, source in LOG_NAMES.items()}
     columns |= {"_topic": batch.column("topic"), "_partition": batch.column("partition")}
-    return columns | {PARTITION: batch.column("timestamp").cast(pa.date32())}
+    return columns | {DAY_COLUMN: batch.column("timestamp").cast(pa.date32())}

@@ -118,9 +118,10 @@ def test_tables_of_another_format_are_not_passed_over(tmp_path: Path, capsys: py
     for table_format, other in (("iceberg", "delta"), ("delta", "parquet"), ("parquet", "iceberg")):
         made(tmp_path, table_format)
         assert run(["lake", "show", "--warehouse", str(tmp_path / table_format), "--format", other]) == 2
-        told = capsys.readouterr().err
+        on_batch = capsys.readouterr().err
         assert (
-            f"the tables in {tmp_path / table_format} are {table_format}, none is {other}: leave out --format" in told
+            f"the tables in {tmp_path / table_format} are {table_format}, none is {other}: leave out --format"
+            in on_batch
         )
     with Checkpoint(tmp_path / "empty" / "mine") as state:  # it has a file that is called as a folder of Iceberg is
         state.query_id()

@@ -23,8 +23,8 @@ from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import carry_out
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
-from penstock.spark.lake.archive.archive import goal_of
-from penstock.spark.lake.archive.batch_commit import Archiver, BatchReport, Goal
+from penstock.spark.lake.archive.archive import destination_of
+from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.storage.store import Store
 
@@ -38,7 +38,9 @@ class Shop:
     def __init__(self, root: Path, table_format: str, checkpoint: Checkpoint, **more: Any) -> None:
         self.data = root / "data"
         location = Location(str(self.data))
-        self.goal = Goal(warehouse=str(root / "lake"), table_format=table_format, registry=RegistryAt(location), **more)
+        self.destination = Destination(
+            warehouse=str(root / "lake"), table_format=table_format, registry=RegistryAt(location), **more
+        )
         self._checkpoint = checkpoint
         self._archived = self._batch = 0
         with Store.open(self.data, create=True) as store:
@@ -55,13 +57,13 @@ class Shop:
 
     def archive(self) -> BatchReport:
         end = int(Location(str(self.data)).open().topic(TOPIC).partition(0).view.next_offset)
-        archiver = Archiver(self.goal, self._checkpoint, self._checkpoint.query_id(), here)
+        archiver = BatchRunner(self.destination, self._checkpoint, self._checkpoint.query_id(), here)
         report = archiver.batch(self._batch, slices(self.data, {SOURCE: (self._archived, end)}))
         self._batch, self._archived = self._batch + 1, end
         return report
 
     def rows(self, *columns: str, name: str = "default.orders") -> list[dict[str, Any]]:
-        found = independent(self.goal.open(name), list(dict.fromkeys(["_offset", *columns]))).sort_by("_offset")
+        found = independent(self.destination.open(name), list(dict.fromkeys(["_offset", *columns]))).sort_by("_offset")
         return [{key: row[key] for key in columns} for row in found.to_pylist()]
 
 
@@ -124,7 +126,7 @@ def test_poison_goes_to_the_companion_with_its_reason(
     shop.publish({"id": 7}, schema=schema)
     shop.archive()
     assert len(shop.rows("_offset", name="default.orders__bad")) == 3
-    assert shop.goal.open("default.orders").positions() == {SOURCE: 7}
+    assert shop.destination.open("default.orders").positions() == {SOURCE: 7}
 
 
 def test_bytes_of_payloads_that_became_columns_are_kept_unless_said(tmp_path: Path, checkpoint: Checkpoint) -> None:
@@ -164,10 +166,10 @@ def test_versions_that_were_deleted_have_their_columns_all_the_same(tmp_path: Pa
 
 
 def test_that_there_are_no_schemas_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert goal_of(Location(str(tmp_path / "nothing")), warehouse=str(tmp_path / "lake")).registry is None
+    assert destination_of(Location(str(tmp_path / "nothing")), warehouse=str(tmp_path / "lake")).registry is None
     assert "payloads are archived as they are" in caplog.text
     with pytest.raises(InvalidRequest, match="registry="):
-        goal_of(Location(str(tmp_path)), warehouse=str(tmp_path / "lake"), registry=str(tmp_path / "typo"))
+        destination_of(Location(str(tmp_path)), warehouse=str(tmp_path / "lake"), registry=str(tmp_path / "typo"))
 
 
 def test_a_batch_of_bad_records_alone_moves_the_position(tmp_path: Path, checkpoint: Checkpoint) -> None:
@@ -175,7 +177,7 @@ def test_a_batch_of_bad_records_alone_moves_the_position(tmp_path: Path, checkpo
     schema = shop.register(id={"type": "integer"})
     shop.publish(b"{", schema=schema)
     assert shop.archive().tables["default.orders"].bad == 1
-    assert shop.goal.open("default.orders").positions() == {SOURCE: 1}
+    assert shop.destination.open("default.orders").positions() == {SOURCE: 1}
     assert shop.rows("_offset") == []
 
 

@@ -26,7 +26,7 @@ def archive_all(spark: SparkSession | None, data: str, lake: str, table_format: 
         table_format=table_format,
         once=True,
         batch_bytes=30_000,
-        told=lambda batch: print("batch", batch.batch_id, flush=True),
+        on_batch=lambda batch: print("batch", batch.batch_id, flush=True),
     )
 
 

@@ -57,10 +57,10 @@ def test_the_archive_is_the_log_and_goes_on_where_it_was(
     engine: SparkSession | None, tmp_path: Path, table_format: str
 ) -> None:
     data, lake = make_data(tmp_path / "data", messages=300), tmp_path / "lake"
-    told: list[BatchReport] = []
-    first = once(engine, data, lake, table_format=table_format, batch_bytes=10_000, told=told.append)
+    on_batch: list[BatchReport] = []
+    first = once(engine, data, lake, table_format=table_format, batch_bytes=10_000, on_batch=on_batch.append)
     assert first.rows == 315
-    assert first.batches == len(told) > 2
+    assert first.batches == len(on_batch) > 2
     assert set(first.tables) == {ORDERS_TABLE, SOLD_TABLE}
     assert once(engine, data, lake, table_format=table_format).rows == 0
     with Store.open(data) as store:
@@ -115,7 +115,7 @@ def test_an_empty_topic_has_no_table_until_it_has_a_message(engine: SparkSession
 def test_a_continuous_archive_sees_what_comes_and_ends_when_told(engine: SparkSession | None, tmp_path: Path) -> None:
     data, lake, stop = make_data(tmp_path / "data", messages=100), tmp_path / "lake", threading.Event()
 
-    def told(report: BatchReport) -> None:
+    def on_batch(report: BatchReport) -> None:
         if report.batch_id == 0:
             with Store.open(data) as store:
                 append(store, ORDERS, range(100, 120))
@@ -123,7 +123,7 @@ def test_a_continuous_archive_sees_what_comes_and_ends_when_told(engine: SparkSe
             stop.set()
 
     report = archive(
-        engine, Location(str(data)), ["orders"], warehouse=str(lake), every_seconds=0.1, told=told, stop=stop
+        engine, Location(str(data)), ["orders"], warehouse=str(lake), every_seconds=0.1, on_batch=on_batch, stop=stop
     )
     assert (report.rows, report.batches) == (120, 2)
     assert ids_in(lake, "delta", ORDERS_TABLE) == ids_in_log(data, ORDERS)

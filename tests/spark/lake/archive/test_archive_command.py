@@ -87,8 +87,8 @@ def test_what_cannot_be_is_refused_before_spark_starts(
     }
     for sentence, words in wrong.items():
         code = run(["archive", *data, "--warehouse", str(lake), "--engine", "spark", *words])
-        told = capsys.readouterr().err
-        assert (code, sentence in told) == (2, True), (sentence, told)
+        on_batch = capsys.readouterr().err
+        assert (code, sentence in on_batch) == (2, True), (sentence, on_batch)
     assert not (tmp_path / "checkpoint").exists()
     assert run(["archive", "--data", str(tmp_path / "none"), "--warehouse", str(tmp_path / "lake")]) == 2
     refused = "is not a Penstock data directory: create one with `penstock log create`"

@@ -174,7 +174,7 @@ def test_a_broker_killed_while_its_log_is_archived(
                 broker.kill()
 
             with pytest.raises(PenstockError, match=f"the broker at http://127.0.0.1:{port} does not answer"):
-                archive_url(spark, broker, lake, batch_bytes=10_000, told=strike)
+                archive_url(spark, broker, lake, batch_bytes=10_000, on_batch=strike)
     assert 0 < sum(batch.rows for batch in batches) < in_log(data)[0]
     with RunningBroker("--http-port", port, data=data, environment=environment) as broker:
         archive_url(spark, broker, lake, batch_bytes=1_000_000)
@@ -195,10 +195,10 @@ def archive_url(
     lake: Path,
     *,
     batch_bytes: int,
-    told: Callable[[BatchReport], None] | None = None,
+    on_batch: Callable[[BatchReport], None] | None = None,
 ) -> None:
     location = Location.parse(url=broker.http_url)
-    archive(spark, location, warehouse=str(lake), once=True, batch_bytes=batch_bytes, told=told)
+    archive(spark, location, warehouse=str(lake), once=True, batch_bytes=batch_bytes, on_batch=on_batch)
 
 
 @pytest.mark.soak

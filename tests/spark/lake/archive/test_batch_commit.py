@@ -14,9 +14,9 @@ from tests.spark.log_kit import ORDERS, SOLD, append, everything, make_data
 from penstock.core.errors import NotOwner, StorageFailed
 from penstock.core.limits import Limits
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.batch_commit import Archiver, Goal, joined_ranges
+from penstock.spark.lake.archive.batch_commit import BatchRunner, Destination, merge_ranges
 from penstock.spark.lake.archive.checkpoint import Checkpoint
-from penstock.spark.lake.archive.write_task import Job, Landed, land
+from penstock.spark.lake.archive.write_task import WriteResult, WriteTask, run_task
 from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE
 from penstock.spark.lake.tables.table import OffsetRange
 from penstock.spark.scan.slices import Slice, plan
@@ -26,8 +26,8 @@ ORDERS_TABLE = "default.orders"
 SOLD_TABLE = "shop.parts_sold"
 
 
-def here(jobs: Sequence[Job]) -> list[Landed]:
-    return [land(job) for job in jobs]
+def here(tasks: Sequence[WriteTask]) -> list[WriteResult]:
+    return [run_task(task) for task in tasks]
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def slices(data: Path, ranges: dict[tuple[str, int], tuple[int, int]], *, slice_
     return plan(Location(str(data)), ranges, slice_bytes=slice_bytes)
 
 
-def archiver(tmp_path: Path, checkpoint: Checkpoint, table_format: str = "delta", **more: Any) -> Archiver:
-    goal = Goal(warehouse=str(tmp_path / "lake"), table_format=table_format, **more)
-    return Archiver(goal, checkpoint, checkpoint.query_id(), here, cores=2)
+def archiver(tmp_path: Path, checkpoint: Checkpoint, table_format: str = "delta", **more: Any) -> BatchRunner:
+    destination = Destination(warehouse=str(tmp_path / "lake"), table_format=table_format, **more)
+    return BatchRunner(destination, checkpoint, checkpoint.query_id(), here, cores=2)
 
 
 def ids_in_log(data: Path, topic: str) -> list[bytes]:
@@ -133,14 +133,14 @@ def test_orphans_of_a_killed_batch_are_swept_and_nothing_else(
     made = archiver(tmp_path, checkpoint)
     made.batch(0, slices(data, {(str(ORDERS), 0): (0, 100)}))
     some = slices(data, {(str(ORDERS), 0): (100, 200)})
-    jobs = list(made._jobs(1, some))
-    here(jobs)  # killed before anything was decided
+    tasks = list(made._write_tasks(1, some))
+    here(tasks)  # killed before anything was decided
     table = made.table(ORDERS_TABLE)
     (table.folder.local / "somebody.parquet").write_bytes(b"else's")
     before = {each.path for each in table.folder.list() if each.path.endswith(".parquet")}
-    assert made.sweep([ORDERS_TABLE, "shop.nothing"]) == len(jobs)
+    assert made.sweep([ORDERS_TABLE, "shop.nothing"]) == len(tasks)
     after = {each.path for each in table.folder.list() if each.path.endswith(".parquet")}
-    assert len(before - after) == len(jobs)
+    assert len(before - after) == len(tasks)
     assert "somebody.parquet" in after
     made.batch(1, some)
     assert made.sweep([ORDERS_TABLE]) == 0
@@ -212,7 +212,7 @@ def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(
 
 
 def test_ranges_that_follow_each_other_are_one() -> None:
-    found = joined_ranges(
+    found = merge_ranges(
         [OffsetRange("b", 0, 5, 7), OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 7, 9), OffsetRange("b", 0, 10, 11)]
     )
     assert found == [OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 5, 9), OffsetRange("b", 0, 10, 11)]

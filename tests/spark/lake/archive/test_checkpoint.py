@@ -37,7 +37,7 @@ def test_the_query_is_the_same_for_ever_and_is_the_one_that_spark_takes(tmp_path
         assert json.loads((state.query / "metadata").read_text()) == {"id": first}
     with Checkpoint(tmp_path) as state:
         assert state.query_id() == first
-        state.put_aside()
+        state.start_new_query()
         assert state.query_id() != first
     assert len(list(tmp_path.glob("replaced-*"))) == 1
 
@@ -52,10 +52,10 @@ def test_a_damaged_name_is_not_replaced_by_another(tmp_path: Path) -> None:
 
 def test_it_belongs_to_what_it_was_made_for(tmp_path: Path) -> None:
     with Checkpoint(tmp_path) as state:
-        state.settle({"kind": "delta", "warehouse": "/lake"})
-        state.settle({"kind": "delta", "warehouse": "/lake"})
+        state.check_settings({"kind": "delta", "warehouse": "/lake"})
+        state.check_settings({"kind": "delta", "warehouse": "/lake"})
         with pytest.raises(InvalidRequest, match="was made with warehouse='/lake', and this is '/other'"):
-            state.settle({"kind": "delta", "warehouse": "/other"})
+            state.check_settings({"kind": "delta", "warehouse": "/other"})
 
 
 def test_plans_are_kept_until_the_next(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_plans_are_kept_until_the_next(tmp_path: Path) -> None:
         state.save(0, {"a": 1})
         state.save(1, {"a": 2})
         assert (state.plan(0), state.plan(1), state.plans()) == (None, {"a": 2}, [1])
-        state.put_aside()
+        state.start_new_query()
         assert state.plans() == []
 
 
@@ -88,7 +88,7 @@ def test_only_the_last_few_of_those_that_were_replaced_are_kept(tmp_path: Path) 
         for number in range(8):
             (tmp_path / f"replaced-{number:015d}").mkdir()
         state.query_id()
-        state.put_aside()
+        state.start_new_query()
         assert state.known_query() is None
     kept = sorted(each.name for each in tmp_path.glob("replaced-*"))
     assert len(kept) == 5
@@ -100,9 +100,9 @@ def test_a_backfill_has_one_of_its_own(tmp_path: Path) -> None:
     assert backfill_checkpoint("s3://bucket/lake", "a", given) == tmp_path / "mine" / "backfill"
     assert backfill_checkpoint(str(tmp_path), "a", None) == tmp_path / "_checkpoints" / "a-backfill"
     with Checkpoint(checkpoint_of(str(tmp_path), "a", given)) as one:
-        one.settle({"kind": "delta"})
+        one.check_settings({"kind": "delta"})
         with Checkpoint(backfill_checkpoint(str(tmp_path), "a", given)) as other:
-            other.settle({"kind": "delta", "backfill": True})
+            other.check_settings({"kind": "delta", "backfill": True})
 
 
 def test_where_it_is(tmp_path: Path) -> None:

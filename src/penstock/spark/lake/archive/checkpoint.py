@@ -86,7 +86,7 @@ class Checkpoint:
         except (FileNotFoundError, StorageFailed):
             return None
 
-    def put_aside(self) -> None:
+    def start_new_query(self) -> None:
         """Begin anew; what was there is kept under another name, the last few times."""
         if self.query.exists():
             self.query.rename(self.root / f"replaced-{time.time_ns() // 1_000_000:015d}")
@@ -95,7 +95,7 @@ class Checkpoint:
         for number in self.plans():
             self._plan_path(number).unlink(missing_ok=True)
 
-    def settle(self, settings: Mapping[str, Any]) -> None:
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raises `InvalidRequest` if it was made for something else."""
         path = self.root / "archive.json"
         wanted = {"format": FORMAT, **settings}

@@ -19,7 +19,7 @@ from tests.spark.source_kit import make_logs, unchanged
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.jobs.audit.audit import Wanted, audit
+from penstock.spark.jobs.audit.audit import AuditRequest, audit
 from penstock.spark.lake import open_table
 from penstock.spark.lake.archive.archive import archive
 from penstock.spark.runtime import versions
@@ -107,8 +107,8 @@ def test_an_archive_is_the_log_and_an_audit_says_so(spark: SparkSession, tmp_pat
     assert archive(spark, location, warehouse=str(lake), once=True).rows == 30
     offsets = independent(open_table("delta", str(lake), "default.orders"), ["_offset"]).column(0).to_pylist()
     assert sorted(offsets) == list(range(230))
-    found = audit(spark, location, Wanted(against=Warehouse(str(lake)), duplicates=True))
-    assert found.is_clean, found.found.told
+    found = audit(spark, location, AuditRequest(against=Warehouse(str(lake)), duplicates=True))
+    assert found.is_clean, found.found.listed
     assert sum(each.comparison.compared for each in found.partitions if each.comparison is not None) == 245
 
 

@@ -15,9 +15,9 @@ from penstock.record.block import Draft
 from penstock.record.message import Message, Record
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.jobs.audit.audit import ALL, Audit, Wanted, audit_with
-from penstock.spark.jobs.audit.findings import Finding, Kind
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.audit import ALL, Audit, AuditRequest, audit_with
+from penstock.spark.jobs.audit.findings import Finding, FindingKind
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.lake import CommitMarker, LakeTable, OffsetRange
 from penstock.spark.lake.tables.columns import DAY_COLUMN, SYSTEM_COLUMNS
 from penstock.spark.lake.tables.compaction import file_layout_of
@@ -70,16 +70,16 @@ def flip(path: Path, byte: int) -> None:
     path.write_bytes(data)
 
 
-def audited(root: Path, wanted: Wanted = ALL) -> Audit:
-    return audit_with(Here(), Location.parse(path=str(root)), wanted)
+def audited(root: Path, wanted: AuditRequest = ALL) -> Audit:
+    return audit_with(LocalRunner(), Location.parse(path=str(root)), wanted)
 
 
-def kinds(audit: Audit) -> list[Kind]:
-    return [finding.kind for finding in audit.found.told]
+def kinds(audit: Audit) -> list[FindingKind]:
+    return [finding.kind for finding in audit.found.listed]
 
 
 def only(audit: Audit) -> Finding:
-    (found,) = audit.found.told
+    (found,) = audit.found.listed
     return found
 
 

@@ -16,9 +16,9 @@ from penstock.record.message import Message, SchemaRef
 from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryAt
-from penstock.spark.jobs.audit.audit import Wanted
+from penstock.spark.jobs.audit.audit import AuditRequest
 from penstock.spark.jobs.audit.conformance import Conformance
-from penstock.spark.jobs.audit.findings import Kind
+from penstock.spark.jobs.audit.findings import FindingKind
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "cents", "type": "long"}]}'
 JSON = '{"type": "object", "properties": {"cents": {"type": "integer"}}}'
@@ -93,14 +93,14 @@ def test_an_audit_finds_them_where_it_is_asked_to(tmp_path: Path, export: Path) 
     root = make_data(tmp_path / "data", messages=5)
     good, bad = numbered(50, payload=b"\x02", schema=SchemaRef(1, 1)), numbered(51, payload=b"", schema=SchemaRef(1, 1))
     append(root, [good, bad])
-    assert audited(root, Wanted(registry=str(export))).is_clean
-    found = audited(root, Wanted(registry=str(export), schemas=True))
-    assert kinds(found) == [Kind.NONCONFORMING]
-    assert found.found.told[0].offset == 6
-    assert "schema 1 (version 1)" in found.found.told[0].what
+    assert audited(root, AuditRequest(registry=str(export))).is_clean
+    found = audited(root, AuditRequest(registry=str(export), schemas=True))
+    assert kinds(found) == [FindingKind.NONCONFORMING]
+    assert found.found.listed[0].offset == 6
+    assert "schema 1 (version 1)" in found.found.listed[0].what
 
 
 def test_a_registry_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     root = make_data(tmp_path / "data", messages=1)
     with pytest.raises(InvalidRequest, match="registry="):
-        audited(root, Wanted(registry=str(tmp_path / "nothing"), schemas=True))
+        audited(root, AuditRequest(registry=str(tmp_path / "nothing"), schemas=True))

@@ -115,16 +115,20 @@ def test_a_slice_of_a_batch_has_its_own_rows_alone() -> None:
 
 def test_rows_without_payload_are_counted_and_all_else_of_them_is_the_same() -> None:
     block = block_of([Message(payload=b"a"), Message(payload=b"b", schema=SchemaRef(1, 1))])
-    (bare,), (whole,) = rows(list(block), payloads=False).values(), days_of_block(block).values()
-    assert (bare.count, bare.places, bare.fields) == (whole.count, whole.places, whole.fields)
-    assert (bare.named, bare.bare, bare.lacking) == (1, 1, 1)
-    assert bare.contents != whole.contents
+    (without_payload,), (whole,) = rows(list(block), payloads=False).values(), days_of_block(block).values()
+    assert (without_payload.count, without_payload.places, without_payload.fields) == (
+        whole.count,
+        whole.places,
+        whole.fields,
+    )
+    assert (without_payload.named, without_payload.without_payload, without_payload.payload_lost) == (1, 1, 1)
+    assert without_payload.contents != whole.contents
 
 
 def test_a_companion_has_every_payload() -> None:
     records = list(block_of([Message(payload=b"a", schema=SchemaRef(1, 1))]))
-    (found,) = days_of_rows(batch(records, payloads=False), aside=True).values()
-    assert (found.named, found.aside, found.bare, found.lacking) == (1, 1, 0, 1)
+    (found,) = days_of_rows(batch(records, payloads=False), in_bad_table=True).values()
+    assert (found.named, found.in_bad_table, found.without_payload, found.payload_lost) == (1, 1, 0, 1)
 
 
 @pytest.mark.parametrize(

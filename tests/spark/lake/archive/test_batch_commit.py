@@ -202,7 +202,7 @@ def test_slices_of_one_job_become_few_files(tmp_path: Path, data: Path, checkpoi
 def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(
     tmp_path: Path, data: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.lake.archive.batch_commit.JOB_BYTES_MIN", 1)
+    monkeypatch.setattr("penstock.spark.lake.archive.batch_commit.TASK_BYTES_MIN", 1)
     given = slices(data, {(str(ORDERS), 0): (0, 300)}, slice_bytes=1 << 30)
     assert len(given) == 1
     cut = archiver(tmp_path, checkpoint).cut(given)

@@ -66,7 +66,7 @@ def begun(shop: Shop, state: Checkpoint, **more: Any) -> ArchiveRun:
 
 
 def take_over(shop: Shop, root: Path, **more: Any) -> int:
-    """ArchiveRun the rest with another checkpoint; where that begins."""
+    """Archive the rest with another checkpoint; where that begins."""
     with Checkpoint(root) as state:
         archive = begun(shop, state, **more)
         start = archive._done.marks[SOURCE].offset

@@ -23,7 +23,7 @@ from penstock.spark.runtime.failures import reason
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.spark.jobs.transfer.loss_accumulator import Losses
+    from penstock.spark.jobs.transfer.loss_accumulator import LossAccumulator
     from penstock.spark.lake.tables.table import LakeTable
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,24 +58,28 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class FromLog:
+class LogOrigin:
     """The segments of a data directory, an object store or a broker."""
 
     location: Location
 
     def frame(
-        self, spark: SparkSession, topics: Sequence[TopicName], selection: Selection, losses: Losses | None
+        self, spark: SparkSession, topics: Sequence[TopicName], selection: Selection, losses: LossAccumulator | None
     ) -> DataFrame:
         """What of the selection the log can be searched by is not read; the rest is the caller's to leave out."""
         options = _location_options(self.location) | {"subscribe": ",".join(map(str, topics))}
         options |= {"includeAttributes": "true"}
-        if where := searched(selection):
+        if where := log_condition(selection):
             options["where"] = where
-        return spark.read.format("penstock").options(**options).load() if losses is None else losses.without(options)
+        return (
+            spark.read.format("penstock").options(**options).load()
+            if losses is None
+            else losses.read_without_lost(options)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FromArchive:
+class ArchiveOrigin:
     """The tables that `penstock archive` made, with those of the messages that did not decode."""
 
     warehouse: str
@@ -84,7 +88,7 @@ class FromArchive:
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def frame(
-        self, spark: SparkSession, topics: Sequence[TopicName], _selection: Selection, _losses: Losses | None
+        self, spark: SparkSession, topics: Sequence[TopicName], _selection: Selection, _losses: LossAccumulator | None
     ) -> DataFrame:
         from pyspark.sql import functions as f
 
@@ -114,16 +118,16 @@ class FromArchive:
         )
 
 
-Origin = FromLog | FromArchive
+Origin = LogOrigin | ArchiveOrigin
 
 
-def selected(
+def select_messages(
     spark: SparkSession,
     origin: Origin,
     topics: Sequence[TopicName],
     selection: Selection,
     *,
-    losses: Losses | None = None,
+    losses: LossAccumulator | None = None,
 ) -> DataFrame:
     """The messages, in the columns of the log. What is lost there fails the read, or is told to `losses`.
 
@@ -190,10 +194,10 @@ def _has_wildcards(glob: str) -> bool:
     return bool({"*", "?"} & set(glob))
 
 
-def searched(selection: Selection) -> str:
+def log_condition(selection: Selection) -> str:
     """What of a selection the log can be searched by, as the option `where` of the source has it."""
     first, last = selection.places()
-    found = [*_compared(first, ">="), *_compared(last, "<")]
+    found = [*_condition_text(first, ">="), *_condition_text(last, "<")]
     if selection.partition is not None:
         found.append(f"partition = {selection.partition}")
     if selection.types and not any(map(_has_wildcards, selection.types)):
@@ -201,7 +205,7 @@ def searched(selection: Selection) -> str:
     return " and ".join(found)
 
 
-def _compared(place: Place | None, sign: str) -> list[str]:
+def _condition_text(place: Place | None, sign: str) -> list[str]:
     match place:
         case AtOffset(offset):
             return [f"offset {sign} {int(offset)}"]

@@ -23,7 +23,7 @@ from penstock.spark.jobs.audit.audit import AuditRequest, audit
 from penstock.spark.lake import open_table
 from penstock.spark.lake.archive.archive import archive
 from penstock.spark.runtime import versions
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 
@@ -127,7 +127,7 @@ def test_what_a_spark_does_not_have_is_said_where_it_is_asked_for(
     asked = {"path": str(data), "subscribe": "orders", **options}
     told: list[int] = []
     try:
-        with ours():
+        with penstock_errors():
             if feature is versions.FILTERS:
                 told = [spark.read.format("penstock").options(**asked).load().where("offset < 60").count()]
             else:
@@ -139,7 +139,7 @@ def test_what_a_spark_does_not_have_is_said_where_it_is_asked_for(
         refused: PenstockError | None = error
     else:
         refused = None
-    if feature.there:
+    if feature.is_available:
         assert refused is None
         assert told == [60] if feature is versions.FILTERS else len(told) > 1 and sum(told) == 120
     else:

@@ -22,7 +22,7 @@ from penstock.schema.languages import Examiner
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import carry_out
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.lake.archive.archive import destination_of
 from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination
 from penstock.spark.lake.archive.checkpoint import Checkpoint
@@ -39,7 +39,7 @@ class Shop:
         self.data = root / "data"
         location = Location(str(self.data))
         self.destination = Destination(
-            warehouse=str(root / "lake"), table_format=table_format, registry=RegistryAt(location), **more
+            warehouse=str(root / "lake"), table_format=table_format, registry=RegistryLocation(location), **more
         )
         self._checkpoint = checkpoint
         self._archived = self._batch = 0

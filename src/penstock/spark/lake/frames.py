@@ -18,7 +18,7 @@ from penstock.spark.lake.tables.compaction import file_layout_of
 from penstock.spark.lake.tables.file_writer import FileWriter
 from penstock.spark.lake.tables.table import AlreadyCommitted, CommitMarker, Committed, DataFile, LakeTable
 from penstock.spark.lake.tables.table_scan import file_batches
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 from penstock.spark.runtime.versions import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _written(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[D
             texts = [json.dumps(asdict(each)) for each in writer.finish()]
         yield pa.RecordBatch.from_pydict({"file": pa.array(texts, pa.string())})
 
-    with ours():
+    with penstock_errors():
         rows: list[Any] = frame.mapInArrow(write, "file string").collect()
     return [DataFile(**json.loads(row[0])) for row in rows]
 

@@ -15,7 +15,7 @@ from penstock.record.block import Block, scan
 from penstock.record.message import Message, SchemaRef
 from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.audit import AuditRequest
 from penstock.spark.jobs.audit.conformance import Conformance
 from penstock.spark.jobs.audit.findings import FindingKind
@@ -39,7 +39,7 @@ def export(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def conformance(export: Path, tmp_path: Path) -> Conformance:
-    return Conformance(RegistryAt(Location.parse(path=str(tmp_path)), str(export)), "/default/orders")
+    return Conformance(RegistryLocation(Location.parse(path=str(tmp_path)), str(export)), "/default/orders")
 
 
 def block(*messages: tuple[bytes, int | None]) -> Block:
@@ -69,7 +69,7 @@ def test_a_payload_that_decodes_and_breaks_a_rule_of_its_schema_does_not_conform
     )
     record = VersionRecord(subject="orders-value", version=1, id=1, schema_type=SchemaKind.JSON, schema=rules)
     (tmp_path / "rules.jsonl").write_bytes(msgspec.json.encode(record))
-    registry = RegistryAt(Location.parse(path=str(tmp_path)), str(tmp_path / "rules.jsonl"))
+    registry = RegistryLocation(Location.parse(path=str(tmp_path)), str(tmp_path / "rules.jsonl"))
     wrong = (b'{"cents": -5}', b'{"cents": 1, "state": "zzz"}', b'{"cents": 1, "more": true}', b'{"state": "a"}')
     right = (b'{"cents": 5}', b'{"cents": 1,\n "state": "a"}')
     found = Conformance(registry, "/default/orders")(block(*((each, 1) for each in (*wrong, *right))))

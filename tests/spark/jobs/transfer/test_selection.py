@@ -51,10 +51,10 @@ def test_a_glob_means_what_it_means_elsewhere(glob: str, text: str) -> None:
     assert bool(re.fullmatch(python, text, re.DOTALL)) == fnmatchcase(text, glob)
 
 
-PLACES = [("5", "90"), ("2026-01-31T12:00:00.123Z", "2026-02-01"), ("1f0c2a4e-7b1d-6c00-9a3f-0123456789ab", None)]
+FAILPOINTS = [("5", "90"), ("2026-01-31T12:00:00.123Z", "2026-02-01"), ("1f0c2a4e-7b1d-6c00-9a3f-0123456789ab", None)]
 
 
-@pytest.mark.parametrize(("start", "stop"), PLACES)
+@pytest.mark.parametrize(("start", "stop"), FAILPOINTS)
 @given(types=st.lists(st.text("ab'*. ", min_size=1, max_size=4), max_size=3))
 def test_the_log_is_searched_by_what_it_can_be(start: str, stop: str | None, types: list[str]) -> None:
     selection = Selection(start=start, stop=stop, partition=3, types=tuple(types))

@@ -23,7 +23,7 @@ from penstock.spark.lake.archive import batch_commit
 from penstock.spark.lake.archive.archive import ArchiveReport, archive
 from penstock.spark.lake.archive.batch_commit import BatchReport
 from penstock.spark.lake.tables import table as tables
-from penstock.spark.runtime.failpoints import PLACES
+from penstock.spark.runtime.failpoints import FAILPOINTS
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def test_engines_take_turns_and_die_in_between(
     deaths = 0
     for life in range(10):
         with monkeypatch.context() as patch, contextlib.suppress(Died):
-            die = dying_at(chance.choice(PLACES), visit=chance.randrange(1, 5))
+            die = dying_at(chance.choice(FAILPOINTS), visit=chance.randrange(1, 5))
             for module in (batch_commit, archiving, tables):
                 patch.setattr(module, "reach", die)
             deaths += 1

@@ -25,7 +25,7 @@ from penstock.core.errors import PenstockError
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.batch_commit import BatchReport
-from penstock.spark.runtime.failpoints import PLACES, VARIABLE
+from penstock.spark.runtime.failpoints import FAILPOINTS, VARIABLE
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 
@@ -217,7 +217,7 @@ def test_killed_again_and_again_at_random(tmp_path: Path, table_format: str) -> 
         assert lives < 60
         choice = lives % 6
         if choice < 3:
-            step = f"{chance.choice(PLACES)}:{chance.randrange(1, 4)}"
+            step = f"{chance.choice(FAILPOINTS)}:{chance.randrange(1, 4)}"
             code = live(Driver(data, lake, table_format, failpoint=step, master=chance.choice([LOCAL, SPARK])))
         else:
             killer: Killer = [everything, jvm, worker][choice - 3]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.lake.archive.archive import ArchiveRequest, open_archive
 from penstock.spark.lake.archive.batch_commit import Destination
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE
@@ -28,7 +28,7 @@ BATCH_BYTES: Final = 8_000
 
 def main(data: str, lake: str, table_format: str, checkpoint: str) -> None:
     location = Location(data)
-    destination = Destination(warehouse=lake, table_format=table_format, registry=RegistryAt(location))
+    destination = Destination(warehouse=lake, table_format=table_format, registry=RegistryLocation(location))
     wanted = ArchiveRequest(
         location=location, destination=destination, checkpoint=Path(checkpoint), once=True, batch_bytes=BATCH_BYTES
     )

@@ -20,7 +20,7 @@ from tests.spark.log_kit import ORDERS, SOLD, append, everything, make_data
 
 from penstock.spark.files.location import Location
 from penstock.spark.lake import open_table
-from penstock.spark.runtime.failpoints import PLACES
+from penstock.spark.runtime.failpoints import FAILPOINTS
 from penstock.storage.store import Store
 
 SCRIPT: Final = Path(__file__).parent / "killed_archiver.py"
@@ -111,14 +111,14 @@ def test_killed_once_at_every_step_of_a_commit(lives: Lives, tmp_path: Path, tab
     """Each step at its first and its second visit: the second is in the middle of a batch with two tables."""
     data, lake = make_data(tmp_path / "data", messages=30), tmp_path / "lake"
     killed = 0
-    for step in PLACES:
+    for step in FAILPOINTS:
         for visit in (1, 2):
             with Store.open(data) as store:
                 append(store, ORDERS, range(100, 107))
                 append(store, SOLD, range(3), 1)
             killed += lives.run(data, lake, table_format, f"{step}:{visit}") != 0
     assert lives.run(data, lake, table_format) == 0
-    assert killed >= len(PLACES)
+    assert killed >= len(FAILPOINTS)
     assert in_lake(lake, table_format) == in_log(data)
     assert orphans(lake, table_format) == []
 
@@ -128,7 +128,7 @@ def test_killed_once_at_every_step_of_a_commit(lives: Lives, tmp_path: Path, tab
 def test_killed_at_random_steps_while_the_log_grows(lives: Lives, tmp_path: Path, table_format: str) -> None:
     data, lake, chance = make_data(tmp_path / "data", messages=200), tmp_path / "lake", random.Random(table_format)
     for _ in range(8):
-        lives.run(data, lake, table_format, f"{chance.choice(PLACES)}:{chance.randrange(1, 9)}")
+        lives.run(data, lake, table_format, f"{chance.choice(FAILPOINTS)}:{chance.randrange(1, 9)}")
         with Store.open(data) as store:
             append(store, ORDERS, range(chance.randrange(60)))
     assert lives.run(data, lake, table_format) == 0
@@ -143,7 +143,7 @@ def test_killed_at_random_moments_for_a_long_time(lives: Lives, tmp_path: Path, 
     data, lake, chance = make_data(tmp_path / "data", messages=500), tmp_path / "lake", random.Random(table_format)
     for _ in range(60):
         if chance.random() < 0.5:
-            lives.run(data, lake, table_format, f"{chance.choice(PLACES)}:{chance.randrange(1, 30)}")
+            lives.run(data, lake, table_format, f"{chance.choice(FAILPOINTS)}:{chance.randrange(1, 30)}")
         else:
             lives.run(data, lake, table_format, seconds=chance.uniform(0.8, 4.0))
         with Store.open(data) as store:

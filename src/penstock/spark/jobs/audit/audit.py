@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit import archive_side as archives
 from penstock.spark.jobs.audit import duplicate_requests, findings, inventory, slice_audit
 from penstock.spark.jobs.audit.archive_side import (
@@ -161,7 +161,7 @@ class _AuditRun:
         self._runner = runner
         self._request = request
         self._stage = stage
-        self._registry = RegistryAt(location, request.registry)
+        self._registry = RegistryLocation(location, request.registry)
         if request.schemas or request.registry:
             self._registry.open()  # raises here, and not in a worker, if there is none
         data = location.open()
@@ -295,7 +295,7 @@ def _empty_summary(log: PartitionLog) -> PartitionSummary:
     return PartitionSummary(start=log.start, stop=log.next_offset)
 
 
-def _unknown_ids(registry: RegistryAt, ids: Sequence[int]) -> dict[int, str]:
+def _unknown_ids(registry: RegistryLocation, ids: Sequence[int]) -> dict[int, str]:
     """Why these ids mean nothing; nothing is said of them where there is no registry to ask."""
     unknown: dict[int, str] = {}
     if not ids:

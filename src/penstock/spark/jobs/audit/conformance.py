@@ -23,7 +23,7 @@ from penstock.schema.worker.protocol import Validate
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.options import Mode
 from penstock.spark.decode.target import target_of
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Nonconforming, Sample
 
 _COLUMNS: Final = ("value", "schema_id", "schema_version", "offset", "id")
@@ -43,7 +43,7 @@ class SchemaChecks:
 class Conformance:
     """Made in the worker, for one topic."""
 
-    def __init__(self, registry: RegistryAt, topic: str) -> None:
+    def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
         self._topic = topic
         self._examiner = Examiner()

@@ -11,7 +11,7 @@ from penstock.spark.jobs.audit import duplicate_requests
 from penstock.spark.jobs.audit.duplicate_requests import SuspectSlice
 from penstock.spark.jobs.audit.findings import DuplicateRequest
 from penstock.spark.jobs.worker_jobs import Progress
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,11 +46,11 @@ class SparkRunner:
     def run(
         self, what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task], progress: Progress
     ) -> list[_Result]:
-        with ours():
+        with penstock_errors():
             return worker_jobs.run(self.spark, work, tasks, what=what, progress=progress)
 
     def find_duplicate_requests(self, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
-        with ours():
+        with penstock_errors():
             return duplicate_requests.find_on_spark(self.spark, suspects)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from penstock.core.errors import TopicNotSupported
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.partition_summary import Losses, PartitionSummary
 from penstock.spark.jobs.audit.scan_range import dropped, scan_range
 from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, ArchivedRange, ConformanceCheck, RangeTally, TimeSpans
@@ -24,7 +24,7 @@ class AuditTask:
     slices: tuple[Slice, ...]
     spans: TimeSpans
     archived: Mapping[PartitionKey, ArchivedRange] = field(default_factory=dict)
-    schemas: RegistryAt | None = None
+    schemas: RegistryLocation | None = None
     """Where the schemas are that payloads are held against; None: they are not."""
 
 
@@ -69,12 +69,12 @@ def _scan_slice(part: Slice, task: AuditTask) -> PartitionSummary:
     return tally.take(scan_range(data.disk, view, part.start, part.stop)).result()
 
 
-def _conformance_check(registry: RegistryAt | None, topic: str) -> ConformanceCheck | None:
+def _conformance_check(registry: RegistryLocation | None, topic: str) -> ConformanceCheck | None:
     return None if registry is None else _conformance(registry, topic)
 
 
 @lru_cache(maxsize=64)
-def _conformance(registry: RegistryAt, topic: str) -> ConformanceCheck:
+def _conformance(registry: RegistryLocation, topic: str) -> ConformanceCheck:
     from penstock.spark.jobs.audit.conformance import Conformance  # the languages of schemas, where they are asked for
 
     return Conformance(registry, topic)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.errors import InvalidRequest, StorageFailed
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, TableReport
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
@@ -208,9 +208,9 @@ def destination_of(
     )
 
 
-def _registry(location: Location, uri: str | None) -> RegistryAt | None:
+def _registry(location: Location, uri: str | None) -> RegistryLocation | None:
     """Where schemas are; None if none are with the data and no other place is named."""
-    found = RegistryAt(location, uri)
+    found = RegistryLocation(location, uri)
     try:
         found.open()
     except InvalidRequest as error:

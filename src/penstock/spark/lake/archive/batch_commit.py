@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.core.errors import StorageFailed
 from penstock.core.names import TopicName
 from penstock.spark.decode.target import has_schemas, target_for
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.lake.archive.bad_rows import BadRows
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine
@@ -53,7 +53,7 @@ class Destination:
     warehouse: str
     table_format: str = "delta"
     one_table: bool = False
-    registry: RegistryAt | None = None
+    registry: RegistryLocation | None = None
     """None: payloads stay as they are."""
     keep_values: bool = True
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest, PenstockError, StorageFailed
 from penstock.spark.lake.archive.write_task import WriteResult, WriteTask, results_of, run_as_json, run_task
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -95,7 +95,7 @@ class SparkEngine:
     def _results(self, tasks: list[WriteTask]) -> list[WriteResult]:
         if not tasks:
             return []
-        with ours():
+        with penstock_errors():
             texts = _by_frame(self._spark, tasks) if self._context is None else _by_tasks(self._context, tasks)
         return results_of([json.loads(each) for each in texts])
 

@@ -27,7 +27,7 @@ from penstock.spark.scan.slices import Slice
 
 if TYPE_CHECKING:
     from penstock.spark.decode.target import Target
-    from penstock.spark.files.registry import RegistryAt
+    from penstock.spark.files.registry import RegistryLocation
 
 _READ: Final = ("topic", "partition", *LOG_NAMES.values())
 
@@ -45,7 +45,7 @@ class PayloadDecoding:
     """How payloads become columns."""
 
     target: Target
-    registry: RegistryAt
+    registry: RegistryLocation
     mappings: tuple[ColumnMapping, ...]
     keep_values: bool
     """Whether payloads that decode stay in `_value` as well."""

@@ -294,8 +294,8 @@ def _list_store(folder: Folder, below: str) -> Iterator[FileEntry]:
 def _store(folder: Folder) -> Any:
     from obstore.store import LocalStore
 
-    from penstock.spark.files.objects import opened
+    from penstock.spark.files.objects import open_store
 
     if folder.uri.startswith("file+store://"):
         return LocalStore(folder.uri.removeprefix("file+store://"), mkdir=True)
-    return opened(folder.uri, dict(folder.options), retries=None)
+    return open_store(folder.uri, dict(folder.options), retries=None)

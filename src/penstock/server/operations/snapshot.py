@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.broker.admin.dead_letters import Graves
 from penstock.broker.broker import Broker
-from penstock.broker.subscriptions.delivery import Delivery
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import Stream
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log
@@ -246,7 +246,7 @@ class Gathering:
         broker = self._sessions.broker
         streams = [] if broker.durable is None else list(broker.durable.streams)
         topics = await self._topic_facts(streams)
-        deliveries = [each for stream in streams for each in stream.deliveries.values() if not each.is_reader]
+        deliveries = [each for stream in streams for each in stream.subscriptions.values() if not each.is_reader]
         subscriptions = [each for each in deliveries if not each.is_internal]
         shown = await self._subscription_facts(subscriptions, self._sessions.now_ms())
         return BrokerFacts(
@@ -288,14 +288,16 @@ class Gathering:
             left[str(stream.name) if shown else OTHERS] += count
         return left
 
-    async def _subscription_facts(self, deliveries: list[Delivery], now_ms: int) -> tuple[SubscriptionFacts, ...]:
+    async def _subscription_facts(
+        self, deliveries: list[SubscriptionRunner], now_ms: int
+    ) -> tuple[SubscriptionFacts, ...]:
         by_uid = {each.uid: each for each in deliveries}
         self._subscriptions.look(by_uid.keys(), lambda uid: _busy(by_uid[uid]))
         shown: list[SubscriptionFacts] = []
         others: list[SubscriptionFacts] = []
-        async for uid, delivery in _in_slices(by_uid.items()):
+        async for uid, runner in _in_slices(by_uid.items()):
             one = uid in self._subscriptions
-            facts = _subscription(delivery, now_ms, floors=one)
+            facts = _subscription(runner, now_ms, floors=one)
             self._delivered.add(uid, _line(facts) if one else OTHERS, _values(facts, _SUBSCRIPTION_COUNTERS))
             (shown if one else others).append(facts)
         found = [_counted(each, self._delivered.of(_line(each))) for each in shown]
@@ -364,9 +366,9 @@ def _line(facts: SubscriptionFacts) -> tuple[str, str]:
     return facts.topic, facts.name
 
 
-def _busy(delivery: Delivery) -> int:
+def _busy(runner: SubscriptionRunner) -> int:
     """Whoever has much to do counts as well as whoever does much."""
-    return delivery.group.delivered + sum(lane.backlog for lane in delivery.group.lanes.values())
+    return runner.machine.delivered + sum(cursor.backlog for cursor in runner.machine.cursors.values())
 
 
 def _topic(stream: Stream) -> TopicFacts:
@@ -380,25 +382,25 @@ def _topics_together(topics: list[TopicFacts]) -> TopicFacts:
     return TopicFacts(name=OTHERS, views=tuple(view for each in topics for view in each.views), **counted)
 
 
-def _subscription(delivery: Delivery, now_ms: int, *, floors: bool) -> SubscriptionFacts:
-    group, logs = delivery.group, delivery.stream.logs
-    lags = {partition: lane.backlog for partition, lane in group.lanes.items()}
-    since_ms = group.unacked_since_ms()
+def _subscription(runner: SubscriptionRunner, now_ms: int, *, floors: bool) -> SubscriptionFacts:
+    machine, logs = runner.machine, runner.stream.logs
+    lags = {partition: cursor.backlog for partition, cursor in machine.cursors.items()}
+    since_ms = machine.unacked_since_ms()
     return SubscriptionFacts(
-        topic=str(delivery.stream.name),
-        name=delivery.name,
-        delivered=group.delivered,
-        acked=group.acked,
-        failed=group.failed,
-        redelivered=group.redelivered,
-        buried=group.buried,
-        dropped=group.dropped,
-        lost=group.lost,
+        topic=str(runner.stream.name),
+        name=runner.name,
+        delivered=machine.delivered,
+        acked=machine.acked,
+        failed=machine.failed,
+        redelivered=machine.redelivered,
+        buried=machine.dead_lettered,
+        dropped=machine.dropped,
+        lost=machine.lost,
         lag=sum(lags.values()),
-        unacked=sum(each.in_flight for each in group.consumers.values()),
+        unacked=sum(each.in_flight for each in machine.consumers.values()),
         unacked_ms=0 if since_ms is None else max(0, now_ms - since_ms),
-        consumers=len(group.consumers),
-        floors=tuple((logs[each], group.lanes[each].floor) for each, lag in lags.items() if lag and floors),
+        consumers=len(machine.consumers),
+        floors=tuple((logs[each], machine.cursors[each].floor) for each, lag in lags.items() if lag and floors),
     )
 
 

@@ -72,7 +72,7 @@ class Hub:
             limits.held_bytes_max,
             sessions=self.sessions,
             end=self._end_for_others,
-            go_on=self.read_or_not,
+            go_on=self._go_on,
         )
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
@@ -228,6 +228,7 @@ class Hub:
         room for the rest of a message."""
         session.measure()
         if not session.ending:
+            session.holding.is_stopped = self.holdings.is_to_read_first(session.holding)
             if session.busy or session.waits_for or session.has_enough or session.holding.waits:
                 session.stream.pause_reading()
             else:

@@ -117,9 +117,12 @@ class Session:
 
     @property
     def has_enough(self) -> bool:
-        """So much of what it sent waits for the disk that nothing more is read from it."""
+        """So much of what it sent waits for the disk, or of what it is sent for it to read, that nothing more is read
+        from it."""
         fair = max(0, _UNSTORED_BYTES_ALL - self.hub.unstored_bytes) // 2
-        return self.unstored_bytes > min(_UNSTORED_BYTES, fair) or self.open_work > _OPEN_WORK
+        if self.unstored_bytes > min(_UNSTORED_BYTES, fair) or self.open_work > _OPEN_WORK:
+            return True
+        return self.hub.holdings.is_to_read_first(self.holding)
 
     @property
     def is_stranger(self) -> bool:

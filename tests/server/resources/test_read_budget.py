@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 from tests.server.kit import PING, framed, ws_frame
 from tests.server.test_turns import Ticking, Wire, opened, with_hub
 
+from penstock.core.limits import KIB, WireLimits
+from penstock.protocol.blocks import BlockReader
 from penstock.server import hub as module
 from penstock.server.hub import Hub
+from penstock.server.resources import buffer_budget
+from penstock.server.resources.buffer_budget import SMALL_BYTES
 from penstock.server.resources.read_budget import READ_BYTES_MAX, READ_BYTES_MIN, WAITING_BYTES_MAX, ReadBudget
 from penstock.server.transports.tcp import TcpStream
 
@@ -80,3 +85,60 @@ def test_frames_of_a_websocket_that_wait_for_the_next_turn_are_counted() -> None
         assert wire.reading
 
     with_hub(story)
+
+
+def test_a_read_full_of_the_shortest_messages_takes_little_more_than_itself_while_it_waits() -> None:
+    """What is known of each message takes twenty times what an empty one does: it is found out for a few at a time."""
+
+    async def story(hub: Hub) -> None:
+        reader = BlockReader(hub.frame_limits, hub.scratch)
+        data = EMPTY * (READ_BYTES_MAX // len(EMPTY))
+        tracemalloc.start()
+        try:
+            waiting = iter(reader.receive_data(data))
+            next(waiting)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held < 64 * KIB
+        assert 1 + sum(1 for _ in waiting) == len(data) // len(EMPTY)
+
+    with_hub(story)
+
+
+class Full(Wire):
+    """The other side takes nothing of what is sent to it until it is told to."""
+
+    takes = False
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.takes else len(self.written)
+
+
+def test_who_does_not_read_its_answers_is_not_read_while_there_is_no_room_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or else a flood of requests makes the broker hold as many answers as it can write between two looks."""
+    monkeypatch.setattr(buffer_budget, "LOOK_SECONDS", 0.02)
+
+    async def story(hub: Hub) -> None:
+        wire = Full()
+        stream = TcpStream(hub)
+        stream.connection_made(wire)
+        while wire.reading and not wire.closing and len(wire.written) < 4 * hub.limits.held_bytes_max:
+            read(stream, EMPTY * 256)
+            await asyncio.sleep(0)
+        assert hub.sessions()[0].holding.is_stopped
+        assert SMALL_BYTES < len(wire.written) < hub.limits.held_bytes_max
+        wire.takes = True
+        async with asyncio.timeout(5):
+            while hub.sessions()[0].holding.is_stopped:
+                await asyncio.sleep(0.01)
+        assert (wire.reading, wire.closing) == (True, False)
+
+    with_hub(
+        story,
+        WireLimits(
+            held_bytes_max=512 * KIB, output_bytes_max=512 * KIB, payload_bytes_max=64 * KIB, block_bytes_max=64 * KIB
+        ),
+    )

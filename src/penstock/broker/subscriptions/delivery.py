@@ -48,7 +48,8 @@ _REPLACED_MAX: Final = 1_000
 """Consumers that come back after so many others were replaced are taken for new ones."""
 _FETCH_BYTES_MIN: Final = 64 * 1024
 _FETCH_RETRY_MS: Final = 1_000
-
+_NONE_REPLACED: Final[deque[str]] = deque(maxlen=0)
+"""One for all of which nobody was replaced yet: an empty deque takes most of a KiB."""
 
 _PendingSpans = deque[tuple[Span, ...]]
 
@@ -131,7 +132,7 @@ class SubscriptionRunner:
         self._failed_reads: list[tuple[str, int, Sequence[Span]]] = []
         """Of these, what could not be read, and is tried again."""
 
-        self._replaced: deque[str] = deque(maxlen=_REPLACED_MAX)
+        self._replaced = _NONE_REPLACED
         """Consumers, by the ids of their `subscribe`, whose place another has taken: they do not take it back."""
 
         self._desk = desk
@@ -278,6 +279,8 @@ class SubscriptionRunner:
         if gone is None:
             return []
         if gone.parent is not None and all(endpoint.parent != gone.parent for endpoint in self.endpoints.values()):
+            if self._replaced is _NONE_REPLACED:
+                self._replaced = deque(maxlen=_REPLACED_MAX)
             self._replaced.append(gone.parent)
         return [self._end_notice(gone, "another connection took its place")]
 

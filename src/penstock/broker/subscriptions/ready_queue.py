@@ -123,16 +123,18 @@ class OrderedQueue:
     """In the order of offsets, and so what failed before first; to each consumer by the room it has."""
 
     def __init__(self, partitions: Iterable[int]) -> None:
-        self._fresh: dict[int, deque[OffsetRun]] = {each: deque() for each in partitions}
-        self._again: dict[int, list[OffsetRun]] = {each: [] for each in self._fresh}
-        self._counts = dict.fromkeys(self._fresh, 0)
+        self._fresh: dict[int, deque[OffsetRun]] = {}
+        self._again: dict[int, list[OffsetRun]] = {}
+        """Of partitions that were ever supplied: an empty deque takes most of a KiB."""
+
+        self._counts = dict.fromkeys(partitions, 0)
         """How many messages that is."""
 
         self._ready: dict[int, None] = {}
         """Partitions that have something, the one served last at the end."""
 
     def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:  # noqa: ARG002 - keys do not matter
-        self._fresh[partition].append(run)
+        self._fresh.setdefault(partition, deque()).append(run)
         self._counts[partition] += len(run)
         self._ready.setdefault(partition)
 
@@ -140,7 +142,7 @@ class OrderedQueue:
         """Nothing is to be known of it."""
 
     def requeue(self, partition: int, run: OffsetRun) -> None:
-        insort(self._again[partition], run, key=attrgetter("start"))
+        insort(self._again.setdefault(partition, []), run, key=attrgetter("start"))
         self._counts[partition] += len(run)
         self._ready.setdefault(partition)
 
@@ -154,15 +156,15 @@ class OrderedQueue:
         """Nothing is known of them here."""
 
     def discard(self, partition: int, start: int, stop: int) -> None:
-        for runs in (self._fresh[partition], self._again[partition]):
+        for runs in self._runs(partition):
             kept = [part for run in runs for part in _outside(run, start, stop)]
             runs.clear()
             runs.extend(kept)
         self._counts[partition] = sum(end - begin for begin, end in self.spans(partition))
 
     def clear(self, partition: int) -> None:
-        self._fresh[partition].clear()
-        self._again[partition].clear()
+        self._fresh.pop(partition, None)
+        self._again.pop(partition, None)
         self._counts[partition] = 0
         self._ready.pop(partition, None)
 
@@ -173,10 +175,14 @@ class OrderedQueue:
         return self.is_drained(partition)
 
     def is_drained(self, partition: int) -> bool:
-        return not self._fresh[partition]
+        return not self._fresh.get(partition)
 
     def spans(self, partition: int) -> Iterator[Span]:
-        return ((each.start, each.stop) for each in (*self._again[partition], *self._fresh[partition]))
+        return ((each.start, each.stop) for runs in self._runs(partition) for each in runs)
+
+    def _runs(self, partition: int) -> list[MutableSequence[OffsetRun]]:
+        """What failed before, and what did not, as far as there ever was any."""
+        return [runs for runs in (self._again.get(partition), self._fresh.get(partition)) if runs is not None]
 
     def ready_by_holder(self) -> Mapping[str, int]:
         return {}
@@ -220,14 +226,15 @@ class OrderedQueue:
             return None
         return runs[0]
 
-    def _first(self, partition: int) -> MutableSequence[OffsetRun]:
+    def _first(self, partition: int) -> MutableSequence[OffsetRun] | None:
         """Where the lowest offset is: after a restart one that failed before it may lie behind others."""
-        again, fresh = self._again[partition], self._fresh[partition]
+        again, fresh = self._again.get(partition), self._fresh.get(partition)
         return fresh if not again or (fresh and fresh[0].start < again[0].start) else again
 
     def _cut(self, partition: int, count: int) -> OffsetRun:
         """The first ones of what is next."""
         runs = self._first(partition)
+        assert runs is not None, "something is ready"  # noqa: S101 - a defect here, not bad input
         taken = runs[0].take_first(count)
         self._counts[partition] -= count
         if not len(runs[0]):

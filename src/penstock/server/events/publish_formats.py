@@ -9,7 +9,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -161,22 +161,44 @@ def message(said: Words, payload: bytes, given: Given) -> Message:
         raise InvalidRequest("what type has the message? POST /api/events?type=order.created", field="type")
     media = said_media(said.get("content-type"))
     attributes = {} if media is None else {CONTENT_TYPE: media}
-    return _keyed(Message(payload=payload, type=kind, attributes=attributes), said, given)
+    beside = _beside(said, given)
+    return Message(
+        payload=payload,
+        type=kind,
+        key=beside.key,
+        attributes=attributes | beside.attributes,
+        producer_name=beside.producer_name,
+        schema=beside.schema,
+    )
 
 
-def _keyed(event: Message, said: Words, given: Given) -> Message:
-    """With what headers and the address say beside it, which counts where both say something."""
+class _Beside(NamedTuple):
+    """What headers and the address say beside a message."""
+
+    key: bytes | None
+    attributes: dict[str, str]
+    producer_name: str
+    schema: SchemaRef | None
+
+
+def _beside(said: Words, given: Given) -> _Beside:
     more = {name.removeprefix(ATTRIBUTE): value for name, value in said.items() if name.startswith(ATTRIBUTE)}
     if "" in more:
         raise InvalidRequest("the header X-Attr- has no name behind it: X-Attr-Tenant: shop-3", field=ATTRIBUTE)
     more |= {name: said[name] for name in _TRACE if name in said}
     key = said["x-key"].encode() if "x-key" in said else given.key
+    return _Beside(key, more, said.get("x-producer", ""), _schema(said))
+
+
+def _keyed(event: Message, said: Words, given: Given) -> Message:
+    """With what is said beside it, which counts where both say something."""
+    beside = _beside(said, given)
     return replace(
         event,
-        key=event.key if key is None else key,
-        attributes={**event.attributes, **more} if more else event.attributes,
-        producer_name=said.get("x-producer", ""),
-        schema=_schema(said),
+        key=event.key if beside.key is None else beside.key,
+        attributes={**event.attributes, **beside.attributes} if beside.attributes else event.attributes,
+        producer_name=beside.producer_name,
+        schema=beside.schema,
     )
 
 

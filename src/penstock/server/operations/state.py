@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -107,12 +108,12 @@ class Counted:
         self._app = app
         self._answered = operations.answered
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def counting(message: Message) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        def counting(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 route = scope.get(ROUTE, NO_ROUTE)
                 method = scope["method"] if route != NO_ROUTE else NO_ROUTE
                 self._answered[method, route, str(message["status"])] += 1
-            await send(message)
+            return send(message)
 
-        await self._app(scope, receive, counting)
+        return self._app(scope, receive, counting)

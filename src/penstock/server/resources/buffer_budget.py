@@ -66,7 +66,7 @@ class Budget:
 class Holding:
     """Of one connection: what it is charged for, and how far it was at the last look."""
 
-    __slots__ = ("budget", "came", "half_bytes", "moved", "queued_bytes", "sent", "waits")
+    __slots__ = ("budget", "came", "half_bytes", "is_stopped", "moved", "queued_bytes", "sent", "waits")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -81,6 +81,9 @@ class Holding:
 
         self.waits = False
         """There is no room for the rest of its message yet."""
+
+        self.is_stopped = False
+        """It is not read because it does not read."""
 
         self.queued_bytes = 0
         """What waited to be sent, when something was last sent to it or it was looked at."""
@@ -180,6 +183,11 @@ class Holdings:
         if self.outgoing.is_short:
             self.look_soon()
 
+    def is_to_read_first(self, holding: Holding) -> bool:
+        """Whether there is no room for what waits to be sent, and some of that waits for this one: what it sends now
+        would bring it more answers that it does not take."""
+        return self.outgoing.is_short and holding.queued_bytes > SMALL_BYTES
+
     # want of room
 
     def look_soon(self) -> None:
@@ -197,6 +205,9 @@ class Holdings:
         if self.outgoing.is_short:
             self._end_unread([session for session in unread if not session.ending])
         self._admit()
+        for session in sessions:
+            if session.holding.is_stopped and not session.ending:
+                self._go_on(session)
         if self._waiting or self.outgoing.is_short:
             self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
         else:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.broker.admin.dead_letters import Graves
 from penstock.broker.broker import Broker
-from penstock.broker.subscriptions.runner import SubscriptionRunner
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import Stream
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log

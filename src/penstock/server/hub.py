@@ -13,7 +13,17 @@ from typing import Any, Final
 import msgspec
 
 from penstock.broker.access.policy import ANONYMOUS, Access, Principal
-from penstock.broker.base.effects import Append, AppendAtomically, Close, RunRegistryProcedure, Effect, AdjustBacklog, ValidatePayloads, Send, RunInThread
+from penstock.broker.base.effects import (
+    AdjustBacklog,
+    Append,
+    AppendAtomically,
+    Close,
+    Effect,
+    RunInThread,
+    RunRegistryProcedure,
+    Send,
+    ValidatePayloads,
+)
 from penstock.broker.broker import Broker
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
@@ -41,7 +51,14 @@ _LAST_WORD_CHECKS: Final = 10
 """After so many of them that of a client is cut, too, which is slow and reads on."""
 
 
-_BACKGROUND_EFFECTS: Final = (Append, RunInThread, ValidatePayloads, RunRegistryProcedure, AdjustBacklog, AppendAtomically)
+_BACKGROUND_EFFECTS: Final = (
+    Append,
+    RunInThread,
+    ValidatePayloads,
+    RunRegistryProcedure,
+    AdjustBacklog,
+    AppendAtomically,
+)
 """Effects that wait for the disk, or for an examination, or tell of what does."""
 
 
@@ -263,7 +280,9 @@ class Hub:
     # the disk
 
     def _start_background(
-        self, effect: RunInThread | Append | AppendAtomically | ValidatePayloads | RunRegistryProcedure | AdjustBacklog, by: Session | None
+        self,
+        effect: RunInThread | Append | AppendAtomically | ValidatePayloads | RunRegistryProcedure | AdjustBacklog,
+        by: Session | None,
     ) -> None:
         """What waits for the disk, or for an examination, and who is to send no more while it does."""
         if isinstance(effect, RunInThread | ValidatePayloads | RunRegistryProcedure):
@@ -337,7 +356,9 @@ class Hub:
                 self._wait_for_slow_consumers(session, slow)
             self._resume_session(session)
 
-    def _background_done(self, work: RunInThread | ValidatePayloads | RunRegistryProcedure, by: Session | None, outcome: Any) -> None:
+    def _background_done(
+        self, work: RunInThread | ValidatePayloads | RunRegistryProcedure, by: Session | None, outcome: Any
+    ) -> None:
         if by is not None:
             by.open_work -= 1
             self._resume_session(by)

@@ -35,7 +35,7 @@ def state(world: World) -> object:
         catalog.list_topics(),
         catalog.list_subscriptions(),
         catalog.load_all_cursors(),
-        {str(topic.name): sorted(topic.deliveries) for topic in _topics(world)},
+        {str(topic.name): sorted(topic.subscriptions) for topic in _topics(world)},
         {str(topic.name): [log.next_offset for log in topic.logs] for topic in _topics(world)},
     )
 

@@ -15,7 +15,7 @@ from penstock.server.operations.snapshot import OTHER_SERIES, BrokerSnapshot, Cu
 from penstock.storage.base.metrics import Histogram
 
 NAMES = ("a", "b", "c", "d", "e")
-COUNTED = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "lost")
+COUNTED = ("delivered", "acked", "failed", "redelivered", "dead_lettered", "dropped", "lost")
 Counters = dict[tuple[str, tuple[str, ...]], float]
 
 
@@ -51,9 +51,9 @@ class Few:
                 view=Thing(next_offset=0, first_offset=0, size=0, segments=()), damages=[], failure=None, refusal=None
             )
             topic = Thing(uid=self._uids, name=Name(name), messages=0, bytes=0, logs=(log,))
-            group = Thing(lanes={}, consumers={}, unacked_since_ms=lambda: None, **dict.fromkeys(COUNTED, 0))
-            delivery = Thing(uid=self._uids, name="sub", topic=topic, group=group, is_reader=False, is_internal=False)
-            topic.deliveries = {"sub": delivery}
+            machine = Thing(cursors={}, consumers={}, unacked_since_ms=lambda: None, **dict.fromkeys(COUNTED, 0))
+            runner = Thing(uid=self._uids, name="sub", topic=topic, machine=machine, is_reader=False, is_internal=False)
+            topic.subscriptions = {"sub": runner}
             self.topics[name] = topic
         return self.topics[name]
 
@@ -61,7 +61,7 @@ class Few:
         topic = self.create(name)
         topic.messages, topic.bytes = topic.messages + count, topic.bytes + 7 * count
         for each in COUNTED:
-            setattr(topic.deliveries["sub"].group, each, topic.messages)
+            setattr(topic.subscriptions["sub"].machine, each, topic.messages)
         self.published += count
 
     def damage(self, name: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.broker.base.effects import RunRegistryProcedure, Effect, ValidatePayloads, RunInThread
+from penstock.broker.base.effects import Effect, RunInThread, RunRegistryProcedure, ValidatePayloads
 from penstock.core.errors import PenstockError
 from penstock.schema.steps import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
 from penstock.server.background.schema_workers import SchemaWorkers
@@ -23,7 +23,10 @@ class RegistryTasks:
     """Examinations in their processes, commits in the catalog's thread, and the rest on the event loop."""
 
     def __init__(
-        self, threads: ThreadPool, done: Callable[[ValidatePayloads | RunRegistryProcedure, Any, Any], None], now_ms: Callable[[], int]
+        self,
+        threads: ThreadPool,
+        done: Callable[[ValidatePayloads | RunRegistryProcedure, Any, Any], None],
+        now_ms: Callable[[], int],
     ) -> None:
         """`done` is told what came of each, and by whom it was asked for."""
         self._now_ms = now_ms

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record import layout as at
@@ -94,7 +94,7 @@ class Conformance:
     def _decoder(self, schema_id: int) -> Decoder | None:
         try:
             return Decoder(target_of(self._registry.open(), self._topic, [schema_id]), self._registry, Mode.QUARANTINE)
-        except (InvalidRequest, Misfit):
+        except (InvalidRequest, ValueMismatch):
             return None
 
 

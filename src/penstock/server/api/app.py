@@ -55,11 +55,11 @@ class Api:
         backend: Backend,
         table: RouteTable,
         *services: object,
-        told: Callable[[PenstockError], PenstockError] = lambda error: error,
+        redact: Callable[[PenstockError], PenstockError] = lambda error: error,
     ) -> None:
-        """`told`: an error as clients may see it."""
+        """`redact`: an error as clients may see it."""
         self._backend = backend
-        self._told = told
+        self._redact = redact
         self._table = table
         self._services = RequestServices(table, *services)
         self._bodies = RequestBodies()
@@ -80,7 +80,7 @@ class Api:
             dialect = route.dialect
             return await self._handle(route, path_params, scope, receive, negotiate_media(scope, dialect))
         except PenstockError as error:
-            refused = self._told(error)
+            refused = self._redact(error)
         except Exception:
             _LOG.exception("a defect in the API", extra={"path": quoted(raw_path(scope))})
             refused = PenstockError("a defect: the broker's log has more")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock.broker.base.effects import Effect
 from penstock.broker.context import Reply
-from penstock.broker.durable import Durable
+from penstock.broker.durable import DurableBroker
 from penstock.broker.reads.feed import Feeds, Selection, Start, Wanted
 from penstock.broker.reads.merge import Spots
 from penstock.broker.topics.publish_batch import Numbered, Placed
@@ -54,7 +54,7 @@ class EventService:
     # the broker
 
     @property
-    def durable(self) -> Durable:
+    def durable(self) -> DurableBroker:
         if self._hub.broker.durable is None:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._hub.broker.durable
@@ -70,8 +70,8 @@ class EventService:
     async def _ask_broker(self, ask: Callable[[Reply], list[Effect]]) -> Any:
         """What is answered. Raises it where it is an error."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        desk = self._hub.broker.desk
-        desk.now_ms = max(desk.now_ms, self._hub.now_ms())
+        context = self._hub.broker.context
+        context.now_ms = max(context.now_ms, self._hub.now_ms())
         self._hub.apply(ask(partial(resolved, answered)))
         outcome = await answered
         if isinstance(outcome, PenstockError):
@@ -138,7 +138,7 @@ class EventService:
 
         def read(reply: Reply) -> list[Effect]:
             writer = self._writers[form]
-            writer.address = self._hub.broker.desk.address
+            writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
                 spots,

@@ -145,7 +145,7 @@ class EventStream(Response):
                     await self._write(send, self._heartbeat())
         except PenstockError as error:
             self._refused = not self._may_read()
-            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.desk.told(error).as_dict()))
+            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.context.redact(error).as_dict()))
         await self._write(send, self._progress())
 
     def _preamble(self) -> bytes:

@@ -82,7 +82,7 @@ class Api:
         except PenstockError as error:
             refused = self._redact(error)
         except Exception:
-            _LOG.exception("a defect in the API", extra={"path": quoted(raw_path(scope))})
+            _LOG.exception("unhandled error in an HTTP request", extra={"path": quoted(raw_path(scope))})
             refused = PenstockError("a defect: the broker's log has more")
         return error_response(refused, scope, dialect, more=accepts_extensions(scope))
 

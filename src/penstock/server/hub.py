@@ -48,8 +48,8 @@ from penstock.storage.log.group_commit import GroupCommit, Ticket
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
-"""The time slice in which messages of one connection are handled, so that a read full of slow ones delays nobody for
-long."""
+"""The time slice in which messages of one connection are handled, so that a read full of slow ones delays others
+little."""
 _SLICE_SECONDS_MIN: Final = 0.0005
 """The shortest time slice: connections that are busy at once share one slice, so that the others wait no longer for
 them."""
@@ -72,7 +72,7 @@ _BACKGROUND_EFFECTS: Final = (
 
 
 class Hub:
-    """All sessions of one broker, on one event loop."""
+    """The sessions of one broker, on one event loop."""
 
     def __init__(
         self, broker: Broker, limits: WireLimits, now_ms: Callable[[], int], writer: GroupCommit | None = None
@@ -126,7 +126,7 @@ class Hub:
     def connect(
         self, transport: Transport, address: str, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> Session | None:
-        """Open a session and greet the client. Returns None if the broker refused it: it is told why, and closed."""
+        """Open a session and greet the client. Returns None if the broker refused it; then the transport is closed."""
         try:
             client, effects = self.broker.connect(address, self.now_ms(), principal=principal, surface=surface)
         except ServiceUnavailable as error:
@@ -321,7 +321,7 @@ class Hub:
             self._track_append(ticket, effect)
 
     def _append_all(self, effect: AppendAtomically) -> None:
-        """Submit all parts of an atomic append; if that fails, every part is told why."""
+        """Submit all parts of an atomic append; if that fails, every part gets the error."""
         try:
             tickets = self._disk.submit_all([(each.log, each.draft) for each in effect.parts], wait=False)
         except PenstockError as error:

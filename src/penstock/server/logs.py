@@ -34,7 +34,7 @@ class _SafeTime:
 
 
 class _TapHandler(logging.Handler):
-    """Hands every line to those who follow the log over the wire."""
+    """A log handler that hands every line to subscribers of the broker's log."""
 
     def __init__(self, tap: Tap) -> None:
         super().__init__()

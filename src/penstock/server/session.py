@@ -37,7 +37,7 @@ UNAUTHENTICATED_MESSAGES_MAX: Final = 64
 
 
 class Session:
-    """One connection: its transport, its frame reader, its client in the broker, and what waits on its behalf."""
+    """A connection in the broker: its transport, its frame reader, its client, and what waits on its behalf."""
 
     __slots__ = (
         "_drained",
@@ -233,4 +233,4 @@ class Session:
 
 
 NO_SESSIONS: Final[set[Session]] = set()
-"""The empty set that all sessions share which wait for nobody; never added to."""
+"""The empty set of sessions that wait for no other; shared by all of them, and never added to."""

@@ -248,7 +248,7 @@ def _amount(name: str) -> Callable[[Any], int]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its place in the file and the parser of its value."""
+    """A setting: its place in the file and the parser of its value."""
 
     name: str
     section: str

@@ -106,7 +106,7 @@ class MessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scanned(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a call came. `resume` goes on exactly there, also at the `end`, once there is more."""
+    """The extent of a scan. `resume` goes on exactly there, also at the `end`, once there is more."""
 
     scanned: Count
     matched: Count
@@ -259,7 +259,7 @@ class DroppedAnswer(TreatedAnswer, frozen=True, kw_only=True):
 class RedrivenAnswer(TreatedAnswer, frozen=True, kw_only=True):
     redriven: Count
     repeated: Count
-    """Of those, how many an earlier call had sent without recording it."""
+    """Messages among them that an earlier call had sent without recording it."""
     too_often: Count
     strangers: Count
     refused: Count

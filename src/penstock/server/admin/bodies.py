@@ -18,7 +18,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class RetentionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of each partition is kept."""
+    """The retention of each partition."""
 
     age_ms: int | UnsetType | None = UNSET
     bytes: int | UnsetType | None = UNSET

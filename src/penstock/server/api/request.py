@@ -106,7 +106,7 @@ class SentHeaders(Mapping[str, str | None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request, authenticated and decoded."""
+    """A request, authenticated and decoded."""
 
     backend: Backend
     services: RequestServices

@@ -130,7 +130,7 @@ def _allowed_values(schema: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One operation of the API."""
+    """An operation of the API."""
 
     method: Method
     path: str

@@ -32,7 +32,7 @@ from penstock.server.resources.fair_queue import REQUESTER, FairQueue, Requester
 
 _LOG: Final = logging.getLogger(__name__)
 SCHEMAS_WAITING_MAX: Final = 256
-"""The limit of waiting schema jobs: minutes of work. Beyond it the requester with the most is told to try again."""
+"""The limit of waiting schema jobs: minutes of work. Beyond it the requester with the most has to try again."""
 SCHEMAS_WAITING_EACH_MAX: Final = 64
 """The limit for one requester: twice what one connection may have open."""
 BLOCKS_WAITING_MAX: Final = 10_000
@@ -58,7 +58,7 @@ class WorkerGone(Exception):
 
 
 class SchemaWorker:
-    """One worker process and the memory it shares with the broker."""
+    """A worker process, and the memory it shares with the broker."""
 
     def __init__(self, queue: FairQueue, shared_bytes: int) -> None:
         self.queue = queue

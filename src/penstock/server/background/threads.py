@@ -23,7 +23,7 @@ _Submission = tuple[RunInThread, Any]
 
 
 class ThreadPool:
-    """One thread that works in order, for the catalog, and a few that read."""
+    """A thread that works in order, for the catalog, and a few that read."""
 
     def __init__(self, done: Callable[[RunInThread, Any, Any], None]) -> None:
         """`done` gets each piece of work with its submitter and its outcome."""

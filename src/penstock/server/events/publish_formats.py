@@ -241,8 +241,7 @@ def _number(headers: RequestHeaders, name: str) -> int | None:
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
-    """One message of `application/x-ndjson`. A line from a stream may be sent back: the fields of its position are
-    ignored."""
+    """A message of `application/x-ndjson`. A line from a stream may be sent back: its position fields are ignored."""
 
     payload: msgspec.Raw = msgspec.Raw()
     payload_base64: str | None = None

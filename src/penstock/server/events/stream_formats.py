@@ -82,7 +82,7 @@ class MessageId(Struct, frozen=True):
 
 
 class EventLine(Struct, frozen=True):
-    """One message with all its fields: a line of `application/x-ndjson`."""
+    """A message with all its fields: a line of `application/x-ndjson`."""
 
     id: str
     topic: str

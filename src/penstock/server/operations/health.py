@@ -22,7 +22,7 @@ _NAMED_MAX: Final = 3
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition."""
+    """A condition and its state."""
 
     name: str
     ok: bool
@@ -31,7 +31,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """All conditions of being alive, or of being ready."""
+    """The conditions of being alive, or of being ready."""
 
     status: str
     checks: tuple[Check, ...]

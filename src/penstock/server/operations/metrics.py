@@ -25,7 +25,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric: its name, help text and labels."""
+    """A metric: its name, help text and labels."""
 
     name: str
     kind: MetricKind

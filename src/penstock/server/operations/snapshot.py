@@ -22,7 +22,7 @@ from penstock.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSnapshot:
-    """One topic, or several summed up."""
+    """A topic, or the sum of several."""
 
     name: str
     published: int
@@ -32,7 +32,7 @@ class TopicSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSnapshot:
-    """One subscription, or several summed up."""
+    """A subscription, or the sum of several."""
 
     topic: str
     name: str
@@ -98,7 +98,7 @@ class BrokerSnapshot:
     held: int = 0
     """Bytes of all connections: incomplete messages, waiting reads, and unsent output."""
     storage: StorageSnapshot | None = None
-    """None for a broker without durable topics."""
+    """The storage; None for a broker without durable topics."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     """Dead letters that were neither redriven nor dropped, by their topic."""
     http: Mapping[tuple[str, str, str], int] = field(default_factory=dict)

@@ -194,7 +194,7 @@ class SchemaAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class VersionAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One version of a subject. No type means Avro."""
+    """A version of a subject. No type means Avro."""
 
     subject: str
     version: Version
@@ -262,7 +262,7 @@ class RefusedRecord(Struct, frozen=True):
 
 
 class ImportedAnswer(Struct, frozen=True):
-    """How many records were imported, and how many existed before."""
+    """The numbers of records that were imported and that existed before."""
 
     imported: int
     known: int

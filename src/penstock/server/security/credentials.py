@@ -73,7 +73,7 @@ def shown_token(access: Access, authorization: str | None, api_key: str | None, 
 
 
 def note_page(access: Access, whence: Origin, reason: str) -> None:
-    """Note in the audit log that a web page was denied, whoever looks at it.
+    """Note in the audit log that a web page was denied.
 
     The reason is one of a few fixed sentences and nothing that the page chose, so that it cannot drown the log.
     """

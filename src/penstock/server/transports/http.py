@@ -230,7 +230,7 @@ class _ReadFlow(FlowControl):
 
 
 class _Connection(H11Protocol):
-    """One HTTP connection: has a slot, reads a little in each turn, and is closed if it stays silent."""
+    """An HTTP connection: has a slot, reads a little in each turn, and is closed if it stays silent."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__(server.config, server.server_state, app_state={})

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request and its response, as uvicorn has them, with a fast path for the usual case.
+"""The cycle of one HTTP/1.1 request and its response, as in uvicorn, with a fast path for the usual case.
 
 The fast path is for a body that has come whole, and a response in one piece; all else is left to uvicorn. Every
 response goes through h11, which refuses invalid HTTP/1.1.

@@ -23,7 +23,7 @@ _UNSENT_BYTES: Final = 256 * 1024
 
 
 class TcpTransport(BudgetedProtocol):
-    """One TCP connection. The asyncio transport's write buffer is the session's output queue."""
+    """A TCP connection. The asyncio transport's write buffer is the session's output queue."""
 
     __slots__ = ("_eof_seen", "_hub", "_session", "_transport")
 

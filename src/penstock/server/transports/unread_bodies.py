@@ -50,7 +50,7 @@ def _has_come(scope: Scope) -> bool:
 
 
 class _Exchange:
-    """One request with a body, and its answer."""
+    """A request with a body, and its answer."""
 
     def __init__(self, declared: int | None, receive: Receive, send: Send) -> None:
         self._declared = declared

@@ -83,7 +83,7 @@ class WebSocketPort:
 
 
 class WebSocketTransport(BudgetedProtocol):
-    """One WebSocket connection. A message is one frame of the wire protocol."""
+    """A WebSocket connection. A message is one frame of the wire protocol."""
 
     __slots__ = (
         "_close_reason",
@@ -357,9 +357,9 @@ class FrameConverter:
 def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, loopback_only: bool) -> bool:
     """Return whether a page of this origin may connect to the requested host. Programs send no Origin, and may.
 
-    A broker that listens only on this machine (`loopback_only`) accepts pages of this machine, by its own names: any other name
-    may be made to resolve to it. Otherwise pages of the requested host are accepted. Other origins must be listed: or
-    else every page that a person visits could talk to the broker on that person's machine.
+    A broker that listens only on this machine (`loopback_only`) accepts pages of this machine, by its own names: any
+    other name may be made to resolve to it. Otherwise pages of the requested host are accepted. Other origins must be
+    listed: or else every page that a person visits could talk to the broker on that person's machine.
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True

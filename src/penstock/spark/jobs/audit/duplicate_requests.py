@@ -23,7 +23,7 @@ from penstock.spark.jobs.audit.scan_range import walk
 from penstock.spark.jobs.audit.slice_audit import Key
 from penstock.spark.jobs.worker_jobs import cores, grouped
 from penstock.spark.runtime.classic import context
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +114,7 @@ def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def pairs_of(question: Asked) -> Iterator[pa.RecordBatch]:
     part = question.part
-    data = opened_data(part.location)
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs

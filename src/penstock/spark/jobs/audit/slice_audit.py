@@ -11,7 +11,7 @@ from penstock.spark.files.registry import RegistryAt
 from penstock.spark.jobs.audit.partition_summary import Losses, Partial
 from penstock.spark.jobs.audit.scan_range import dropped, walk
 from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, Archived, Judge, Spans, Tally
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
 Key = tuple[str, int]
 """A topic's full name, and a partition."""
@@ -57,7 +57,7 @@ def merged(parts: Iterable[tuple[Key, Partial]]) -> list[tuple[Key, Partial]]:
 
 
 def _scan(part: Slice, task: Task) -> Partial:
-    data = opened_data(part.location)
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs

@@ -31,16 +31,16 @@ from penstock.spark.lake.tables.names import bad_of
 from penstock.spark.lake.tables.table import LakeTable, Source, fenced
 from penstock.spark.lake.tables.table_factory import check_format, check_kind, check_reachable
 from penstock.spark.runtime.failpoints import reach
-from penstock.spark.scan.slices import Slice, plan
-from penstock.spark.source.follower import Follower
+from penstock.spark.scan.slices import Slice, plan_slices
+from penstock.spark.source.follower import TopicFollower
 from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.topic_selection import Log, Subscribed
+from penstock.spark.source.topic_selection import PartitionLog, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.source.progress import Progress
+    from penstock.spark.source.progress import ProgressReporter
 
 BATCH_BYTES: Final = 1 << 30
 """Of log in one batch: what is lost of the work when a process is killed, and how many files wait for a commit."""
@@ -242,7 +242,7 @@ class Archive:
         self._wanted = wanted
         self._checkpoint = checkpoint
         self._told = told
-        self._progress: Progress | None = None
+        self._progress: ProgressReporter | None = None
 
     # before the first batch
 
@@ -314,7 +314,7 @@ class Archive:
     def _follow(self) -> None:
         """Where to go on: behind the last batch that has ended, or where a new query begins."""
         log = self._checkpoint.log
-        self._follower = Follower(ReadOptions.of(self._source_options(), streaming=True))
+        self._follower = TopicFollower(ReadOptions.of(self._source_options(), streaming=True))
         if self._wanted.once:
             self._follower.freeze()
         if log.last_begun < 0:
@@ -412,17 +412,17 @@ class Archive:
     def _slices(self, end: Offsets) -> list[Slice]:
         """What lies between the last batch and this end."""
         ranges = self._follower.ranges(self._done, end)
-        return plan(self._wanted.location, ranges, slice_bytes=self._wanted.batch_bytes)
+        return plan_slices(self._wanted.location, ranges, slice_bytes=self._wanted.batch_bytes)
 
     def _report_progress(self, slices: Sequence[Slice]) -> None:
         """To the broker, as a subscription: how far it is archived, for those who watch and for retention."""
         if self._wanted.subscription is None or self._wanted.broker is None:
             return
         if self._progress is None:
-            from penstock.spark.source.progress import Progress
+            from penstock.spark.source.progress import ProgressReporter
 
             tls = dict(self._wanted.location.storage_options)
-            self._progress = Progress(self._wanted.broker, self._wanted.subscription, tls, archive=True)
+            self._progress = ProgressReporter(self._wanted.broker, self._wanted.subscription, tls, archive=True)
         ends: dict[Source, int] = {}
         for each in slices:
             source = (each.topic, each.partition)
@@ -430,12 +430,12 @@ class Archive:
         self._progress.report(ends)
 
 
-def find_logs(location: Location, topics: Sequence[str]) -> dict[Source, Log]:
+def find_logs(location: Location, topics: Sequence[str]) -> dict[Source, PartitionLog]:
     """The partitions of these topics, or of all. Raises `TopicNotSupported` for one that is named and not there."""
     data = location.open()
     named = tuple(TopicName.parse(each) for each in topics)
-    subscribed = Subscribed(named) if named else Subscribed(pattern=re.compile(ALL_TOPICS))
-    return {key: Log(data, key, path) for key, path in subscribed.find(data).items()}
+    subscribed = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
+    return {key: PartitionLog(data, key, path) for key, path in subscribed.find(data).items()}
 
 
 def check_formats(goal: Goal, sources: Iterable[Source]) -> None:
@@ -444,7 +444,7 @@ def check_formats(goal: Goal, sources: Iterable[Source]) -> None:
         check_format(goal.open(name))
 
 
-def _check_same(table: LakeTable, log: Log, position: int) -> None:
+def _check_same(table: LakeTable, log: PartitionLog, position: int) -> None:
     """Raises `StorageFailed` if the log is not the one that was archived: the topic was deleted and made again."""
     topic, partition = log.key
     _, following = log.edges()

@@ -31,7 +31,7 @@ from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine, News, SparkEngine
 from penstock.spark.lake.tables.names import bad_of
 from penstock.spark.lake.tables.table import LakeTable, Source, Span
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.inspect.data_reader import DataReader, TopicReader
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Backfill:
         found = [
             each
             for piece in self._pieces(data)
-            for each in plan(self._location, {piece.source: (piece.start, piece.stop)}, data=data)
+            for each in plan_slices(self._location, {piece.source: (piece.start, piece.stop)}, data=data)
         ]
         return News(sum(each.stop - each.start for each in found), sum(each.bytes for each in found))
 
@@ -196,7 +196,7 @@ class Backfill:
     def _parts(self, data: DataReader, piece: Piece, batch_bytes: int) -> Iterator[list[Slice]]:
         """Batches of a piece, each beside what the table has then: the last first where it grows at its beginning."""
         ranges, aim = {piece.source: (piece.start, piece.stop)}, min(SLICE_BYTES, batch_bytes)
-        found = plan(self._location, ranges, slice_bytes=aim, data=data)
+        found = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
         batches = list(packed(found, batch_bytes))
         return reversed(batches) if piece.before else iter(batches)
 

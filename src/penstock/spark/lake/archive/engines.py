@@ -128,9 +128,9 @@ def _by_frame(spark: SparkSession, jobs: list[Job]) -> list[str]:
 
 def _land_as_text(job: Job) -> str:
     """In a worker: what came of a job, as it travels back."""
-    from penstock.spark.scan.slice_work import settle
+    from penstock.spark.scan.read_tasks import freeze_gc
 
-    settle()
+    freeze_gc()
     return json.dumps(land_as_json(job))
 
 

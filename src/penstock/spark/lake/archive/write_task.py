@@ -22,7 +22,7 @@ from penstock.spark.lake.tables.columns import BAD, PARTITION, READ_AS, Place, w
 from penstock.spark.lake.tables.file_writer import FileWriter, Shape
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.lake.tables.table import DataFile, Range
-from penstock.spark.scan.slice_reader import Loss, batches
+from penstock.spark.scan.slice_reader import LostRange, batches
 from penstock.spark.scan.slices import Slice
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def land(job: Job) -> Landed:
     """Write the files of a job. After an error there are none."""
     landed = Landed(job.table, [Range(each.topic, each.partition, each.start, each.stop) for each in job.slices])
 
-    def lose(loss: Loss) -> None:
+    def lose(loss: LostRange) -> None:
         landed.lost += loss.stop - loss.start
 
     with ExitStack() as stack:

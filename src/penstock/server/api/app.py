@@ -24,7 +24,7 @@ from penstock.server.api.errors import JSON, Dialect, is_own
 from penstock.server.api.request import Call, Desk, Encoded, Parts, Pieces, SentHeaders, action_of
 from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
 from penstock.server.http_scope import WHOLE, body_bytes, header, raw_path
-from penstock.server.resources.fair_queue import ASKER, Asker, name_of
+from penstock.server.resources.fair_queue import REQUESTER, Requester, requester_name
 from penstock.server.security.credentials import identify
 from penstock.server.security.credentials import origin as origin_of
 
@@ -74,7 +74,7 @@ class Api:
     async def _handle(self, row: Row, named: dict[str, Any], scope: Scope, receive: Receive, media: str) -> Response:
         principal, origin = await identify(self._desk, scope), origin_of(scope)
         needs, trail = row.needs, Trail(self._desk.access, principal, origin)
-        ASKER.set(Asker(name_of(principal, origin.address)))
+        REQUESTER.set(Requester(requester_name(principal, origin.address)))
         try:
             trail.expect(needs.operation, SERVER, action_of(scope))
             checked = self._check(row, named, scope, principal, origin)

@@ -30,7 +30,7 @@ from penstock.core.limits import KIB, WireLimits
 from penstock.server.api.bodies import refusal
 from penstock.server.api.errors import flat_error
 from penstock.server.http_scope import WHOLE, header, raw_path, target_host
-from penstock.server.resources.file_descriptors import of_this_process
+from penstock.server.resources.file_descriptors import process_descriptors
 from penstock.server.security.credentials import CERTIFICATE, OTHER_NAME, OTHER_SITE, certificate_name
 from penstock.server.security.credentials import origin as origin_of
 from penstock.server.security.response_headers import Headers, preflight, readable
@@ -117,7 +117,7 @@ class Http:
             tls=tls,
             handshake_seconds=_HANDSHAKE_SECONDS,
             refusal=lambda: _NO_FILES,
-            descriptors=of_this_process().lent(),
+            descriptors=process_descriptors().for_probes(),
         )
         server.servers = [listener]  # type: ignore[list-item]
         return cls(server, listener, closing)

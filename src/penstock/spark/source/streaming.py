@@ -29,12 +29,12 @@ Json = dict[str, Any]
 
 def stream_reader(options: ReadOptions, read_task: ReadTask) -> DataSourceStreamReader:
     """The one that this Spark knows how to ask. Raises `InvalidRequest` for limits where it cannot be told of any."""
-    if LIMITS.there:
+    if LIMITS.is_available:
         from penstock.spark.source.admission import LimitedReader
 
         return LimitedReader(options, read_task)
     if options.offsets_max is not None or options.bytes_max is not None:
-        LIMITS.need()
+        LIMITS.require()
     return WholeReader(options, read_task)
 
 

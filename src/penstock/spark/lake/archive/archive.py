@@ -237,7 +237,7 @@ def checkpoint_of(warehouse: str, name: str, given: str | None) -> Path:
 
 
 class ArchiveRun:
-    """One run of an archive. The caller holds the lock of the checkpoint."""
+    """A run of an archive. The caller holds the lock of the checkpoint."""
 
     def __init__(
         self, request: ArchiveRequest, checkpoint: Checkpoint, on_batch: Callable[[BatchReport], None] | None = None

@@ -126,7 +126,7 @@ def open_backfill(
 
 
 class BackfillRun:
-    """One run of a backfill; an engine runs its tasks."""
+    """A run of a backfill; an engine runs its tasks."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class Destination:
     table_format: str = "delta"
     one_table: bool = False
     registry: RegistryLocation | None = None
-    """Where the schemas are; None: payloads are archived as they are."""
+    """Location of the schemas; None: payloads are archived as they are."""
     keep_values: bool = True
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -85,7 +85,7 @@ class TableCommit:
     gaps: bool = False
     before: bool = False
     why: BadRows | None = None
-    """For a bad-rows table: the source and the reasons of its rows."""
+    """Offsets and reasons of the rows of a bad-rows table."""
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> TableCommit:

@@ -47,7 +47,7 @@ class Engine(Protocol):
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once."""
+        """Number of tasks that run at once."""
         ...
 
     def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:

@@ -49,7 +49,7 @@ class PayloadDecoding:
     registry: RegistryLocation
     mappings: tuple[ColumnMapping, ...]
     keep_values: bool
-    """Whether payloads that decode are also kept in `_value`."""
+    """True if payloads that decode are also kept in `_value`."""
     bad: Output
 
 

@@ -144,7 +144,7 @@ def _try_replace(table: LakeTable, group: list[DataFile], written: list[DataFile
     except Exception:
         if not _are_live(table, written):
             raise
-        _LOG.warning("a commit to %s was reported lost and is there: going on", table.name)
+        _LOG.warning("commit to table %s reported an error, but succeeded: continuing", table.name)
     return True
 
 

@@ -106,7 +106,7 @@ class ParquetLakeTable(LakeTable):
         for number in reversed(self._manifest_numbers()):
             if limit is not None and len(found) >= limit:
                 break
-            with contextlib.suppress(FileNotFoundError):  # expired meanwhile
+            with contextlib.suppress(FileNotFoundError):  # expired since it was listed
                 body = self._read_body(number)
                 if "marker" in body:
                     found.append((int(body["time_ms"]), marker_from_json(body["marker"])))

@@ -174,7 +174,7 @@ class LakeTable(ABC):
 
     table_format: ClassVar[str]
     keeps_partition: ClassVar[bool]
-    """Whether the files hold the partition column, or only their path does."""
+    """True if the files hold the partition column, False if only their path does."""
 
     def __init__(self, name: str, folder: Folder) -> None:
         self.name = name
@@ -266,7 +266,7 @@ class LakeTable(ABC):
             except Exception:
                 if not self._has_batch(marker):
                     raise
-                _LOG.warning("a commit to %s was reported lost and is there: going on", self.name)
+                _LOG.warning("commit to table %s reported an error, but succeeded: continuing", self.name)
                 return Committed(despite_error=True)
             reach("committed-before-return")
             return Committed()

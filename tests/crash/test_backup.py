@@ -21,7 +21,7 @@ import penstock
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.core.ranges import Ranges
 from penstock.record import layout as at
 from penstock.storage.backup.backup import back_up

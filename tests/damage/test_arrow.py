@@ -12,7 +12,7 @@ import pytest
 from tests.spark.source_kit import location, make_logs, segments, unchanged
 
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.hashing import hash64
 from penstock.record.layout import CHECKSUM_BYTES
 from penstock.spark.scan.columns import NAMES

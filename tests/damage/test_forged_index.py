@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.block import Draft
 from penstock.record.hashing import hash64
 from penstock.record.message import Message

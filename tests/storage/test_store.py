@@ -29,7 +29,7 @@ from penstock.core.errors import (
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtTime
+from penstock.core.positions import AtTime
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import is_owned

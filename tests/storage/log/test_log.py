@@ -14,7 +14,7 @@ from penstock.core.errors import DiskFull, InvalidRequest, OffsetOutOfRange, Pay
 from penstock.core.ids import IdGenerator, ticks_of_id
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import OsDisk, opened

@@ -29,7 +29,7 @@ from penstock.broker.topics.topics import Stream
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.ids import parse_id
 from penstock.core.offsets import Offset
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Position
 from penstock.record.block import Draft, parse_block
 from penstock.record.rows import Row, one_row
 from penstock.storage.log.log import Log
@@ -62,11 +62,11 @@ class Where:
     """Which part of a topic is to be looked at."""
 
     partition: int | None = None
-    start: Place = field(default_factory=Earliest)
+    start: Position = field(default_factory=Earliest)
     last: int | None = None
     """So many before the end of each partition, in the place of `start`."""
 
-    until: Place | None = None
+    until: Position | None = None
     resume: str | None = None
     """Where an earlier call stopped, whatever `start` and `last` say."""
 

@@ -24,7 +24,7 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange, QuotaExceeded
 from penstock.core.ids import TICKS_MAX, format_id, ticks_of_high_word, ticks_of_id, ticks_of_unix_ms
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName, TopicPattern
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
 from penstock.storage.log.log import Appended, Log
 
@@ -158,7 +158,7 @@ class Feeds:
             found = self._named[stream.name] = _sources_of(stream)
         return found if partition is None else [found[partition]]
 
-    def start(self, wanted: Wanted, place: Place, *, resumed: bool, reply: Reply) -> list[Effect]:
+    def start(self, wanted: Wanted, place: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
         """Tell where somebody begins. `resumed`: the place is the id of the last message that was read."""
         end = max(self.frontier, _NOTHING_YET)
         if resumed and isinstance(place, AtId):
@@ -268,7 +268,7 @@ def re2_reason(error: re2.error) -> str:
 _accepting: Final = lru_cache(_MATCHERS_KNOWN)(compiled)
 
 
-def _after(place: Place, frontier: int) -> int:
+def _after(place: Position, frontier: int) -> int:
     match place:
         case Latest():
             return frontier

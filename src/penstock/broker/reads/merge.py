@@ -18,7 +18,7 @@ from penstock.core.gaps import RETENTION, gaps_of
 from penstock.core.ids import high_word, id_bytes, ticks_of_high_word, ticks_of_id
 from penstock.core.limits import KIB
 from penstock.core.names import TopicName
-from penstock.core.places import AtId
+from penstock.core.positions import AtId
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, Block
 from penstock.record.rows import Row

@@ -26,7 +26,7 @@ from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, T
 from penstock.core.limits import KIB, MIB, QUOTED_CHARS_MAX, WireLimits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.core.offsets import Offset
-from penstock.core.places import AtOffset, Place
+from penstock.core.positions import AtOffset, Position
 from penstock.protocol.header import Header
 from penstock.storage.catalog.subscriptions import (
     WAIT_MS_MAX,
@@ -78,7 +78,7 @@ class Wish:
     given: Fields
     """Options of the subscription that were named."""
 
-    start: Place | dict[int, Place]
+    start: Position | dict[int, Position]
     consumer: str
     window: int
     window_bytes: int
@@ -594,7 +594,7 @@ def _asked(spans: list[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def starts_of(stream: Stream, place: Place | dict[int, Place], partition: int | None = None) -> dict[int, int]:
+def starts_of(stream: Stream, place: Position | dict[int, Position], partition: int | None = None) -> dict[int, int]:
     """Where a place is in each partition now. Raises `OffsetOutOfRange` for an offset that is not there."""
     if isinstance(place, dict):
         if set(place) != set(range(len(stream.logs))):

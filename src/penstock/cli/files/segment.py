@@ -20,7 +20,7 @@ from penstock.cli.message_format import as_json, print_record
 from penstock.cli.output import bytes_text, many, print_json, progress, table, time_text
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import Place, parse_places
+from penstock.core.positions import Position, parse_positions
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
@@ -119,7 +119,7 @@ def dump(
 
     Example: `penstock segment dump 00000000000000000000.seg --only-type 'order.*' --limit 10`
     """
-    start, stop = parse_places(from_, to)
+    start, stop = parse_positions(from_, to)
     key = _hash_key(raw, hash_key)
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.data_reader import file_records
@@ -141,7 +141,7 @@ def dump(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _between(items: Iterable[Record | str], start: Place, stop: Place | None) -> Iterator[Record | str]:
+def _between(items: Iterable[Record | str], start: Position, stop: Position | None) -> Iterator[Record | str]:
     from penstock.storage.inspect.data_reader import lies_before
 
     for item in items:

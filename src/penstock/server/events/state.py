@@ -16,7 +16,7 @@ from penstock.broker.reads.merge import Spots
 from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.server.background.registry_tasks import settled
 from penstock.server.events.publish_formats import Posted
 from penstock.server.events.shared_chunks import Chunks
@@ -124,11 +124,11 @@ class Events:
         if self._wakers.pop(mark, None) is not None:
             self._hub.broker.metrics.add("http.streams.closed")
 
-    async def start(self, wanted: Wanted, place: Place, *, resumed: bool) -> Start:
+    async def start(self, wanted: Wanted, place: Position, *, resumed: bool) -> Start:
         start: Start = await self._told(partial(self._start, wanted, place, resumed))
         return start
 
-    def _start(self, wanted: Wanted, place: Place, resumed: bool, reply: Reply) -> list[Effect]:
+    def _start(self, wanted: Wanted, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
         return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
 
     async def chunk(

@@ -10,7 +10,7 @@ from typing import Final
 from penstock.core.errors import TopicNotSupported
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 from penstock.core.offsets import OffsetRange
-from penstock.core.places import AtTime
+from penstock.core.positions import AtTime
 from penstock.spark.source.offsets import Key
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log import log_view

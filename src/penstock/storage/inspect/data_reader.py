@@ -16,7 +16,7 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.ids import ticks_of_id, unix_ms_of_ticks
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, After
 from penstock.record.message import Message, Record
@@ -57,12 +57,12 @@ class LogReader:
             self.refresh()  # retention was quicker
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
 
-    def offset_of(self, place: Place) -> Offset:
+    def offset_of(self, position: Position) -> Offset:
         """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
-        return log_view.offset_of(self._disk, self._view, place)
+        return log_view.offset_of(self._disk, self._view, position)
 
     def follow(
-        self, start: Place, stop: Place | None = None, *, wait: Callable[[], None] | None = None
+        self, start: Position, stop: Position | None = None, *, wait: Callable[[], None] | None = None
     ) -> Iterator[tuple[Record | None, tuple[Damage, ...]]]:
         """Every record from `start` up to `stop`, with the damage stepped over before it.
 
@@ -86,7 +86,7 @@ class LogReader:
                 yield record, ()
             offset = int(chunk.next_offset)
 
-    def _end(self, stop: Place | None) -> int | None:
+    def _end(self, stop: Position | None) -> int | None:
         """The offset a stop stands for; None where only the records can tell: a time or an id may be yet to come."""
         match stop:
             case None | AtTime() | AtId():
@@ -125,9 +125,9 @@ class LogReader:
         return unix_ms_of_ticks(ticks_of_id(block.id(0))) if len(block) else None
 
 
-def lies_before(record: Record, place: Place, *, end: int | None = None) -> bool:
+def lies_before(record: Record, position: Position, *, end: int | None = None) -> bool:
     """Whether a record lies before a place. `end` is where `Latest` is."""
-    match place:
+    match position:
         case AtOffset(offset):
             return record.offset < offset
         case AtTime(unix_ms):

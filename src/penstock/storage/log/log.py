@@ -19,7 +19,7 @@ from penstock.core.errors import DiskFull, InvalidRequest, OffsetOutOfRange, Pen
 from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, format_id, ticks_of_id, unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.record.block import Draft, stamp, stamp_each
 from penstock.record.message import Record
 from penstock.storage.base.disk import FULL_ERRORS, Disk, opened, storage_error
@@ -207,12 +207,12 @@ class Log:
                 return
             offset = chunk.next_offset
 
-    def offset_of(self, place: Place) -> Offset:
+    def offset_of(self, position: Position) -> Offset:
         """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
         while True:
             view = self._view
             try:
-                return log_view.offset_of(self._disk, view, place)
+                return log_view.offset_of(self._disk, view, position)
             except OSError as error:
                 # If retention was quicker, what is left is searched again.
                 if view.first_offset == self._view.first_offset:

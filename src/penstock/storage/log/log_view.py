@@ -16,7 +16,7 @@ from typing import Final
 from penstock.core.errors import OffsetOutOfRange
 from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, After, Block, Stop
 from penstock.record.message import Record
@@ -229,9 +229,9 @@ def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
     return Offset(low)
 
 
-def offset_of(disk: Disk, view: View, place: Place) -> Offset:
+def offset_of(disk: Disk, view: View, position: Position) -> Offset:
     """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
-    match place:
+    match position:
         case Earliest():
             return view.first_offset
         case Latest():

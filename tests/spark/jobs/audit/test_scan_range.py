@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.spark.jobs.kit import FOLDER, Sample, lose_entry, orders, write
 
 from penstock.core.ids import IdGenerator
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.block import Block, Draft
 from penstock.record.message import Message
 from penstock.spark.jobs.audit.scan_range import Event, IndexFault, Loss, Lost, walk

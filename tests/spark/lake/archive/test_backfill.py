@@ -11,7 +11,7 @@ from tests.spark.log_kit import ORDERS, SOLD, make_data
 
 from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.core.offsets import Offset
-from penstock.core.places import AtOffset, Earliest, Place
+from penstock.core.positions import AtOffset, Earliest, Position
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import ArchiveReport
 from penstock.spark.lake.archive.backfill import Backfill, Piece, pieces
@@ -28,7 +28,13 @@ def at(offset: int) -> AtOffset:
 
 
 def fill(
-    data: Path, goal: Goal, root: Path, start: Place, stop: Place | None = None, *topics: str, batch_bytes: int = 4000
+    data: Path,
+    goal: Goal,
+    root: Path,
+    start: Position,
+    stop: Position | None = None,
+    *topics: str,
+    batch_bytes: int = 4000,
 ) -> ArchiveReport:
     with Checkpoint(root) as held:
         made = Backfill(Location(str(data)), topics, goal, held, start, stop)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import (
     BATCH_BYTES,
@@ -92,8 +92,8 @@ def backfill(
     goal: Goal,
     checkpoint: Checkpoint,
     *,
-    start: Place,
-    stop: Place | None = None,
+    start: Position,
+    stop: Position | None = None,
     batch_bytes: int = BATCH_BYTES,
     told: Callable[[BatchReport], None] | None = None,
 ) -> ArchiveReport:
@@ -107,7 +107,12 @@ def backfill(
 
 @contextmanager
 def prepared(
-    location: Location, topics: Sequence[str], goal: Goal, checkpoint: Path, start: Place, stop: Place | None = None
+    location: Location,
+    topics: Sequence[str],
+    goal: Goal,
+    checkpoint: Path,
+    start: Position,
+    stop: Position | None = None,
 ) -> Iterator[Backfill]:
     """A backfill that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
     check_formats(goal, find_logs(location, topics))
@@ -124,8 +129,8 @@ class Backfill:
         topics: Sequence[str],
         goal: Goal,
         checkpoint: Checkpoint,
-        start: Place,
-        stop: Place | None = None,
+        start: Position,
+        stop: Position | None = None,
     ) -> None:
         self._location = location
         self._topics = [TopicName.parse(each) for each in topics]
@@ -205,7 +210,9 @@ def _said(table: LakeTable) -> tuple[dict[Source, Span], str | None]:
     return (table.spans(), table.owner()) if table.exists() else ({}, None)
 
 
-def _bounds(data: DataReader, name: TopicName, partition: int, start: Place, stop: Place | None) -> tuple[int, int]:
+def _bounds(
+    data: DataReader, name: TopicName, partition: int, start: Position, stop: Position | None
+) -> tuple[int, int]:
     log = data.topic(name).partition(partition)
     first, after = int(log.view.first_offset), int(log.view.next_offset)
     low = _offset(lambda: int(log.offset_of(start)), first, after)

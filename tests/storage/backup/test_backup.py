@@ -11,8 +11,8 @@ from tests.schema.registry_kit import Trial
 from tests.storage.backup.kit import LIMITS, ORDERS, fill, flip, messages, records, restored
 
 from penstock.core.clock import SystemClock
+from penstock.core.dead_letter_attributes import redrive_producer_name
 from penstock.core.errors import DiskFull, InvalidRequest, NotOwner, PenstockError, StorageFailed, VersionNotSupported
-from penstock.core.letters import redriver
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.storage.backup.backup import Backup, back_up
@@ -106,7 +106,7 @@ def test_producers_that_number_messages_by_offsets_begin_anew_in_a_restored_dire
     topic, letters = store.catalog.get_topic(ORDERS), store.create_topic(ORDERS.dead_letters)
     producers = (
         (letters, "dead-letters billing 7 0"),
-        (topic, redriver(letters.name, 0, 1, letters.created_ms)),
+        (topic, redrive_producer_name(letters.name, 0, 1, letters.created_ms)),
         (topic, "till-1"),
     )
     before = [store.catalog.claim_producer(*each, "session", resumes=False) for each in producers]

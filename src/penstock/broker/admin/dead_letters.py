@@ -27,20 +27,20 @@ from penstock.broker.reads.message_json import shown
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, check_kept, parse_token, token_of
 from penstock.broker.subscriptions.delivery import Delivery
 from penstock.broker.topics.topics import Stream
-from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
-from penstock.core.letters import (
+from penstock.core.dead_letter_attributes import (
     ATTEMPT,
     ORIGINAL_OFFSET,
     ORIGINAL_SUBSCRIPTION,
     REASON,
-    REDRIVES_ASKED_MAX,
+    REDRIVE_SUBSCRIPTION,
+    REDRIVES_CEILING,
     REDRIVES_MAX,
-    SUBSCRIPTION,
-    both_names,
-    original_topic,
-    redrives,
-    verdict,
+    original_topic_of,
+    redrive_count,
+    redrive_verdict,
+    topic_and_dead_letter_topic,
 )
+from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.core.ranges import Ranges
@@ -71,7 +71,7 @@ class Graves:
 
     def left(self) -> dict[int, Ranges]:
         """The offsets of each partition that are not settled, as of now."""
-        delivery = self.letters.deliveries.get(SUBSCRIPTION)
+        delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
         found: dict[int, Ranges] = {}
         for number, log in enumerate(self.letters.logs):
             settled = Ranges()
@@ -162,7 +162,7 @@ def _part(graves: Graves, fields: Fields) -> Part:
 
 
 def _redrives_max(fields: Fields) -> int:
-    return read.number(fields, "redrives_max", REDRIVES_MAX, at_least=1, at_most=REDRIVES_ASKED_MAX)
+    return read.number(fields, "redrives_max", REDRIVES_MAX, at_least=1, at_most=REDRIVES_CEILING)
 
 
 # list
@@ -190,7 +190,7 @@ def _all(durable: Durable) -> Iterator[Graves]:
     for stream in durable.streams:
         name = stream.name
         if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and stream.kept:
-            yield Graves(both_names(name)[0], stream)
+            yield Graves(topic_and_dead_letter_topic(name)[0], stream)
 
 
 def _summary(graves: Graves) -> Fields:
@@ -232,15 +232,15 @@ class LetterPage(Page):
     def _said(self, row: Row) -> Fields:
         attributes = attributes_of(row)
         said = {
-            "original_topic": original_topic(attributes),
+            "original_topic": original_topic_of(attributes),
             "original_offset": attributes.get(ORIGINAL_OFFSET, ""),
             "subscription": attributes.get(ORIGINAL_SUBSCRIPTION, ""),
             "reason": attributes.get(REASON, ""),
             "attempts": attributes.get(ATTEMPT, ""),
         }
         found = {
-            "redrives": redrives(attributes),
-            "verdict": verdict(attributes, self.original, self.redrives_max),
+            "redrives": redrive_count(attributes),
+            "verdict": redrive_verdict(attributes, self.original, self.redrives_max),
         }
         return {name: text[:_SAID_CHARS_MAX] for name, text in said.items()} | found
 
@@ -313,7 +313,7 @@ def _treat(
         return treating.go_on()
 
     firsts = {number: log.first_offset for number, log in enumerate(graves.letters.logs)}
-    return durable.consuming.ensure(graves.letters, SUBSCRIPTION, firsts, begin)
+    return durable.consuming.ensure(graves.letters, REDRIVE_SUBSCRIPTION, firsts, begin)
 
 
 def _told(graves: Graves, reply: Reply, outcome: Any) -> list[Effect]:

@@ -21,8 +21,15 @@ from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
 from penstock.broker.subscriptions import machine as sub
 from penstock.broker.topics.schema_rejections import sentence
 from penstock.broker.topics.topics import Stream
+from penstock.core.dead_letter_attributes import (
+    FOREIGN_LETTER,
+    REDRIVE_SUBSCRIPTION,
+    REDRIVEN_TOO_OFTEN,
+    redrive_producer_name,
+    redrive_verdict,
+    redriven_attributes,
+)
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
-from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
 from penstock.core.limits import MIB
 from penstock.core.ranges import Ranges, joined
 from penstock.record.block import Draft, parse_block
@@ -162,7 +169,7 @@ class Round:
 
     def unsettled(self, partition: int, rows: list[Row]) -> list[Row]:
         """Those that nobody has dropped, sent back or taken since they were looked for."""
-        delivery = self.letters.deliveries.get(SUBSCRIPTION)
+        delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
         if delivery is None:
             return rows
         lane = delivery.group.lanes[partition]
@@ -170,9 +177,11 @@ class Round:
 
     def settle(self, partition: int, rows: list[Row], then: Then) -> list[Effect]:
         """They are not left any more, durably."""
-        delivery = self.letters.deliveries.get(SUBSCRIPTION)
+        delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
         if delivery is None:
-            gone = TopicNotSupported(f"subscription {SUBSCRIPTION} of {self.letters.name} was deleted meanwhile")
+            gone = TopicNotSupported(
+                f"subscription {REDRIVE_SUBSCRIPTION} of {self.letters.name} was deleted meanwhile"
+            )
             return then(gone)
         effects = delivery.handle(sub.Grown(partition, int(self.letters.logs[partition].next_offset)))
         for start, stop in joined(row[1] for row in rows):
@@ -227,10 +236,10 @@ class Redrive:
     """Of the producers in whose name they are sent: by partition."""
 
     def wants(self, row: Row, progress: Progress) -> bool:
-        found = verdict(attributes_of(row), self.original.name, self.redrives_max)
-        progress.strangers += found == STRANGER
-        progress.too_often += found == TOO_OFTEN
-        return found not in (STRANGER, TOO_OFTEN)
+        found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
+        progress.strangers += found == FOREIGN_LETTER
+        progress.too_often += found == REDRIVEN_TOO_OFTEN
+        return found not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
 
     def facts(self, progress: Progress) -> Fields:
         names = ("repeated", "too_often", "strangers", "refused")
@@ -240,7 +249,7 @@ class Redrive:
         if partition in self._numbers:
             return self._with_producers(partition, rows, round_, then)
         topic, catalog = round_.letters.topic, round_.durable.streams.store.catalog
-        name = redriver(topic.name, partition, topic.partitions, topic.created_ms)
+        name = redrive_producer_name(topic.name, partition, topic.partitions, topic.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -318,7 +327,7 @@ def _message(row: Row, producer_id: int) -> Message:
         payload=payload,
         type=type_,
         key=key,
-        attributes=sent_back(attributes or {}),
+        attributes=redriven_attributes(attributes or {}),
         producer_name=producer,
         producer_id=producer_id,
         request_id=offset + 1,

@@ -18,6 +18,15 @@ from penstock.broker.subscriptions import machine as sub
 from penstock.broker.subscriptions.delivery import Delivery
 from penstock.broker.topics.publishing import Publishing
 from penstock.broker.topics.topics import Stream, Streams
+from penstock.core.dead_letter_attributes import (
+    ATTEMPT,
+    DEAD_LETTER_PRODUCER_PREFIX,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PRODUCER,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    REASON,
+)
 from penstock.core.errors import (
     InvalidRequest,
     MalformedMessage,
@@ -28,15 +37,6 @@ from penstock.core.errors import (
     TopicNotSupported,
 )
 from penstock.core.gaps import RETENTION, Gap, gaps_of
-from penstock.core.letters import (
-    ATTEMPT,
-    BURIER,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PRODUCER,
-    ORIGINAL_SUBSCRIPTION,
-    ORIGINAL_TOPIC,
-    REASON,
-)
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
@@ -101,7 +101,7 @@ class Burial:
         if known is not None and grave.producers is not None:
             return self._store(delivery, asked, message, grave, known)
         # By its number, which no other ever has: a topic that is made again has other messages at the same offsets.
-        name = f"{BURIER}{delivery.name} {delivery.uid} {asked.partition}"
+        name = f"{DEAD_LETTER_PRODUCER_PREFIX}{delivery.name} {delivery.uid} {asked.partition}"
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):

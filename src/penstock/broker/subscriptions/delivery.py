@@ -23,10 +23,10 @@ from penstock.broker.subscriptions.partition import Piece
 from penstock.broker.subscriptions.ready_queue import NO_KEY, SLOTS
 from penstock.broker.subscriptions.stall_reasons import reasons
 from penstock.core.clock import iso_time
+from penstock.core.dead_letter_attributes import is_redrive_subscription
 from penstock.core.errors import NotOwner, OffsetOutOfRange, PenstockError
 from penstock.core.gaps import Gap, gaps_of
 from penstock.core.ids import format_id
-from penstock.core.letters import is_internal
 from penstock.core.ranges import Span
 from penstock.protocol.frames import framed
 from penstock.protocol.notices import ACTIVE, ENDED, GAP, SOUGHT
@@ -151,7 +151,7 @@ class Delivery:
     @property
     def is_internal(self) -> bool:
         """Whether it is the broker's own."""
-        return is_internal(self.stream.name, self.name)
+        return is_redrive_subscription(self.stream.name, self.name)
 
     @property
     def is_reader(self) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.broker.base.effects import Effect
+from penstock.core.dead_letter_attributes import DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX
 from penstock.core.errors import InvalidRequest
-from penstock.core.letters import BURIER, REDRIVER
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.offsets import Offset
 from penstock.storage.catalog.topics import ProducerCheckpoint, Run
@@ -33,7 +33,7 @@ def check_not_own(name: str) -> None:
 
     Whoever had it could keep the broker from storing anything under it, or have it take messages for repetitions.
     """
-    if name == BY_KEY or name.startswith((BURIER, REDRIVER)):
+    if name == BY_KEY or name.startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
         raise InvalidRequest(
             f"{name[:QUOTED_CHARS_MAX]!r} is a producer of the broker's own: take another name", field="name"
         )

@@ -20,8 +20,8 @@ from sqlalchemy import Connection, Table, delete, select
 from sqlalchemy.pool import NullPool
 
 from penstock.core.clock import SystemClock
+from penstock.core.dead_letter_attributes import DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX
 from penstock.core.errors import VersionNotSupported
-from penstock.core.letters import BURIER, REDRIVER
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.database import examine, mark_of
@@ -88,7 +88,7 @@ def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
 def _forget_numbering(connection: Connection) -> None:
     """The broker's own producers, which number messages by the offsets of others."""
     for row in read_rows(connection, select(PRODUCERS)):
-        if row["name"].startswith((BURIER, REDRIVER)):
+        if row["name"].startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
             for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS, PRODUCERS):
                 connection.execute(delete(table).where(table.c.producer_id == row["producer_id"]))
 

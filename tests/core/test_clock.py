@@ -168,7 +168,7 @@ def test_the_steady_clock_of_this_machine_tells_its_time() -> None:
 
 def test_a_clock_goes_on_from_what_another_process_was_told(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
-    told = machine.clock.moment()
+    told = machine.clock.reading()
     machine.wait(3600 * SECOND)
     machine.set_ahead += YEARS  # while nobody looked
     machine.clock = SteadyClock(machine.wall, lambda: machine.passed)

@@ -353,7 +353,7 @@ def test_a_batch_that_is_kept_does_not_depend_on_the_reader() -> None:
     made = [raw(HEADS[n % 4], ID if n % 3 else None, b"%d" % n) for n in range(20)]
     (batch,) = reader.receive_data(b"".join(map(framed, made)))
     assert isinstance(batch, Batch)
-    kept, part = batch.kept(), batch.of([0, 2]).kept()
+    kept, part = batch.copy(), batch.of([0, 2]).copy()
     inside, chosen = frames_of(kept), frames_of(part)
     list(reader.receive_data(framed(b"publish:c:9.9.9\nother") * 30))
     assert list(batch.messages()) != list(kept.messages())
@@ -373,7 +373,7 @@ def test_a_batch_becomes_a_draft_of_its_payloads(sent: list[tuple[str, str | Non
 
 def test_a_part_of_a_batch_becomes_a_draft_of_that_part() -> None:
     batch = one_batch(*(f"publish:a.b{n % 2}:1.0.0\n{n}".encode() for n in range(9)))
-    block = parse_block(batch.of([1]).kept().draft(b"x" * 255).data, verify=False)
+    block = parse_block(batch.of([1]).copy().draft(b"x" * 255).data, verify=False)
     assert [record.message for record in block] == [
         Message(payload=b"%d" % n, producer_name="x" * 255) for n in (1, 3, 5, 7)
     ]

@@ -532,7 +532,7 @@ class Broker:
         found["connection.active"] = len(self.clients)
         found["router.request.open"] = len(self._requests)
         if self.durable is not None:
-            found |= self.durable.streams.store.meter.shown()
+            found |= self.durable.streams.store.meter.totals()
         for client in self.clients:
             if client.name:
                 found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors

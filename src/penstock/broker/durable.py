@@ -157,7 +157,7 @@ class Durable:
     # what clients send
 
     def publish(self, client: Client, name: TopicName, batch: Batch) -> list[Effect]:
-        kept = batch.kept()
+        kept = batch.copy()
 
         def then(stream: Stream | PenstockError) -> list[Effect]:
             if not isinstance(stream, PenstockError) and not stream.kept:

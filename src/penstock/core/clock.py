@@ -57,9 +57,9 @@ class SteadyClock:
         """How far ahead the machine's clock is while it is not believed, and since when."""
 
     def now_ns(self) -> int:
-        return self.moment()[0]
+        return self.reading()[0]
 
-    def moment(self) -> tuple[int, int]:
+    def reading(self) -> tuple[int, int]:
         """The time of day, and when that is on the clock that nobody sets."""
         with self._turn:
             passed, wall = self._passed_ns(), self._read()

@@ -76,7 +76,7 @@ class Batch:
         """Those for which an array of truths says so."""
         return Batch(self.heads, self.data, self._rows[wanted])
 
-    def kept(self) -> Batch:
+    def copy(self) -> Batch:
         """The same, for as long as it is wanted: it no longer depends on the reader."""
         return Batch(self.heads, self.data, self._rows.copy(), self._totals)
 

@@ -136,7 +136,7 @@ class Block:
         """Rows `start` to `stop` of the same buffer."""
         return Block(self.data, self.columns[start:stop])
 
-    def only(self, chosen: Bools) -> Block:
+    def filtered(self, chosen: Bools) -> Block:
         """The records for which `chosen` says so, in the same buffer."""
         return self if chosen.all() else Block(self.data, self.columns[chosen])
 

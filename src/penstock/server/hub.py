@@ -27,7 +27,7 @@ from penstock.server.resources.buffer_budget import Holdings
 from penstock.server.resources.read_budget import ReadBudget
 from penstock.server.session import NOBODY, UNKNOWN_MESSAGES_MAX, Session
 from penstock.server.transport import Stream
-from penstock.storage.log.group_commit import GroupCommit, Ticket
+from penstock.storage.log.group_commit import GroupCommit, PendingAppend
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
@@ -77,7 +77,7 @@ class Hub:
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self._writer = writer
-        self._appends: dict[Ticket, Append] = {}
+        self._appends: dict[PendingAppend, Append] = {}
         self._workers = Workers(self._worked)
         self._consultants = Consultants(self._workers, self._worked, now_ms)
         self._arm()  # time passes also where nobody connects
@@ -300,19 +300,19 @@ class Hub:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._writer
 
-    def _submitted(self, ticket: Ticket, effect: Append) -> None:
+    def _submitted(self, ticket: PendingAppend, effect: Append) -> None:
         self._appends[ticket] = effect
         self.unstored_bytes += len(effect.draft.data)
         session = self._sessions.get(effect.client)
         if session is not None:
             session.unstored_bytes += len(effect.draft.data)
 
-    def committed(self, tickets: Sequence[Ticket]) -> None:
+    def committed(self, tickets: Sequence[PendingAppend]) -> None:
         """A group is on disk, or failed. Called by the writer, in its thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._committed, tickets)
 
-    def _committed(self, tickets: Sequence[Ticket]) -> None:
+    def _committed(self, tickets: Sequence[PendingAppend]) -> None:
         results, publishers = [], set()
         for ticket in tickets:
             effect = self._appends.pop(ticket, None)

@@ -39,7 +39,7 @@ from penstock.server.settings import Settings
 from penstock.server.tls import Tls
 from penstock.server.transports import tcp, websocket
 from penstock.server.transports.listener import Listener
-from penstock.storage.log.group_commit import Ticket, release_all
+from penstock.storage.log.group_commit import PendingAppend, release_all
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ class _Post:
     """Groups that were committed, on their way from the writer to the hub, which comes later than the writer."""
 
     def __init__(self) -> None:
-        self.to: Callable[[Sequence[Ticket]], None] | None = None
+        self.to: Callable[[Sequence[PendingAppend]], None] | None = None
 
-    def __call__(self, tickets: Sequence[Ticket]) -> None:
+    def __call__(self, tickets: Sequence[PendingAppend]) -> None:
         release_all(tickets)
         if self.to is not None:
             self.to(tickets)

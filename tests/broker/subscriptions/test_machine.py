@@ -54,7 +54,7 @@ from penstock.storage.catalog.subscriptions import (
     SubscriptionKind,
     SubscriptionOptions,
     cursor_text,
-    stored_cursor,
+    parse_cursor,
 )
 from penstock.storage.catalog.topics import Exhausted
 
@@ -1412,7 +1412,7 @@ class Life(RuleBasedStateMachine):
     def restart(self) -> None:
         """The broker stops, and begins again with what was saved."""
         saved = {each: lane.cursor() for each, lane in self.group.lanes.items()}
-        cursors = {each: stored_cursor(cursor.floor, cursor_text(cursor)) for each, cursor in saved.items()}
+        cursors = {each: parse_cursor(cursor.floor, cursor_text(cursor)) for each, cursor in saved.items()}
         assert cursors == saved
         ends = {each: len(page.log) for each, page in self.pages.items()}
         self.group = Group(self.options, cursors, ends, paused=self.paused)

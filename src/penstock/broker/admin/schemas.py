@@ -22,7 +22,7 @@ from penstock.schema.problems import Problem
 from penstock.schema.registry.models import Registered, Which, version_number
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
-from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import VersionMetadata
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable
@@ -171,7 +171,7 @@ def _verdict(problems: list[Problem]) -> Fields:
 
 def _register(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", *_SCHEMA, "description", "tags", "id", "version"))
-    metadata = Metadata(
+    metadata = VersionMetadata(
         description=read.text(fields, "description") if "description" in fields else "",
         tags=read.texts(fields, "tags"),
         created_by=client.signature,

@@ -23,7 +23,7 @@ from penstock.record import layout as at
 from penstock.record.block import EMPTY, Block
 from penstock.record.rows import Row
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import Chunk
+from penstock.storage.log.log_view import ReadChunk
 
 SLICE_BYTES: Final = 128 * KIB
 """Looked at in one go: a few milliseconds, also where nothing of it is wanted."""
@@ -213,7 +213,7 @@ def _fill(merge: _Merge, lane: _Lane, size: int) -> int:
     return ticks_of_high_word(int(lane.block.columns[-1, at.ID_HIGH]))
 
 
-def _read(merge: _Merge, source: Source, offset: int, size: int) -> Chunk:
+def _read(merge: _Merge, source: Source, offset: int, size: int) -> ReadChunk:
     """From there on; what is gone or damaged meanwhile is noted, and stepped over."""
     while True:
         try:
@@ -244,7 +244,7 @@ def _taken(merge: _Merge, lane: _Lane, bound: int, accept: Accept | None) -> lis
         merge.spots[lane.source.log] = Spot(lane.offset)
     taken = block.select(0, count)
     if accept is not None and count:
-        taken = taken.only(taken.accepted(accept))
+        taken = taken.filtered(taken.accepted(accept))
     return [(lane.source, row) for row in taken.rows()]
 
 

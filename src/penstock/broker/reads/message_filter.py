@@ -67,7 +67,9 @@ class Sieve:
         if not self._looks_inside or not wanted.any():
             return wanted
         wanted &= self._maybe(block)
-        wanted[np.flatnonzero(wanted)] = [self._holds(row) for row in block.only(wanted).rows()] if wanted.any() else []
+        wanted[np.flatnonzero(wanted)] = (
+            [self._holds(row) for row in block.filtered(wanted).rows()] if wanted.any() else []
+        )
         return wanted
 
     @property

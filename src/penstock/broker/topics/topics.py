@@ -15,7 +15,7 @@ from penstock.core.names import TopicName, nearest
 from penstock.record.block import Block, scan
 from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, Topic, TopicSettings
 from penstock.storage.log.log import Appended, Log
-from penstock.storage.producer_windows import derive
+from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
@@ -279,7 +279,8 @@ class Streams:
     def _derived(self, stream: Stream) -> dict[int, ProducerCheckpoint]:
         catalog = self.store.catalog
         return {
-            number: derive(log, catalog.load_checkpoint(stream.topic, number)) for number, log in enumerate(stream.logs)
+            number: derive_checkpoint(log, catalog.load_checkpoint(stream.topic, number))
+            for number, log in enumerate(stream.logs)
         }
 
     def save_checkpoints(self, stream: Stream) -> list[Work]:

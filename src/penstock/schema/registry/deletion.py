@@ -19,7 +19,7 @@ from penstock.schema.registry.models import Which
 from penstock.schema.registry.registration import check_writable
 from penstock.schema.registry.state import Books
 from penstock.schema.steps import Procedure
-from penstock.storage.catalog.schema_rows import InUse, SubjectVersion
+from penstock.storage.catalog.schema_rows import SchemaInUse, SubjectVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def _delete(books: Books, going: Sequence[SubjectVersion], grade: Grade) -> Proc
     remove = partial(books.catalog.remove_versions, subject, numbers, expected=expected, archived=grade.archived)
     try:
         yield from books.commit(remove)
-    except InUse as error:
+    except SchemaInUse as error:
         raise ReferenceExists(f"Messages are kept that need the schema: {error.message}", **error.details) from error
 
 

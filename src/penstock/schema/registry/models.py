@@ -24,7 +24,7 @@ from penstock.core.schemas import (
     is_subject,
 )
 from penstock.schema.errors import InvalidCompatibility, InvalidMode, InvalidSchema, InvalidVersion, RegistryError
-from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, SubjectVersion
+from penstock.storage.catalog.schema_rows import StoredSchema, SubjectVersion, VersionMetadata
 
 WORDS_CHARS_MAX: Final = 4_096
 """Of a description, or of a reason to use a version no more: a page."""
@@ -58,7 +58,7 @@ class Registered:
     schema_id: int
     schema: Schema
     fingerprint: str
-    metadata: Metadata
+    metadata: VersionMetadata
     created_ms: int
     deleted: bool
     deprecated: str | None
@@ -174,7 +174,7 @@ def check_schema(schema: Schema) -> None:
             raise InvalidSchema(f"Invalid schema: nothing can be referred to as '{shown(reference.name)}'")
 
 
-def check_metadata(metadata: Metadata) -> None:
+def check_metadata(metadata: VersionMetadata) -> None:
     check_words("description", metadata.description, WORDS_CHARS_MAX)
     check_words("created_by", metadata.created_by, CREATOR_CHARS_MAX)
     if len(metadata.tags) > TAGS_MAX:

@@ -21,7 +21,7 @@ from penstock.schema.registry.models import Registered, Which, fingerprint_of
 from penstock.schema.registry.references import defined, definition_of
 from penstock.schema.registry.state import Books
 from penstock.schema.steps import Compare, Examine, Form, Pair, Procedure
-from penstock.storage.catalog.schema_rows import SCHEMA_ID_MAX, Metadata, NewVersion, SubjectVersion
+from penstock.storage.catalog.schema_rows import SCHEMA_ID_MAX, NewVersion, SubjectVersion, VersionMetadata
 
 _NAMED_MAX: Final = 3
 """Problems told in the sentence; the details have all of them."""
@@ -35,7 +35,7 @@ class Application:
     schema: Schema
     schema_id: int | None = None
     version: int | None = None
-    metadata: Metadata
+    metadata: VersionMetadata
 
 
 def register(books: Books, wanted: Application) -> Procedure[Registered]:

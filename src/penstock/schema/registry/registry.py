@@ -35,7 +35,7 @@ from penstock.schema.registry.references import definition_of
 from penstock.schema.registry.state import Books
 from penstock.schema.registry.transfer import Imported
 from penstock.schema.steps import Procedure, only_asking
-from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, StoredSchema, SubjectVersion
+from penstock.storage.catalog.schema_rows import GLOBAL_SUBJECT, StoredSchema, SubjectVersion, VersionMetadata
 from penstock.storage.catalog.schemas import SchemaCatalog
 
 
@@ -118,7 +118,7 @@ class Registry:
         *,
         schema_id: int | None = None,
         version: int | None = None,
-        metadata: Metadata = Metadata(),  # noqa: B008  frozen
+        metadata: VersionMetadata = VersionMetadata(),  # noqa: B008  frozen
     ) -> Procedure[Registered]:
         """What is there already, if that is the same schema; if not, the next version, or the one that is given.
 
@@ -254,7 +254,7 @@ class Registry:
 
 
 def _scope(subject: str | None) -> str:
-    return EVERYWHERE if subject is None else subject_name(subject)
+    return GLOBAL_SUBJECT if subject is None else subject_name(subject)
 
 
 def _standing(status: Status) -> tuple[bool, bool]:

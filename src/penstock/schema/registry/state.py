@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.schema.registry.index import Image
 from penstock.schema.steps import Commit, Procedure, Result
-from penstock.storage.catalog.schema_rows import Changed, Update
+from penstock.storage.catalog.schema_rows import RegistryUpdate, SubjectChanged
 from penstock.storage.catalog.schemas import SchemaCatalog
 
 ATTEMPTS_MAX: Final = 32
@@ -28,19 +28,19 @@ class Books:
         self.image.apply(catalog.load())
 
     def deciding(self, attempt: Callable[[], Procedure[Result]]) -> Procedure[Result]:
-        """What `attempt` comes to, tried again while others are faster. Raises `Changed` if they always are."""
+        """What `attempt` comes to, tried again while others are faster. Raises `SubjectChanged` if they always are."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return (yield from attempt())
-            except Changed as error:
+            except SubjectChanged as error:
                 revision = error.details["revision"]
                 if isinstance(revision, int) and self.image.revision < revision:
                     yield from self.catch_up()
         return (yield from attempt())
 
-    def commit(self, call: Callable[[], Update]) -> Procedure[Update]:
+    def commit(self, call: Callable[[], RegistryUpdate]) -> Procedure[RegistryUpdate]:
         """Change the catalog, and then the image."""
-        update: Update = yield Commit(call)
+        update: RegistryUpdate = yield Commit(call)
         if update.revision == self.image.revision + 1:
             self.image.apply(update)
         elif update.revision > self.image.revision:
@@ -50,7 +50,7 @@ class Books:
     def catch_up(self) -> Procedure[None]:
         """Bring the image to where the catalog is."""
         since = self.image.revision
-        news: Update = yield Commit(lambda: self.catalog.load(since))
+        news: RegistryUpdate = yield Commit(lambda: self.catalog.load(since))
         # What came in meanwhile is part of the news, since they were read later; or they are no news any more.
         if news.revision > self.image.revision:
             self.image.apply(news)

@@ -22,7 +22,7 @@ from penstock.spark.scan.slice_reader import Loss, LossCount, fail
 from penstock.spark.scan.slices import Slice, opened_data, view_within
 from penstock.storage.base.disk import Disk
 from penstock.storage.log import log_view
-from penstock.storage.log.log_view import View
+from penstock.storage.log.log_view import LogView
 
 HOUR_MS: Final = 3_600_000
 SLICE_BYTES: Final = 1 << 62
@@ -70,7 +70,7 @@ def runs(part: Slice, *, hourly: bool = False, on_loss: Callable[[Loss], None] =
             yield Run(start, stop)
 
 
-def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+def _pieces(view: LogView, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
     """The range, cut where segments are missing: whether each piece is there. Neighbours that are, are one."""
     begun = start
     for segment in view.segments:
@@ -87,7 +87,7 @@ def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]
         yield start, stop, False
 
 
-def _hours(disk: Disk, view: View, start: int, stop: int) -> Iterator[Run]:
+def _hours(disk: Disk, view: LogView, start: int, stop: int) -> Iterator[Run]:
     clock = _Clock(disk, view)
     last_ms = clock.near(stop - 1, stop - 1)
     while start < stop:
@@ -105,7 +105,7 @@ class _Clock:
     """When the messages of a log were published: times rise with the offset. What is asked is read and verified, so
     that a damaged record leads nobody astray."""
 
-    def __init__(self, disk: Disk, view: View) -> None:
+    def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
         self._view = view
         self._block: Block = EMPTY

@@ -61,7 +61,7 @@ class Log:
 
     def edges(self) -> tuple[int, int]:
         """The first offset there is and the one that comes next."""
-        edges, self._newest = log_view.edges_of(self._disk, self.path, known=self._newest)
+        edges, self._newest = log_view.log_range(self._disk, self.path, known=self._newest)
         return int(edges.start), int(edges.stop)
 
     def id_at(self, offset: int) -> str | None:

@@ -14,13 +14,13 @@ from penstock.core.offsets import OffsetRange
 from penstock.record.hashing import StreamHash
 from penstock.storage.base.disk import Disk, opened
 from penstock.storage.log import index as indexes
-from penstock.storage.log.index import Header, State
-from penstock.storage.log.log_view import MISSING, View
+from penstock.storage.log.index import IndexHeader, SegmentState
+from penstock.storage.log.log_view import MISSING, LogView
 from penstock.storage.log.recovery import NONE_LISTED
 from penstock.storage.log.segment import Damage, index_path, segment_name
 
 
-def gaps_in(view: View) -> list[Damage]:
+def gaps_in(view: LogView) -> list[Damage]:
     """What is missing between the segments of a log, from where it begins."""
     edges = [(max(left.stop, view.start), right.base) for left, right in pairwise(view.segments)]
     return [Damage(start, OffsetRange.of(start, stop), 0, 0, MISSING) for start, stop in edges if start < stop]
@@ -29,8 +29,8 @@ def gaps_in(view: View) -> list[Damage]:
 def put_empty_segment(disk: Disk, folder: Path, base: int, *, sealed: bool) -> None:
     """A segment without records where a log begins or goes on. Durable on return; it takes no room."""
     path = folder / segment_name(base)
-    state, digest = (State.SEALED, StreamHash().digest()) if sealed else (State.CLOSED, 0)
-    indexes.rewrite(disk, index_path(path), Header(state=state, base=base, hash=digest), NONE_LISTED)
+    state, digest = (SegmentState.SEALED, StreamHash().digest()) if sealed else (SegmentState.CLOSED, 0)
+    indexes.rewrite_index(disk, index_path(path), IndexHeader(state=state, base=base, hash=digest), NONE_LISTED)
     with opened(disk, path, write=True, create=True) as file:
         file.sync()
     disk.sync_directory(folder)

@@ -1,6 +1,6 @@
 """The read side of a log: the same for its owner, for another process, and for Spark.
 
-A `View` is what may be read, as a value: the owner makes one after every commit, others make one from the files. Files
+A `LogView` is what may be read, as a value: the owner makes one after every commit, others make one from the files. Files
 are opened inside a read and closed before it returns.
 """
 
@@ -21,15 +21,15 @@ from penstock.record import layout as at
 from penstock.record.block import EMPTY, After, Block, Stop
 from penstock.record.message import Record
 from penstock.storage.base.disk import Disk, File, opened
-from penstock.storage.log.index import Header, IndexFile, State
-from penstock.storage.log.repair import look
+from penstock.storage.log.index import IndexFile, IndexHeader, SegmentState
+from penstock.storage.log.repair import scan_segment_file
 from penstock.storage.log.segment import (
     READ_BYTES,
     Damage,
     base_of,
     index_path,
     read_block,
-    read_start,
+    read_log_start,
     read_tolerant,
     segment_name,
 )
@@ -54,7 +54,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LogView:
     """The readable part of a log: everything in it is acknowledged."""
 
     segments: tuple[Segment, ...] = ()
@@ -92,7 +92,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ReadChunk:
     """One read: good records, what was stepped over to reach them, and where to go on."""
 
     block: Block
@@ -103,7 +103,7 @@ class Chunk:
         return iter(self.block)
 
 
-def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+def read(disk: Disk, view: LogView, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
     """The records from `offset` on, in one block; empty at the end of the log.
 
     Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset that is not there.
@@ -117,14 +117,14 @@ def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, ve
             continue
         block, damage = _read_segment(disk, segment, offset, bytes_max, verify)
         if len(block):
-            return Chunk(block, tuple(damages), block.offsets.stop)
+            return ReadChunk(block, tuple(damages), block.offsets.stop)
         damage = damage or _not_held(segment, offset)
         _add(damages, damage)
         offset = damage.offsets.stop
-    return Chunk(EMPTY, tuple(damages), Offset(offset))
+    return ReadChunk(EMPTY, tuple(damages), Offset(offset))
 
 
-def _over_missing_segment(view: View, offset: int, damages: list[Damage]) -> int:
+def _over_missing_segment(view: LogView, offset: int, damages: list[Damage]) -> int:
     following = next(segment for segment in view.segments if segment.base > offset)
     damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, MISSING))
     return following.base
@@ -194,22 +194,22 @@ def _read_by_survey(
 ) -> tuple[Block, Damage | None]:
     """The index cannot say where the record lies, or does not agree: read the whole segment to find out. Slow, and
     rare."""
-    finding = look(disk, segment.path, count=segment.count if segment.sealed else None)
-    for damage in finding.damages:
+    scan = scan_segment_file(disk, segment.path, count=segment.count if segment.sealed else None)
+    for damage in scan.damages:
         if offset in damage.offsets:
             return EMPTY, replace(damage, offsets=OffsetRange(Offset(offset), damage.offsets.stop))
     ordinal = offset - segment.base
-    if ordinal >= finding.count:
+    if ordinal >= scan.count:
         return EMPTY, None
-    start = int(finding.ends[ordinal - 1]) if ordinal else 0
-    stop = min((damage.start for damage in finding.damages if damage.start >= start), default=finding.size)
+    start = int(scan.ends[ordinal - 1]) if ordinal else 0
+    stop = min((damage.start for damage in scan.damages if damage.start >= start), default=scan.size)
     with opened(disk, segment.path) as file:
         after = After(0, 0, offset)
         block, _ = read_block(file, start, stop, after=after, bytes_max=bytes_max, verify=verify)
     return block.select(0, min(len(block), segment.stop - offset)), None
 
 
-def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
+def find_id(disk: Disk, view: LogView, id_high: int, id_low: int) -> Offset:
     """The first offset whose id is at or above the given one; `next_offset` if there is none.
 
     A binary search that reads and verifies the records it looks at: a damaged one cannot lead it astray.
@@ -229,7 +229,7 @@ def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
     return Offset(low)
 
 
-def offset_of(disk: Disk, view: View, position: Position) -> Offset:
+def offset_of(disk: Disk, view: LogView, position: Position) -> Offset:
     """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
     match position:
         case Earliest():
@@ -245,7 +245,7 @@ def offset_of(disk: Disk, view: View, position: Position) -> Offset:
             return offset
 
 
-def check_range(view: View, offset: int) -> None:
+def check_range(view: LogView, offset: int) -> None:
     """Raise `OffsetOutOfRange` for an offset the log does not hold and will not hold next."""
     if not view.first_offset <= offset <= view.next_offset:
         raise OffsetOutOfRange(
@@ -256,7 +256,7 @@ def check_range(view: View, offset: int) -> None:
         )
 
 
-def view_of(disk: Disk, path: Path, *, known: View | None = None, within: OffsetRange | None = None) -> View:
+def view_of(disk: Disk, path: Path, *, known: LogView | None = None, within: OffsetRange | None = None) -> LogView:
     """What another process may read of a log right now, from its files alone.
 
     `known` is an earlier view of the same log: what it holds is not counted again. With `within`, only the segments
@@ -276,17 +276,17 @@ def view_of(disk: Disk, path: Path, *, known: View | None = None, within: Offset
             segments.append(_segment(disk, path / segment_name(base), base, following, earlier))
         except FileNotFoundError:
             continue  # retention was quicker
-    return View(tuple(segments), read_start(disk, path).offset)
+    return LogView(tuple(segments), read_log_start(disk, path).offset)
 
 
-def edges_of(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
+def log_range(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
     """The first offset of a log and the one that comes next, and its newest segment: no other is looked at.
 
     `known` is the newest segment of an earlier look: what it holds is not counted again. If the log is not the same
     any more, all of it is.
     """
     bases = _bases(disk, path)
-    start = read_start(disk, path).offset
+    start = read_log_start(disk, path).offset
     for base in reversed(bases):
         earlier = known if known is not None and known.base == base and not known.sealed else None
         try:
@@ -305,13 +305,17 @@ def _bases(disk: Disk, path: Path) -> list[int]:
 def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: Segment | None) -> Segment:
     index = IndexFile(disk, index_path(path), base)
     header = index.header()
-    if header is not None and header.state is not State.OPEN and is_believed(disk, path, header, following):
+    if (
+        header is not None
+        and header.state is not SegmentState.OPEN
+        and header_is_trusted(disk, path, header, following)
+    ):
         stop = base + header.count
-        return Segment(path=path, base=base, stop=stop, size=header.size, sealed=header.state is State.SEALED)
-    if header is None or header.state is not State.OPEN or following is not None:
-        finding = look(disk, path, count=None if following is None else following - base)
-        stop = base + finding.count
-        return Segment(path=path, base=base, stop=stop, size=finding.size, sealed=following is not None)
+        return Segment(path=path, base=base, stop=stop, size=header.size, sealed=header.state is SegmentState.SEALED)
+    if header is None or header.state is not SegmentState.OPEN or following is not None:
+        scan = scan_segment_file(disk, path, count=None if following is None else following - base)
+        stop = base + scan.count
+        return Segment(path=path, base=base, stop=stop, size=scan.size, sealed=following is not None)
     known = earlier.count if earlier else 0
     count = index.count_from(max(0, known - 1))
     if count < known:  # its last record is not listed any more: another log stands there now
@@ -319,11 +323,15 @@ def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: 
     return Segment(path=path, base=base, stop=base + count, size=max(0, index.start(count)), sealed=False)
 
 
-def is_believed(disk: Disk, path: Path, header: Header, following: int | None = None) -> bool:
+def header_is_trusted(disk: Disk, path: Path, header: IndexHeader, following: int | None = None) -> bool:
     """Whether a header that counts all there is agrees with the files. Where a sealed segment has the size it was
     sealed with, and the next one begins where it ends, nothing else is asked: from afar each look costs a request."""
     with opened(disk, path) as file:
-        if header.state is State.SEALED and header.size == file.size() and following == header.base + header.count:
+        if (
+            header.state is SegmentState.SEALED
+            and header.size == file.size()
+            and following == header.base + header.count
+        ):
             return True
         index = IndexFile(disk, index_path(path), header.base)
         return index.allows(header, file) and not read_tolerant(file, header.size, ID_BYTES).any()

@@ -12,12 +12,12 @@ from penstock.core.offsets import OFFSET_MAX
 from penstock.record.block import After, Bytes
 from penstock.record.kernels import block_kernels
 from penstock.storage.base.disk import File
-from penstock.storage.base.work_limit import Effort
+from penstock.storage.base.work_limit import ScanBudget
 from penstock.storage.log.segment import read_tolerant
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordRun:
     """An unbroken run of verified records behind a gap."""
 
     start: int
@@ -31,11 +31,11 @@ class Run:
         return self.first_offset + self.count
 
 
-class Search:
+class RecordSearch:
     """Finds verified records in a file from one place on, reading each byte twice at most: in pieces that overlap by
     the largest record. Ends early when the effort is spent."""
 
-    def __init__(self, file: File, stop: int, effort: Effort) -> None:
+    def __init__(self, file: File, stop: int, effort: ScanBudget) -> None:
         self._file = file
         self._stop = stop
         self._effort = effort
@@ -75,7 +75,7 @@ class Search:
             self._origin = start
 
 
-def believed(runs: list[Run], limit: int, used: int) -> list[Run]:
+def choose_runs(runs: list[RecordRun], limit: int, used: int) -> list[RecordRun]:
     """The runs to believe, in order; none if there is none.
 
     Where the number of records is not known, only a run that ends where the data ends can be the last: anything may be

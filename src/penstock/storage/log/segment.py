@@ -150,38 +150,38 @@ def hash_file(disk: Disk, path: Path, size: int) -> int:
     return hashing.digest()
 
 
-MARKER: Final = "start"
+LOG_START_NAME: Final = "start"
 _BYTES_MAX: Final = 128
 _OFFSET_BYTES: Final = 8
 _SAID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * (_OFFSET_BYTES + ID_BYTES)))
 
 
-class Start(NamedTuple):
+class LogStart(NamedTuple):
     offset: int
     last_id: bytes
 
 
-BEGINNING: Final = Start(0, bytes(ID_BYTES))
+START_OF_EMPTY_LOG: Final = LogStart(0, bytes(ID_BYTES))
 
 
-def read_start(disk: Disk, path: Path) -> Start:
+def read_log_start(disk: Disk, path: Path) -> LogStart:
     """The beginning if the log was never truncated, or what was said is damaged."""
     try:
-        with opened(disk, path / MARKER) as file:
+        with opened(disk, path / LOG_START_NAME) as file:
             words = bytes(read_all(file, 0, _BYTES_MAX)).split()
     except FileNotFoundError:
-        return BEGINNING
+        return START_OF_EMPTY_LOG
     if len(words) != 2 or words[1] != _check(words[0]) or not _SAID.fullmatch(words[0]):
-        return BEGINNING
+        return START_OF_EMPTY_LOG
     said = bytes.fromhex(words[0].decode())
     offset = int.from_bytes(said[:_OFFSET_BYTES], "big")
-    return Start(offset, said[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else BEGINNING
+    return LogStart(offset, said[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else START_OF_EMPTY_LOG
 
 
-def write_start(disk: Disk, path: Path, start: Start) -> None:
+def write_log_start(disk: Disk, path: Path, start: LogStart) -> None:
     """Durable on return."""
     said = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
-    replace_file(disk, path / MARKER, said + b" " + _check(said) + b"\n")
+    replace_file(disk, path / LOG_START_NAME, said + b" " + _check(said) + b"\n")
 
 
 def _check(said: bytes) -> bytes:

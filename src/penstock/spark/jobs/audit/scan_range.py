@@ -22,9 +22,9 @@ from penstock.record.kernels import block_kernels
 from penstock.record.kernels.tally_kernels import entries_held
 from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, IndexFile, decode_entries
-from penstock.storage.log.log_view import Segment, View
-from penstock.storage.log.recovery import Finding
-from penstock.storage.log.repair import look
+from penstock.storage.log.log_view import LogView, Segment
+from penstock.storage.log.recovery import SegmentScan
+from penstock.storage.log.repair import scan_segment_file
 from penstock.storage.log.segment import Damage, index_path, read_block, read_tolerant
 
 
@@ -73,7 +73,7 @@ _MISSING: Final = "the segment is missing: is a file gone?"
 _SHORT: Final = "the segment ends before it"
 
 
-def walk(disk: Disk, view: View, start: int, stop: int, *, verify: bool = True) -> Iterator[Event]:
+def walk(disk: Disk, view: LogView, start: int, stop: int, *, verify: bool = True) -> Iterator[Event]:
     """What is in `[start, stop)`, in the order of offsets. Every offset is in a block or in a `Lost`, and in one only.
 
     Ids rise within a block; from one block to the next they may not, where the log is out of order.
@@ -178,7 +178,7 @@ class _Stretch:
         self._listed = _Listed(disk, segment, start, stop)
         self._position = self._listed.start
         self._rows = _ROWS_FIRST
-        self._survey: Finding | None = None
+        self._survey: SegmentScan | None = None
         """Where one was needed, it is what counts from then on."""
 
     def run(self) -> Iterator[Event]:
@@ -249,7 +249,9 @@ class _Stretch:
     def _look(self) -> None:
         """Read the whole segment to find out what lies where."""
         segment = self._segment
-        found = self._survey = look(self._disk, segment.path, count=segment.count if segment.sealed else None)
+        found = self._survey = scan_segment_file(
+            self._disk, segment.path, count=segment.count if segment.sealed else None
+        )
         ordinal = self._offset - segment.base
         self._position = int(found.ends[ordinal - 1]) if 0 < ordinal <= found.count else found.size if ordinal else 0
 

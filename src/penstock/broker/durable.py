@@ -32,7 +32,7 @@ from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.core.schemas import Schema
 from penstock.protocol.actions import Action
-from penstock.protocol.blocks import Batch
+from penstock.protocol.batch_reader import PublishBatch
 from penstock.protocol.frames import Frame
 from penstock.protocol.header import Head
 from penstock.protocol.notices import FENCED
@@ -156,7 +156,7 @@ class Durable:
 
     # what clients send
 
-    def publish(self, client: Client, name: TopicName, batch: Batch) -> list[Effect]:
+    def publish(self, client: Client, name: TopicName, batch: PublishBatch) -> list[Effect]:
         kept = batch.copy()
 
         def then(stream: Stream | PenstockError) -> list[Effect]:
@@ -166,7 +166,7 @@ class Durable:
                 return self.publishing.publish(client, stream, kept)
             failure = self._desk.failure(client, stream, len(kept))
             self._desk.metrics.add("router.publish.error", len(kept))
-            return [Send(client.id, kept.answers(self._desk.new_id(), failure))]
+            return [Send(client.id, kept.answer_frames(self._desk.new_id(), failure))]
 
         return self._ensure(client, name, then, Held(client.id, kept.payload_bytes))
 

@@ -17,7 +17,7 @@ from penstock.broker.base.effects import Append, AppendAll, Close, Consult, Effe
 from penstock.broker.broker import Broker
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
-from penstock.protocol.blocks import Scratch
+from penstock.protocol.batch_reader import Scratch
 from penstock.protocol.frames import FrameLimits
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, Result

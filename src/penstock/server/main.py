@@ -26,7 +26,7 @@ from penstock.broker.broker import Broker
 from penstock.core.clock import SteadyClock, SystemClock
 from penstock.core.clock import now_ms as clock_ms
 from penstock.core.errors import InvalidRequest
-from penstock.protocol.blocks import rehearse
+from penstock.protocol.batch_reader import warm_up
 from penstock.record.kernels import kernel_cache
 from penstock.server import logs
 from penstock.server.hub import Hub
@@ -82,7 +82,7 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     storage = raise_limit(settings.limits.connections_max, settings.storage)
     sys.setswitchinterval(_SWITCH_SECONDS)
     kernel_cache.load_all()
-    rehearse()
+    warm_up()
     post = _Post()
     with (
         _handlers_put_back(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.broker.base.effects import Effect
 from penstock.broker.live.connections import Client
-from penstock.protocol.blocks import BlockReader
+from penstock.protocol.batch_reader import BatchReader
 from penstock.protocol.frames import FrameLimits
 from penstock.server.transport import Stream
 
@@ -68,7 +68,7 @@ class Session:
         """Nobody has said who it is: little is read of it."""
 
         limits, scratch = (_UNKNOWN_LIMITS, hub.small_scratch) if self.narrow else (hub.frame_limits, hub.scratch)
-        self.reader = BlockReader(limits, scratch)
+        self.reader = BatchReader(limits, scratch)
         self.holding = hub.holdings.open(stranger=self.narrow)
         self.arrived: deque[bytes] = deque()
         """What it sent and has not been looked at yet."""

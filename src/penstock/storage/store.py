@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.core.clock import Clock, SteadyClock, now_ms, rest_warning
+from penstock.core.clock import Clock, SteadyClock, idle_clock_warning, now_ms
 from penstock.core.errors import (
     DiskFull,
     InvalidRequest,
@@ -355,7 +355,7 @@ class Store:
         if saved_reading(self._disk, self.root, boot=self._boot) is not None:
             return
         seen_ms = max(unix_ms_of_ticks(self._ids.last_ticks), last_wall_ns(self._disk, self.root) // 10**6)
-        if warning := rest_warning(seen_ms, now_ms(self._clock)):
+        if warning := idle_clock_warning(seen_ms, now_ms(self._clock)):
             _LOG.warning("%s: %s", self.root, warning)
 
     def _note_time(self) -> None:

@@ -8,7 +8,7 @@ from penstock.client.wire.protocol import Answered, Asked, Core, Delivered, Due,
 from penstock.core.errors import Code, InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.names import TopicPattern
 from penstock.protocol.actions import Action
-from penstock.protocol.frames import Frame, FrameReader, encode, framed
+from penstock.protocol.frames import Frame, FrameReader, encode_frame, frame_bytes
 from penstock.protocol.header import header
 
 ID = "00000000-0000-4000-8000-000000000001"
@@ -119,7 +119,7 @@ def test_a_new_connection_is_made_like_the_last() -> None:
 
 def test_half_a_message_of_the_last_connection_is_forgotten() -> None:
     core = Core()
-    whole = encode(header(Action.PUBLISH, "system.initialize"), b"{}")
+    whole = encode_frame(header(Action.PUBLISH, "system.initialize"), b"{}")
     assert list(core.receive(whole[:9])) == []
     core.connected()
     assert list(core.receive(whole)) == [Greeted()]
@@ -143,4 +143,4 @@ def test_a_broker_that_is_none_is_found_out() -> None:
     (event,) = list(Core().receive(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     assert isinstance(event, Ending)
     assert event.error.code is Code.PAYLOAD_TOO_LARGE
-    assert framed(b"a", b"b") == b"\x00\x00\x00\x03a\nb"
+    assert frame_bytes(b"a", b"b") == b"\x00\x00\x00\x03a\nb"

@@ -43,8 +43,8 @@ from penstock.core.dead_letter_attributes import (
 from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
-from penstock.core.ranges import Ranges
-from penstock.record.rows import Row, attributes_of
+from penstock.core.offset_set import OffsetSet
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -69,16 +69,16 @@ class Graves:
     original: TopicName
     letters: Stream
 
-    def left(self) -> dict[int, Ranges]:
+    def left(self) -> dict[int, OffsetSet]:
         """The offsets of each partition that are not settled, as of now."""
         delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
-        found: dict[int, Ranges] = {}
+        found: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
-            settled = Ranges()
+            settled = OffsetSet()
             if delivery is not None:
                 lane = delivery.group.lanes[number]
-                settled = Ranges([(0, lane.floor), *lane.settled])
-            found[number] = Ranges(settled.gaps(int(log.first_offset), int(log.next_offset)))
+                settled = OffsetSet([(0, lane.floor), *lane.settled])
+            found[number] = OffsetSet(settled.gaps(int(log.first_offset), int(log.next_offset)))
         return found
 
 
@@ -141,7 +141,7 @@ class Part:
     until: str | None
     """Where an earlier call ended, or would have: what came after that is not meant."""
 
-    left: dict[int, Ranges]
+    left: dict[int, OffsetSet]
 
     def positions(self) -> tuple[Positions, Positions]:
         """Where to begin, which is not before the first that is left, and where to stop."""
@@ -211,7 +211,7 @@ def _summary(graves: Graves) -> Fields:
 class LetterPage(Page):
     """Dead letters for one answer, with what each says of itself."""
 
-    left: dict[int, Ranges] = field(default_factory=dict)
+    left: dict[int, OffsetSet] = field(default_factory=dict)
     which: Which = field(default_factory=lambda: Which(None, None, None))
     original: TopicName = field(default_factory=lambda: TopicName.parse("any"))
     redrives_max: int = REDRIVES_MAX
@@ -229,7 +229,7 @@ class LetterPage(Page):
     def least(self, hit: Hit) -> Fields:
         return Page.least(self, hit) | self._said(row_of(hit))
 
-    def _said(self, row: Row) -> Fields:
+    def _said(self, row: RecordRow) -> Fields:
         attributes = attributes_of(row)
         said = {
             "original_topic": original_topic_of(attributes),

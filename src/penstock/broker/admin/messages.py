@@ -31,7 +31,7 @@ from penstock.core.ids import parse_id
 from penstock.core.offsets import Offset
 from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Position
 from penstock.record.block import Draft, parse_block
-from penstock.record.rows import Row, one_row
+from penstock.record.rows import RecordRow, record_row
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class Page:
         return bare(hit.partition, row_of(hit))
 
 
-def row_of(hit: Hit) -> Row:
-    return one_row(hit.block.data, hit.block.columns[hit.row].tolist())
+def row_of(hit: Hit) -> RecordRow:
+    return record_row(hit.block.data, hit.block.columns[hit.row].tolist())
 
 
 def page_of(durable: Durable, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
@@ -236,7 +236,7 @@ def fetch(durable: Durable, stream: Stream, fields: Fields, reply: Reply) -> lis
     return [Work(lambda: _one(_at(stream, numbers[0], offset), start, room), answer, reads=True)]
 
 
-def _at(stream: Stream, partition: int, offset: int) -> tuple[int, Row]:
+def _at(stream: Stream, partition: int, offset: int) -> tuple[int, RecordRow]:
     log = stream.logs[partition]
     if not log.first_offset <= offset < log.next_offset:
         some = log.first_offset < log.next_offset
@@ -250,10 +250,10 @@ def _at(stream: Stream, partition: int, offset: int) -> tuple[int, Row]:
     block = log.read(offset, bytes_max=1).block
     if not len(block) or block.offsets.start != offset:
         raise OffsetOutOfRange(f"offset {offset} of partition {partition} is damaged: it was skipped", offset=offset)
-    return partition, one_row(block.data, block.columns[0].tolist())
+    return partition, record_row(block.data, block.columns[0].tolist())
 
 
-def _with_id(stream: Stream, partitions: list[int], wanted: bytes) -> tuple[int, Row]:
+def _with_id(stream: Stream, partitions: list[int], wanted: bytes) -> tuple[int, RecordRow]:
     for partition in partitions:
         log = stream.logs[partition]
         offset = log.offset_of(AtId(wanted))
@@ -264,7 +264,7 @@ def _with_id(stream: Stream, partitions: list[int], wanted: bytes) -> tuple[int,
     raise TopicNotSupported(f"{stream.name} has no message with that id, or has it no longer", topic=str(stream.name))
 
 
-def _one(found: tuple[int, Row], start: int | None, room: int) -> Fields:
+def _one(found: tuple[int, RecordRow], start: int | None, room: int) -> Fields:
     partition, row = found
     if start is not None:
         return _piece(partition, row, start, room)
@@ -279,7 +279,7 @@ def _one(found: tuple[int, Row], start: int | None, room: int) -> Fields:
     return facts
 
 
-def _piece(partition: int, row: Row, start: int, room: int) -> Fields:
+def _piece(partition: int, row: RecordRow, start: int, room: int) -> Fields:
     """As many bytes of the payload as fit, from there on."""
     payload = row[5]
     piece = payload[start : start + room // 2]

@@ -31,10 +31,10 @@ from penstock.core.dead_letter_attributes import (
 )
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
 from penstock.core.limits import MIB
-from penstock.core.ranges import Ranges, joined
+from penstock.core.offset_set import OffsetSet, offset_spans
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
-from penstock.record.rows import Row, attributes_of
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.schema.language import Fault
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class Progress:
 class Treatment(Protocol):
     """What is done with letters of one partition. They are settled by `settle`, those that are done with."""
 
-    def wants(self, row: Row, progress: Progress) -> bool: ...
+    def wants(self, row: RecordRow, progress: Progress) -> bool: ...
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]: ...
+    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]: ...
 
     def facts(self, progress: Progress) -> Fields: ...
 
@@ -87,8 +87,8 @@ class Treatment(Protocol):
 class _Part:
     """Letters that are treated together."""
 
-    wanted: Callable[[Hit, Row], bool]
-    rows: dict[int, list[Row]] = field(default_factory=dict)
+    wanted: Callable[[Hit, RecordRow], bool]
+    rows: dict[int, list[RecordRow]] = field(default_factory=dict)
     bytes: int = 0
 
     def take(self, hit: Hit) -> Taken:
@@ -112,7 +112,7 @@ class Round:
     treatment: Treatment
     sieve: Sieve
     matches: Callable[[Mapping[str, str]], bool]
-    left: dict[int, Ranges]
+    left: dict[int, OffsetSet]
     positions: Positions
     """All before these is treated, and settled; or is not meant."""
 
@@ -144,14 +144,16 @@ class Round:
     def end(self) -> bool:
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
-    def _wants(self, hit: Hit, row: Row) -> bool:
+    def _wants(self, hit: Hit, row: RecordRow) -> bool:
         there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
         return there and self.treatment.wants(row, self.progress)
 
     def _looked(self, part: _Part, scan: Scan) -> list[Effect]:
         return self._treat(scan, list(part.rows.items()), None)
 
-    def _treat(self, scan: Scan, groups: list[tuple[int, list[Row]]], error: PenstockError | None) -> list[Effect]:
+    def _treat(
+        self, scan: Scan, groups: list[tuple[int, list[RecordRow]]], error: PenstockError | None
+    ) -> list[Effect]:
         """One partition after the other; then all that was looked at is done with."""
         if error is not None:
             return self.stop(error)
@@ -167,7 +169,7 @@ class Round:
         self.damaged += scan.damaged
         return self.go_on()
 
-    def unsettled(self, partition: int, rows: list[Row]) -> list[Row]:
+    def unsettled(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
         """Those that nobody has dropped, sent back or taken since they were looked for."""
         delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
         if delivery is None:
@@ -175,7 +177,7 @@ class Round:
         lane = delivery.group.lanes[partition]
         return [row for row in rows if row[1] >= lane.floor and row[1] not in lane.settled]
 
-    def settle(self, partition: int, rows: list[Row], then: Then) -> list[Effect]:
+    def settle(self, partition: int, rows: list[RecordRow], then: Then) -> list[Effect]:
         """They are not left any more, durably."""
         delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
         if delivery is None:
@@ -184,7 +186,7 @@ class Round:
             )
             return then(gone)
         effects = delivery.handle(sub.Grown(partition, int(self.letters.logs[partition].next_offset)))
-        for start, stop in joined(row[1] for row in rows):
+        for start, stop in offset_spans(row[1] for row in rows):
             effects += delivery.handle(sub.Skip(partition, start, stop))
 
         def settled(outcome: object) -> list[Effect]:
@@ -216,10 +218,10 @@ class Round:
 class Drop:
     """They are settled, and nothing else; they stay in the log for as long as its retention says."""
 
-    def wants(self, row: Row, progress: Progress) -> bool:  # noqa: ARG002 - all that are meant
+    def wants(self, row: RecordRow, progress: Progress) -> bool:  # noqa: ARG002 - all that are meant
         return True
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         return round_.settle(partition, rows, then)
 
     def facts(self, progress: Progress) -> Fields:
@@ -235,7 +237,7 @@ class Redrive:
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
 
-    def wants(self, row: Row, progress: Progress) -> bool:
+    def wants(self, row: RecordRow, progress: Progress) -> bool:
         found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
         progress.strangers += found == FOREIGN_LETTER
         progress.too_often += found == REDRIVEN_TOO_OFTEN
@@ -245,7 +247,7 @@ class Redrive:
         names = ("repeated", "too_often", "strangers", "refused")
         return {"redriven": progress.done} | {name: getattr(progress, name) for name in names}
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         if partition in self._numbers:
             return self._with_producers(partition, rows, round_, then)
         topic, catalog = round_.letters.topic, round_.durable.streams.store.catalog
@@ -259,7 +261,7 @@ class Redrive:
 
         return [Work(lambda: catalog.producer_id(self.original.topic, name), numbered)]
 
-    def _with_producers(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def _with_producers(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
@@ -267,7 +269,7 @@ class Redrive:
 
         return round_.durable.streams.with_producers(self.original, known)
 
-    def _store(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def _store(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
@@ -281,7 +283,7 @@ class Redrive:
         except PenstockError as error:
             return stored(error)
 
-    def _stored(self, partition: int, rows: list[Row], round_: Round, then: Then, outcome: Any) -> list[Effect]:
+    def _stored(self, partition: int, rows: list[RecordRow], round_: Round, then: Then, outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return self._not_stored(partition, rows, round_, then, outcome)
         refused = self._refuse(partition, rows, round_, outcome.get("refused", []))
@@ -289,14 +291,14 @@ class Redrive:
         kept = [row for number, row in enumerate(rows) if number not in refused]
         return round_.settle(partition, kept, then)
 
-    def _refuse(self, partition: int, rows: list[Row], round_: Round, refused: Any) -> set[int]:
+    def _refuse(self, partition: int, rows: list[RecordRow], round_: Round, refused: Any) -> set[int]:
         """Those that the schema policy does not let in."""
         for number, *reason in refused:
             round_.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
         return {number for number, *_ in refused}
 
     def _not_stored(
-        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError
+        self, partition: int, rows: list[RecordRow], round_: Round, then: Then, error: PenstockError
     ) -> list[Effect]:
         """If it is the fault of one, the others are sent one by one."""
         if error.code not in _ITS_OWN_FAULT:
@@ -310,7 +312,7 @@ class Redrive:
         return self._singly(partition, rows, round_, then, None)
 
     def _singly(
-        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError | None
+        self, partition: int, rows: list[RecordRow], round_: Round, then: Then, error: PenstockError | None
     ) -> list[Effect]:
         if error is not None or not rows:
             return then(error)
@@ -321,7 +323,7 @@ def _reason(message: str = "its schema policy refuses it", path: str = "") -> st
     return sentence(Fault(path, message))
 
 
-def _message(row: Row, producer_id: int) -> Message:
+def _message(row: RecordRow, producer_id: int) -> Message:
     _, offset, _, type_, key, payload, producer, _, _, schema, attributes = row
     return Message(
         payload=payload,

@@ -15,7 +15,7 @@ from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.topics.schema_usage import forget_unused, with_names
-from penstock.core.errors import Facts, InvalidRequest, PayloadTooLarge, PenstockError
+from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError, VerbatimDetails
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
@@ -43,7 +43,7 @@ def _numbered(error: PenstockError) -> PenstockError:
         error.details["registry_code"] = error.number
         problems = error.details.get("problems")
         if isinstance(problems, list):
-            error.details |= {"problems": Facts(problems[:_PROBLEMS_MAX]), "total": len(problems)}
+            error.details |= {"problems": VerbatimDetails(problems[:_PROBLEMS_MAX]), "total": len(problems)}
     return error
 
 

@@ -10,9 +10,9 @@ import msgspec
 from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.names import TopicName
+from penstock.core.offset_set import OffsetSet, Span
 from penstock.core.offsets import parse_offset
 from penstock.core.positions import AtOffset, Position, parse_position
-from penstock.core.ranges import Ranges, Span
 
 Fields = dict[str, Any]
 _PARTITION_DIGITS: Final = 4
@@ -114,7 +114,7 @@ def spans(fields: Fields) -> list[Span]:
         raise InvalidRequest('Expected "offsets": [7, 9] or "ranges": [[10, 20]]', field="offsets")
     if len(singles) + len(ranges) > _SPANS_MAX:
         raise InvalidRequest(f"At most {_SPANS_MAX} offsets and ranges at a time", field="ranges")
-    found = Ranges((offset, offset + 1) for offset in map(parse_offset, singles))
+    found = OffsetSet((offset, offset + 1) for offset in map(parse_offset, singles))
     for pair in ranges:
         if not isinstance(pair, list) or len(pair) != 2:
             raise InvalidRequest("A range is two offsets: [10, 20] is 10 to 19", field="ranges", given=pair)

@@ -28,7 +28,7 @@ from penstock.broker.topics.topics import Stream
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, MIB
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
+from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import ReadChunk
 
@@ -121,7 +121,7 @@ class _Lane:
     partition: int
     log: Log
     stop: int
-    block: Block = EMPTY
+    block: Block = EMPTY_BLOCK
     table: list[list[int]] = field(default_factory=list)
     """Of every record of the block what `_COLUMNS` say."""
 
@@ -259,7 +259,7 @@ class Scan:
 
     def _drop(self, lane: _Lane) -> None:
         self._held -= lane.block.data.nbytes
-        lane.hold(EMPTY, [])
+        lane.hold(EMPTY_BLOCK, [])
 
     def _read(self, lane: _Lane) -> None:
         """The next messages of a partition; none at its end."""

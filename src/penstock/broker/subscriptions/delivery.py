@@ -27,8 +27,8 @@ from penstock.core.dead_letter_attributes import is_redrive_subscription
 from penstock.core.errors import NotOwner, OffsetOutOfRange, PenstockError
 from penstock.core.gaps import Gap, gaps_of
 from penstock.core.ids import format_id
-from penstock.core.ranges import Span
-from penstock.protocol.frames import framed
+from penstock.core.offset_set import Span
+from penstock.protocol.frames import frame_bytes
 from penstock.protocol.notices import ACTIVE, ENDED, GAP, SOUGHT
 from penstock.record import layout as at
 from penstock.record.block import Block
@@ -76,12 +76,12 @@ class Seat:
     def records(self, partition: int, block: Block) -> bytes:
         parent = f":{self.parent}" if self.parent else ""
         head = f"records:{self.topic}:{_VERSION}:{self.stream_id[:-12]}{partition:012x}{parent}"
-        return framed(head.encode(), block.raw)
+        return frame_bytes(head.encode(), block.raw)
 
     def message(self, metadata: dict[str, Any], payload: memoryview, message_id: str) -> bytes:
         parent = f":{self.parent}" if self.parent else ""
         head = f"message:{self.topic}:{_VERSION}:{message_id}{parent}"
-        return framed(head.encode(), b"".join((json_bytes(metadata), b"\n", payload)))
+        return frame_bytes(head.encode(), b"".join((json_bytes(metadata), b"\n", payload)))
 
 
 @dataclass(frozen=True, slots=True)

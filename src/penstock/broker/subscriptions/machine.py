@@ -15,7 +15,7 @@ from penstock.broker.subscriptions.partition import Failed, Lane, Lease, Piece
 from penstock.broker.subscriptions.ready_queue import Consumer, KeyedLine, Line, OrderedLine
 from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.core.gaps import RETENTION, Gap
-from penstock.core.ranges import Span, joined
+from penstock.core.offset_set import Span, offset_spans
 from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.topics import Exhausted
 
@@ -552,7 +552,7 @@ class Group:
                 delay = self._backoff(failed) if delay_ms is None else delay_ms
                 again.setdefault(now_ms + delay, []).append(offset)
         for due_ms, offsets in again.items():
-            for start, stop in joined(offsets):
+            for start, stop in offset_spans(offsets):
                 size = lease.size * (stop - start) // (lease.stop - lease.start)
                 lane.waiting.add(start, stop)
                 self._line.hold(lane.partition, start, stop)

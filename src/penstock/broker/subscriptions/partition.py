@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
+from penstock.core.offset_set import OffsetSet, Span
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.ranges import Ranges, Span
 from penstock.storage.catalog.subscriptions import SEEKS_MAX, Cursor
 
 _START = attrgetter("start")
@@ -152,11 +152,11 @@ class Lane:
     floor: int
     fetched: int
     end: int
-    settled: Ranges = field(default_factory=Ranges)
+    settled: OffsetSet = field(default_factory=OffsetSet)
     failures: dict[int, int] = field(default_factory=dict)
     """How often a message was delivered in vain."""
 
-    waiting: Ranges = field(default_factory=Ranges)
+    waiting: OffsetSet = field(default_factory=OffsetSet)
     """To be delivered again later."""
 
     leases: Leases = field(default_factory=Leases)
@@ -172,7 +172,7 @@ class Lane:
     @classmethod
     def restore(cls, partition: int, cursor: Cursor, end: int) -> Lane:
         """As it was saved: what was in flight then is delivered again."""
-        settled = Ranges((each.start, each.stop) for each in cursor.acked)
+        settled = OffsetSet((each.start, each.stop) for each in cursor.acked)
         floor = int(cursor.floor)
         lane = cls(partition, floor, floor, end, settled, dict(cursor.failures))
         lane.seeks, lane.reported_ms = cursor.seeks, cursor.reported_ms
@@ -245,7 +245,7 @@ class Lane:
         """Raise AssertionError unless every offset is where it should be, and only there."""
         leased = ((each.start, each.stop) for each in self.leases)
         alone = ((offset, offset + 1) for offset in (*self.burying, *self.poison))
-        seen, total = Ranges(), 0
+        seen, total = OffsetSet(), 0
         for start, stop in (*self.settled, *self.waiting, *leased, *alone, *ready):
             inside = min(stop, self.fetched) - start
             if inside > 0:

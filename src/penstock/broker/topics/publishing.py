@@ -29,7 +29,7 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import format_id
 from penstock.core.limits import QUOTED_CHARS_MAX
-from penstock.protocol.blocks import Batch, publish_frames
+from penstock.protocol.batch_reader import PublishBatch, publish_frames
 from penstock.protocol.frames import Frame
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
@@ -153,7 +153,7 @@ class Publishing:
 
     # publish
 
-    def publish(self, client: Client, stream: Stream, batch: Batch) -> list[Effect]:
+    def publish(self, client: Client, stream: Stream, batch: PublishBatch) -> list[Effect]:
         """Published messages of one topic, in order."""
         draft = batch.draft(client.name.encode(), self._guards.default(stream))
         if not self._guards.watches(stream):
@@ -168,7 +168,7 @@ class Publishing:
         )
 
     def _publish_allowed(
-        self, client: Client, stream: Stream, batch: Batch, block: Block, refused: Mapping[int, Fault]
+        self, client: Client, stream: Stream, batch: PublishBatch, block: Block, refused: Mapping[int, Fault]
     ) -> list[Effect]:
         if not refused:
             return self._append_batch(client, stream, batch, Draft.of_block(block))
@@ -178,35 +178,35 @@ class Publishing:
         for fault, rows in alike(refused).items():
             chosen = np.zeros(len(block), np.bool_)
             chosen[rows] = True
-            effects += self._not_published(client, batch.where(chosen), rejected(fault))
+            effects += self._not_published(client, batch.selected(chosen), rejected(fault))
         if allowed.any():
             draft = Draft.of_block(block.gather(allowed))
-            effects += self._append_batch(client, stream, batch.where(allowed), draft)
+            effects += self._append_batch(client, stream, batch.selected(allowed), draft)
         return effects
 
-    def _append_batch(self, client: Client, stream: Stream, batch: Batch, draft: Draft) -> list[Effect]:
+    def _append_batch(self, client: Client, stream: Stream, batch: PublishBatch, draft: Draft) -> list[Effect]:
         partition = stream.next_partition()
         self._begin(stream)
         done = partial(self._published, client, stream, partition, batch)
         return [Append(stream.logs[partition], draft, done, client.id)]
 
-    def _not_published(self, client: Client, batch: Batch, error: PenstockError) -> list[Effect]:
+    def _not_published(self, client: Client, batch: PublishBatch, error: PenstockError) -> list[Effect]:
         self._desk.metrics.add("router.publish.error", len(batch))
         failure = self._desk.failure(client, error, len(batch))
-        return [Send(client.id, batch.answers(self._desk.new_id(), failure))]
+        return [Send(client.id, batch.answer_frames(self._desk.new_id(), failure))]
 
     def _published(
-        self, client: Client, stream: Stream, partition: int, batch: Batch, outcome: Appended | PenstockError
+        self, client: Client, stream: Stream, partition: int, batch: PublishBatch, outcome: Appended | PenstockError
     ) -> list[Effect]:
         self._end(stream)
         if isinstance(outcome, PenstockError):
             return self._not_published(client, batch, outcome)
         self._stored_in(stream, partition, outcome)
         subscribers = self._routes.subscribers(stream.name)
-        frames = batch.deliveries(self._desk.new_id()) if subscribers else b""
+        frames = batch.delivery_frames(self._desk.new_id()) if subscribers else b""
         effects: list[Effect] = [Send(each, frames) for each in subscribers]
         self._desk.metrics.add("live.delivered", outcome.records * len(subscribers))
-        receipts = batch.receipts(
+        receipts = batch.receipt_frames(
             partition=partition,
             first_offset=int(outcome.offset),
             first_ticks=outcome.first_ticks,

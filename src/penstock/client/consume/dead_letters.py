@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.consume.message_preview import is_cut, record_of
 from penstock.core.dead_letter_attributes import REDRIVE, REDRIVES_MAX, topic_and_dead_letter_topic
-from penstock.core.errors import from_dict
+from penstock.core.errors import error_from_dict
 from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class DeadLetters:
         done = self._ask(what, which.fields() | fields)
         self.progress.add(done)
         if "stopped" in done:
-            raise from_dict(done["stopped"])
+            raise error_from_dict(done["stopped"])
         return done
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.core.ids import high_word, ticks_of_id, ticks_of_unix_ms, unix_ms_of_ticks
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
+from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.slice_reader import Loss, LossCount, fail
 from penstock.spark.scan.slices import Slice, opened_data, view_within
@@ -108,7 +108,7 @@ class _Clock:
     def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
         self._view = view
-        self._block: Block = EMPTY
+        self._block: Block = EMPTY_BLOCK
 
     def near(self, offset: int, stop: int) -> int | None:
         """Of the first record that can be read from there on, up to `stop`; None if there is none."""

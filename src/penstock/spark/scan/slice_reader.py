@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.core.errors import OffsetOutOfRange, StorageFailed
 from penstock.core.names import TopicName
 from penstock.record import layout as at
-from penstock.record.block import After, Block, scan
+from penstock.record.block import Block, Predecessor, scan
 from penstock.spark.scan.columns import Maker
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.memory import room
@@ -207,7 +207,7 @@ class _SliceReader:
                 raise
             return None
         table = room(rows, at.COLUMNS, kind=np.int64)
-        block, end = scan(data, after=After(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
+        block, end = scan(data, after=Predecessor(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
         return block if len(block) == rows and end.position == data.size else None
 
     def _carefully(self, view: LogView, start: int, stop: int) -> Iterator[Block | Loss]:

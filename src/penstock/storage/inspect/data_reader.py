@@ -18,7 +18,7 @@ from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After
+from penstock.record.block import EMPTY_BLOCK, Predecessor
 from penstock.record.message import Message, Record
 from penstock.storage.base.disk import Disk, File, OsDisk, opened
 from penstock.storage.base.layout import TOPICS, check_readable
@@ -103,7 +103,9 @@ class LogReader:
         except OffsetOutOfRange:
             first = self._view.first_offset
             dropped = OffsetRange.of(offset, first)
-            return ReadChunk(EMPTY, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first)
+            return ReadChunk(
+                EMPTY_BLOCK, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first
+            )
 
     def facts(self) -> dict[str, int | None]:
         """Numbers for people and scripts."""
@@ -279,18 +281,18 @@ def _enveloped_records(file: File) -> Iterator[Record | str]:
 
 def _surveyed_records(file: File, scan: SegmentScan) -> Iterator[Record | str]:
     damages = list(scan.damages)
-    position, after = 0, After(0, 0, scan.base)
+    position, after = 0, Predecessor(0, 0, scan.base)
     while position < scan.size:
         if damages and position == damages[0].start:
             damage = damages.pop(0)
             yield str(damage)
-            position, after = damage.stop, After(0, 0, damage.offsets.stop)
+            position, after = damage.stop, Predecessor(0, 0, damage.offsets.stop)
             continue
         block, stop = read_block(file, position, damages[0].start if damages else scan.size, after=after)
         if not len(block):
             return
         yield from block
-        position, after = stop.position, After(0, 0, block.offsets.stop)
+        position, after = stop.position, Predecessor(0, 0, block.offsets.stop)
 
 
 def _shown(record: RawRecord) -> Record:

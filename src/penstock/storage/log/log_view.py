@@ -18,7 +18,7 @@ from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After, Block, Stop
+from penstock.record.block import EMPTY_BLOCK, Block, Predecessor, ScanStop
 from penstock.record.message import Record
 from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.log.index import IndexFile, IndexHeader, SegmentState
@@ -121,7 +121,7 @@ def read(disk: Disk, view: LogView, offset: int, *, bytes_max: int = READ_BYTES,
         damage = damage or _not_held(segment, offset)
         _add(damages, damage)
         offset = damage.offsets.stop
-    return ReadChunk(EMPTY, tuple(damages), Offset(offset))
+    return ReadChunk(EMPTY_BLOCK, tuple(damages), Offset(offset))
 
 
 def _over_missing_segment(view: LogView, offset: int, damages: list[Damage]) -> int:
@@ -155,7 +155,7 @@ def _read_segment(
     if start < 0 or start > segment.size:
         return _read_by_survey(disk, segment, offset, bytes_max, verify)
     with opened(disk, segment.path) as file:
-        after = After(0, 0, offset)
+        after = Predecessor(0, 0, offset)
         block, stop = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
         if not len(block) and (
             _ends_elsewhere(file, segment, index, ordinal - 1, start) or _is_cut_last(segment, offset, stop)
@@ -170,7 +170,7 @@ def _read_segment(
     end = int(index.ends(ordinal, ordinal + 1)[0])
     if end < start:
         return _read_by_survey(disk, segment, offset, bytes_max, verify)
-    return EMPTY, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
+    return EMPTY_BLOCK, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
 
 
 def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int, end: int) -> bool:
@@ -179,12 +179,12 @@ def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int
     start = index.start(ordinal) if ordinal >= 0 else -1
     if not 0 <= start < segment.size:
         return False
-    after = After(0, 0, segment.base + ordinal)
+    after = Predecessor(0, 0, segment.base + ordinal)
     block, _ = read_block(file, start, segment.size, after=after, bytes_max=at.MESSAGE_RECORD_BYTES_MIN, rows_max=1)
     return len(block) == 1 and start + int(block.columns[0, at.END]) != end
 
 
-def _is_cut_last(segment: Segment, offset: int, stop: Stop) -> bool:
+def _is_cut_last(segment: Segment, offset: int, stop: ScanStop) -> bool:
     """Whether it is the last record of a segment that is being written and reaches past where the index has it end."""
     return not segment.sealed and offset + 1 == segment.stop and stop.reason == at.CUT
 
@@ -197,14 +197,14 @@ def _read_by_survey(
     scan = scan_segment_file(disk, segment.path, count=segment.count if segment.sealed else None)
     for damage in scan.damages:
         if offset in damage.offsets:
-            return EMPTY, replace(damage, offsets=OffsetRange(Offset(offset), damage.offsets.stop))
+            return EMPTY_BLOCK, replace(damage, offsets=OffsetRange(Offset(offset), damage.offsets.stop))
     ordinal = offset - segment.base
     if ordinal >= scan.count:
-        return EMPTY, None
+        return EMPTY_BLOCK, None
     start = int(scan.ends[ordinal - 1]) if ordinal else 0
     stop = min((damage.start for damage in scan.damages if damage.start >= start), default=scan.size)
     with opened(disk, segment.path) as file:
-        after = After(0, 0, offset)
+        after = Predecessor(0, 0, offset)
         block, _ = read_block(file, start, stop, after=after, bytes_max=bytes_max, verify=verify)
     return block.select(0, min(len(block), segment.stop - offset)), None
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.offsets import OFFSET_MAX
-from penstock.record.block import After, Bytes
+from penstock.record.block import Bytes, Predecessor
 from penstock.record.kernels import block_kernels
 from penstock.storage.base.disk import File
 from penstock.storage.base.work_limit import ScanBudget
@@ -42,7 +42,7 @@ class RecordSearch:
         self._origin = 0
         self._piece: Bytes = np.empty(0, dtype=np.uint8)
 
-    def find(self, start: int, after: After, low: int, high: int) -> int:
+    def find(self, start: int, after: Predecessor, low: int, high: int) -> int:
         """The first record from `start` on that could come after, with an offset in `[low, high)`; -1 if none is
         found."""
         while start < self._stop and self._effort.left:
@@ -64,7 +64,7 @@ class RecordSearch:
             start = self._origin + BLOCK_BYTES_CEILING
         return -1
 
-    def find_all(self, start: int, after: After, low: int, high: int) -> Iterator[int]:
+    def find_all(self, start: int, after: Predecessor, low: int, high: int) -> Iterator[int]:
         while (place := self.find(start, after, low, high)) >= 0:
             yield place
             start = place + 1

@@ -28,7 +28,7 @@ import numpy as np
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
 from penstock.record import layout as at
-from penstock.record.block import After, Block, Bytes, Longs, scan
+from penstock.record.block import Block, Bytes, Longs, Predecessor, scan
 from penstock.storage.base.disk import File
 from penstock.storage.base.work_limit import CountedFile, ScanBudget
 from penstock.storage.log.index import IndexHeader, SegmentState
@@ -98,7 +98,7 @@ class SegmentScan:
     """Where the data ends. What lies behind it up to `torn_stop` is torn; nothing if the two are equal."""
     torn_stop: int
     first_id: bytes
-    last: After
+    last: Predecessor
     """The last id that was seen, and the next offset."""
 
     @property
@@ -122,7 +122,7 @@ class SegmentScan:
         )
 
 
-def id_before(after: After) -> bytes:
+def id_before(after: Predecessor) -> bytes:
     return b"".join((word & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big") for word in (after.id_high, after.id_low))
 
 
@@ -148,7 +148,7 @@ class _SegmentScanner:
     """What stopped it last."""
     position: int = 0
     torn_stop: int = 0
-    last: After = field(default_factory=After)
+    last: Predecessor = field(default_factory=Predecessor)
     first_id: bytes = bytes(at.ID_BYTES)
     pieces: list[Longs] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
@@ -159,7 +159,7 @@ class _SegmentScanner:
     _used: int | None = None
 
     def __post_init__(self) -> None:
-        self.last = After(0, 0, self.expected.base)
+        self.last = Predecessor(0, 0, self.expected.base)
 
     @property
     def ordinal(self) -> int:

@@ -14,7 +14,7 @@ from penstock.core.ids import ID_BYTES
 from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
 from penstock.record import layout as at
-from penstock.record.block import START_OF_LOG, After, Block, Bytes, Stop, scan
+from penstock.record.block import START_OF_LOG, Block, Bytes, Predecessor, ScanStop, scan
 from penstock.record.hashing import StreamHash, hash64
 from penstock.record.kernels import block_kernels
 from penstock.storage.base.disk import Disk, File, opened, read_all, replace_file
@@ -69,12 +69,12 @@ def read_block(
     position: int,
     stop: int,
     *,
-    after: After = START_OF_LOG,
+    after: Predecessor = START_OF_LOG,
     bytes_max: int = READ_BYTES,
     verify: bool = True,
     envelopes: bool = True,
     rows_max: int | None = None,
-) -> tuple[Block, Stop]:
+) -> tuple[Block, ScanStop]:
     """The records from `position` on, about `bytes_max` of them, none past `stop`.
 
     The block's positions count from `position`; the stop's from the start of the file. A record is only called CUT
@@ -85,12 +85,12 @@ def read_block(
         data = read_tolerant(file, position, size)
         block, end = scan(data, after=after, verify=verify, envelopes=envelopes, rows_max=rows_max)
         if end.reason != at.CUT or data.size < size or position + size == stop:
-            return block, Stop(position + end.position, end.reason)
+            return block, ScanStop(position + end.position, end.reason)
         if len(block):
-            return block, Stop(position + end.position, at.MORE)
+            return block, ScanStop(position + end.position, at.MORE)
         needed = record_bytes(data)
         if needed > min(BLOCK_BYTES_CEILING, stop - position):
-            return block, Stop(position, at.CUT)
+            return block, ScanStop(position, at.CUT)
         bytes_max = max(needed, at.HEAD_BYTES + at.TYPE_AT + 255)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.core.limits import KIB
 from penstock.record import layout as at
-from penstock.record.block import After, Block, Bools, Bytes, Longs, Stop
+from penstock.record.block import Block, Bools, Bytes, Longs, Predecessor, ScanStop
 from penstock.record.kernels import block_kernels
 from penstock.record.kernels.tally_kernels import entries_held
 from penstock.storage.base.disk import Disk, File, opened
@@ -207,17 +207,17 @@ class _Stretch:
         yield block
         self._go_on(self._offset + len(block), end)
 
-    def _read(self, stop: int) -> tuple[Block, Stop]:
+    def _read(self, stop: int) -> tuple[Block, ScanStop]:
         """As `read_block`, with a table of the size that the last block needed: it is seldom too small."""
         data = read_tolerant(self._file, self._position, max(0, min(_BLOCK_BYTES, stop - self._position)))
         table = np.empty((self._rows, at.COLUMNS), dtype=np.int64)
         mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if self._verify else 0)
         count, position, why = block_kernels.scan(data, 0, data.size, mode, 0, 0, self._offset, table)
         if not count:
-            after = After(0, 0, self._offset)
+            after = Predecessor(0, 0, self._offset)
             return read_block(self._file, self._position, stop, after=after, verify=self._verify)
         self._rows = max(self._rows, 2 * count) if why == at.MORE else max(_ROWS_FIRST, count + count // 8)
-        return Block(data, table[:count]), Stop(self._position + position, why)
+        return Block(data, table[:count]), ScanStop(self._position + position, why)
 
     def _bad_record(self, why: str) -> Iterator[Event]:
         """The record at this place does not verify: the index says where it ends, or a survey finds out."""

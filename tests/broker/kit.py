@@ -26,7 +26,8 @@ from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
 from penstock.schema.languages import Examiner
 from penstock.schema.steps import carry_out
-from penstock.storage.log.log import Durability, Log
+from penstock.storage.log.append_result import Durability
+from penstock.storage.log.log import Log
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 

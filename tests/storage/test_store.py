@@ -36,8 +36,8 @@ from penstock.storage.base.disk import is_owned
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.topics import Dispatch, RequestRun, Retention, TopicSettings
+from penstock.storage.log.append_result import Durability
 from penstock.storage.log.group_commit import PendingAppend
-from penstock.storage.log.log import Durability
 from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 from penstock.testing import ManualClock

@@ -47,8 +47,9 @@ from penstock.storage.base.metrics import MeteredDisk, StorageMeter
 from penstock.storage.base.reserve import DiskReserve
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.topics import Dispatch, Retention, Topic, TopicSettings, merged_settings
+from penstock.storage.log.append_result import AppendResult, Durability
 from penstock.storage.log.group_commit import HELPERS, GroupCommit, PendingAppend, SharedIds, release_all
-from penstock.storage.log.log import Appended, Durability, Log
+from penstock.storage.log.log import Log
 from penstock.storage.log_ends import LogEnds
 from penstock.storage.maintenance import MaintenanceThread
 from penstock.storage.producer_windows import derive_checkpoint
@@ -254,7 +255,7 @@ class Store:
             raise InvalidRequest(f"{name} has partitions 0 to {topic.partitions - 1}, not {partition}")
         return found
 
-    def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> Appended:
+    def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> AppendResult:
         """Durable on return."""
         return self.writer.append(self.log(name, partition), draft)
 

@@ -19,8 +19,9 @@ from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import OsDisk, opened
 from penstock.storage.catalog.topics import Retention
+from penstock.storage.log.append_result import Durability
 from penstock.storage.log.index import IndexFile, SegmentState
-from penstock.storage.log.log import Durability, Log
+from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import read, view_of
 from penstock.storage.log.segment import index_path
 from penstock.testing import Fault, FaultDisk, ManualClock

@@ -26,7 +26,8 @@ from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName, TopicPattern
 from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 
 EVERYTHING: Final = TopicPattern(DEFAULT_NAMESPACE, "#")
 LOGS_MAX: Final = 4_096
@@ -208,7 +209,7 @@ class Feeds:
     def _stop_waiting(self, number: int) -> None:
         self._waiting.pop(number, None)
 
-    def grown(self, stored: Sequence[tuple[Stream, Sequence[Appended]]]) -> list[Effect]:
+    def grown(self, stored: Sequence[tuple[Stream, Sequence[AppendResult]]]) -> list[Effect]:
         """Blocks are on disk: all of a group, and none of a group that is not whole."""
         for _, appended in stored:
             last = appended[-1]

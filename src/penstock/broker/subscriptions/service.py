@@ -37,7 +37,7 @@ from penstock.storage.catalog.subscriptions import (
     check_subscription_name,
 )
 from penstock.storage.catalog.topics import Exhausted
-from penstock.storage.log.log import Appended
+from penstock.storage.log.append_result import AppendResult
 
 WINDOW_MESSAGES: Final = 1_000
 WINDOW_BYTES: Final = 1 * MIB
@@ -237,7 +237,7 @@ class Consuming:
             effects += self.ledger.flush()
         return effects
 
-    def grown(self, stream: Stream, partition: int, appended: Sequence[Appended]) -> list[Effect]:
+    def grown(self, stream: Stream, partition: int, appended: Sequence[AppendResult]) -> list[Effect]:
         """Blocks are on disk, behind each other."""
         end = int(appended[-1].offset) + appended[-1].records
         effects: list[Effect] = []

@@ -35,7 +35,8 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
 from penstock.record.message import Message
 from penstock.schema.language import Fault
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 _PARKED_MAX = 64
@@ -54,7 +55,7 @@ class Part:
     partition: int
     rows: Any
     block: Block
-    outcome: Appended | PenstockError | None = None
+    outcome: AppendResult | PenstockError | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class Submission:
 
     def answer(self) -> dict[str, Any]:
         """Where everything lies. The first message's own place comes first, as `publish` has it."""
-        stored = [part for part in self.parts if isinstance(part.outcome, Appended)]
+        stored = [part for part in self.parts if isinstance(part.outcome, AppendResult)]
         parts = [[p.partition, p.outcome.offset, len(p.rows), format_id(p.outcome.id)] for p in stored]  # type: ignore[union-attr]
         leading = min(stored, key=lambda part: int(part.rows[0]), default=None)
         first: dict[str, Any]
@@ -104,7 +105,7 @@ class Submission:
             _, partition, offset = self.duplicates[0]
             first = {"partition": partition, "offset": offset, "duplicate": True}
         else:
-            assert leading is not None and isinstance(leading.outcome, Appended)  # noqa: S101, PT018 - or it would be refused
+            assert leading is not None and isinstance(leading.outcome, AppendResult)  # noqa: S101, PT018 - or it would be refused
             appended = leading.outcome
             first = {"partition": leading.partition, "offset": int(appended.offset), "id": format_id(appended.id)}
             first["duplicate"] = False
@@ -130,7 +131,7 @@ class Publishing:
         self._desk = desk
         self._routes = routes
         self._rates = rates
-        self._grown: dict[tuple[Stream, int], list[Appended]] = {}
+        self._grown: dict[tuple[Stream, int], list[AppendResult]] = {}
         self.pending = 0
         """Blocks that the log has not answered yet."""
 
@@ -142,12 +143,12 @@ class Publishing:
         self.pending -= 1
         stream.pending -= 1
 
-    def grown(self) -> dict[tuple[Stream, int], list[Appended]]:
+    def grown(self) -> dict[tuple[Stream, int], list[AppendResult]]:
         """What was stored since this was last asked, by topic and partition."""
         grown, self._grown = self._grown, {}
         return grown
 
-    def _stored_in(self, stream: Stream, partition: int, appended: Appended, *, numbered: bool = False) -> None:
+    def _stored_in(self, stream: Stream, partition: int, appended: AppendResult, *, numbered: bool = False) -> None:
         stream.stored(partition, appended, numbered=numbered)
         self._grown.setdefault((stream, partition), []).append(appended)
 
@@ -196,7 +197,7 @@ class Publishing:
         return [Send(client.id, batch.answer_frames(self._desk.new_id(), failure))]
 
     def _published(
-        self, client: Client, stream: Stream, partition: int, batch: PublishBatch, outcome: Appended | PenstockError
+        self, client: Client, stream: Stream, partition: int, batch: PublishBatch, outcome: AppendResult | PenstockError
     ) -> list[Effect]:
         self._end(stream)
         if isinstance(outcome, PenstockError):
@@ -241,7 +242,7 @@ class Publishing:
         return [Append(stream.logs[partition], draft, done, client.id)]
 
     def _published_one(
-        self, client: Client, stream: Stream, partition: int, frame: Frame, outcome: Appended | PenstockError
+        self, client: Client, stream: Stream, partition: int, frame: Frame, outcome: AppendResult | PenstockError
     ) -> list[Effect]:
         self._end(stream)
         reply = self._desk.reply(client, frame.header)
@@ -312,7 +313,7 @@ class Publishing:
     def store_plain(self, stream: Stream, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
         """Messages that nobody counts, for a topic that asks nothing of them: they need not be looked at once more.
 
-        The answer is `Appended`. Raises if it is too much for now.
+        The answer is `AppendResult`. Raises if it is too much for now.
         """
         if not self._rates.allow(None, stream.name, self._desk.now_ms, draft.count):
             raise self._rates.exceeded(stream.name)
@@ -320,11 +321,11 @@ class Publishing:
         return [Append(stream.logs[partition], draft, partial(self._stored_plain, stream, partition, draft, reply))]
 
     def _stored_plain(
-        self, stream: Stream, partition: int, draft: Draft, reply: Reply, outcome: Appended | PenstockError
+        self, stream: Stream, partition: int, draft: Draft, reply: Reply, outcome: AppendResult | PenstockError
     ) -> list[Effect]:
         self._end(stream)
         effects = reply(outcome)
-        if isinstance(outcome, Appended):
+        if isinstance(outcome, AppendResult):
             self._stored_in(stream, partition, outcome)
             effects += self._live(stream, outcome.records, lambda: read_draft(draft))
         return effects
@@ -421,11 +422,11 @@ class Publishing:
                 submission.duplicates.append((row, *place))
         return np.array(fresh, dtype=np.int64)
 
-    def _stored(self, submission: Submission, part: Part, outcome: Appended | PenstockError) -> list[Effect]:
+    def _stored(self, submission: Submission, part: Part, outcome: AppendResult | PenstockError) -> list[Effect]:
         part.outcome = outcome
         submission.open -= 1
         effects: list[Effect] = []
-        if isinstance(outcome, Appended):
+        if isinstance(outcome, AppendResult):
             stream = submission.stream
             self._stored_in(stream, part.partition, outcome, numbered=submission.window is not None)
             effects = self._live(stream, outcome.records, lambda: part.block)
@@ -449,7 +450,7 @@ class Publishing:
     def _note(self, submission: Submission, window: Window) -> None:
         """What is stored now will be recognised."""
         window.end(int(submission.requests[0]))
-        stored = [part for part in submission.parts if isinstance(part.outcome, Appended)]
+        stored = [part for part in submission.parts if isinstance(part.outcome, AppendResult)]
         if not stored:
             return
         rows = np.concatenate([part.rows for part in stored])

@@ -14,7 +14,8 @@ from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailab
 from penstock.core.names import TopicName, nearest
 from penstock.record.block import Block, scan
 from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, Topic, TopicSettings
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 
@@ -45,7 +46,7 @@ class AutoCreate(StrEnum):
 class _Fresh:
     """Blocks that were just stored behind each other, as one, if anybody asks."""
 
-    def __init__(self, appended: Sequence[Appended]) -> None:
+    def __init__(self, appended: Sequence[AppendResult]) -> None:
         self.offset = int(appended[0].offset)
         self._appended = appended
 
@@ -104,7 +105,7 @@ class Stream:
         self._turn = (self._turn + 1) % len(self.logs)
         return self._turn
 
-    def stored(self, partition: int, appended: Appended, *, numbered: bool = False) -> None:
+    def stored(self, partition: int, appended: AppendResult, *, numbered: bool = False) -> None:
         """A block is on disk."""
         self._ends[partition] = int(appended.offset) + appended.records
         self.messages += appended.records
@@ -114,7 +115,7 @@ class Stream:
             self._unnoted[partition].add(int(appended.offset))
 
     @contextmanager
-    def fresh(self, partition: int, appended: Sequence[Appended]) -> Iterator[None]:
+    def fresh(self, partition: int, appended: Sequence[AppendResult]) -> Iterator[None]:
         """While blocks that were just stored are at hand, behind each other: whoever waits for them gets them so."""
         self._fresh[partition] = _Fresh(appended)
         try:

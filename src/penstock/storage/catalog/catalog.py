@@ -167,10 +167,11 @@ class Catalog:
         dispatch: Dispatch = Dispatch.RELIABLE,
         settings: TopicSettings = TopicSettings(),  # noqa: B008  frozen
     ) -> Topic:
-        """A new topic, and its namespace if that is new too. The number of partitions never changes.
+        """Create a topic, and its namespace if that is new too. The number of partitions never changes.
 
-        What `settings` do not say is as the namespace has it now (see `merged_settings`). Raises `InvalidRequest` if there is
-        such a topic, if the name is the broker's own, or if its settings and the namespace's do not go together.
+        Fields that `settings` leave unset are taken from the namespace now (see `merged_settings`). Raises
+        `InvalidRequest` if the topic exists, if its name is reserved for the broker, or if its settings and those of
+        the namespace contradict each other.
         """
         if name.is_system:
             raise InvalidRequest(f"{name} cannot be created: system topics are the broker's own", topic=str(name))

@@ -121,8 +121,8 @@ class SchemaCatalog:
     ) -> RegistryUpdate:
         """Forget these versions of a subject, and schemas that nobody has any more; their numbers are not given again.
 
-        A subject of which no version is left has no settings either. Raises `SchemaInUse` if there are messages with the id
-        of a schema that would go; with `archived`, those in archives do not count.
+        A subject without versions loses its settings too. Raises `SchemaInUse` if messages with the id of a schema that
+        would go are stored; with `archived`, messages in archives do not count.
         """
         with self._changing(name, expected) as (connection, subject):
             table = SCHEMA_VERSIONS

@@ -19,7 +19,8 @@ from penstock.core.ids import IdGenerator, IdRun
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.storage.base.metrics import StorageMeter
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 
 HELPERS: Final = 4
 """A disk takes a few syncs at once for little more than the time of one; more than this many gain nothing."""
@@ -52,11 +53,11 @@ class PendingAppend:
     def __init__(self, log: Log | None, draft: Draft) -> None:
         self.log = log
         self.draft = draft
-        self.outcome: Appended | PenstockError | None = None
+        self.outcome: AppendResult | PenstockError | None = None
         self._done = threading.Lock()
         self._done.acquire()
 
-    def result(self, timeout: float | None = None) -> Appended:
+    def result(self, timeout: float | None = None) -> AppendResult:
         """Wait until the block is durable, or raise why it is not. A time-out says nothing about the block."""
         if self.outcome is None and not self._done.acquire(timeout=-1 if timeout is None else timeout):
             raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
@@ -187,7 +188,7 @@ class GroupCommit:
             self._work.notify()
         return task.wait()
 
-    def append(self, log: Log, draft: Draft) -> Appended:
+    def append(self, log: Log, draft: Draft) -> AppendResult:
         """Submit and wait: durable on return."""
         return self.submit(log, draft).result()
 

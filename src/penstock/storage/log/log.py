@@ -9,10 +9,9 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from penstock.core.clock import Clock, now_ms
 from penstock.core.errors import DiskFull, InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed
@@ -26,10 +25,10 @@ from penstock.storage.base.disk import FULL_ERRORS, Disk, opened, storage_error
 from penstock.storage.catalog.topics import LogEnd, Retention
 from penstock.storage.log import log_view
 from penstock.storage.log.active_segment import ActiveSegment
-from penstock.storage.log.gaps import gaps_in, put_empty_segment
+from penstock.storage.log.append_result import AppendResult, Durability
 from penstock.storage.log.index import IndexFile, SegmentState
-from penstock.storage.log.log_view import MISSING, LogView, ReadChunk, Segment
-from penstock.storage.log.repair import is_index_of, keep_copy, rebuild_sealed
+from penstock.storage.log.log_view import MISSING, LogView, ReadChunk, Segment, gaps_in
+from penstock.storage.log.repair import is_index_of, keep_copy, put_empty_segment, rebuild_sealed
 from penstock.storage.log.retention import SegmentAge, expired_count
 from penstock.storage.log.segment import (
     READ_BYTES,
@@ -47,36 +46,6 @@ _LOG = logging.getLogger(__name__)
 _NEW_IDS = "let the log give new ones (--restamp)"
 _AHEAD_MS_MAX = 60_000
 """How far ids from elsewhere may be ahead of the clock here: as far as clocks that are kept differ."""
-
-
-class Durability(StrEnum):
-    SYNC = "sync"
-    """Acknowledged means on disk."""
-    OS = "os"
-    """Acknowledged means handed to the operating system: a power cut loses what it had not written yet."""
-
-
-class Appended(NamedTuple):
-    """Where a block now is: durable, from this offset on. A plain tuple, because one is made for every block."""
-
-    offset: Offset
-    records: int
-    first_ticks: int
-    id_low: int
-    stamped: memoryview
-    """The records as they lie on disk, for whoever waits for them: no need to read them back."""
-
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange.of(self.offset, self.offset + self.records)
-
-    @property
-    def ids(self) -> IdRun:
-        return IdRun(self.first_ticks, self.records, self.id_low)
-
-    @property
-    def id(self) -> bytes:
-        return self.ids[0]
 
 
 class Log:
@@ -115,8 +84,8 @@ class Log:
     ) -> Self:
         """Open or create a log, after recovery: everything acknowledged before is there, and appends may begin.
 
-        `recorded_end`: how far it is known to have gone. What is missing of that is damage, and the log goes on behind it.
-        Raises `StorageFailed` if the disk does not let it.
+        `recorded_end` is the end that the catalog has on record: offsets before it that no file holds are damage, and
+        the log goes on behind them. Raises `StorageFailed` if the disk fails.
         """
         log = cls(disk, path, ids=ids, clock=clock, limits=(limits or Limits()).check())
         log._durability = durability
@@ -239,20 +208,20 @@ class Log:
 
     # appending
 
-    def append(self, draft: Draft) -> Appended:
+    def append(self, draft: Draft) -> AppendResult:
         """Append one block. On return it is durable (unless opened with `Durability.OS`)."""
         outcome = self.append_group([draft])[0]
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
 
-    def append_group(self, drafts: Sequence[Draft]) -> list[Appended | PenstockError]:
+    def append_group(self, drafts: Sequence[Draft]) -> list[AppendResult | PenstockError]:
         """Append many blocks with as few writes and syncs as segments allow; the outcome of each, in order.
 
         A block that is too large, or that meets a full disk, fails alone or with those behind it, and the log goes
         on. A failed write or sync fails every block from there on, for good.
         """
-        outcomes: list[Appended | PenstockError] = []
+        outcomes: list[AppendResult | PenstockError] = []
         while len(outcomes) < len(drafts):
             rest = drafts[len(outcomes) :]
             try:
@@ -271,7 +240,7 @@ class Log:
             _LOG.info("%s takes messages again: there is room", self._path)
         self._refused = refused
 
-    def _append_some(self, drafts: Sequence[Draft]) -> list[Appended]:
+    def _append_some(self, drafts: Sequence[Draft]) -> list[AppendResult]:
         """As many of the first blocks as the active segment has room for, with one write and one sync."""
         self._check_open()
         active = self._room_for(len(drafts[0].data))
@@ -603,13 +572,13 @@ class Log:
         self.close()
 
 
-def _shares(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[Appended]:
+def _shares(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[AppendResult]:
     """Each block's part of what was appended together."""
     shares = []
     ticks, low, position = ids.first_ticks, ids.low, 0
     for draft in drafts:
         count, size = draft.count, len(draft.data)
-        shares.append(Appended(Offset(first), count, ticks, low, stamped[position : position + size]))
+        shares.append(AppendResult(Offset(first), count, ticks, low, stamped[position : position + size]))
         first += count
         ticks += count
         position += size

@@ -1,7 +1,7 @@
 """The read side of a log: the same for its owner, for another process, and for Spark.
 
-A `LogView` is what may be read, as a value: the owner makes one after every commit, others make one from the files. Files
-are opened inside a read and closed before it returns.
+A `LogView` is the readable part of a log as a value: the owner makes one after every commit, others make one from the
+files. Files are opened inside a read and closed before it returns.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -335,3 +335,9 @@ def header_is_trusted(disk: Disk, path: Path, header: IndexHeader, following: in
             return True
         index = IndexFile(disk, index_path(path), header.base)
         return index.allows(header, file) and not read_tolerant(file, header.size, ID_BYTES).any()
+
+
+def gaps_in(view: LogView) -> list[Damage]:
+    """What is missing between the segments of a log, from where it begins."""
+    edges = [(max(left.stop, view.start), right.base) for left, right in pairwise(view.segments)]
+    return [Damage(start, OffsetRange.of(start, stop), 0, 0, MISSING) for start, stop in edges if start < stop]

@@ -14,12 +14,12 @@ import numpy as np
 
 from penstock.core.ids import ID_BYTES
 from penstock.core.limits import Limits
-from penstock.record.hashing import hash64
+from penstock.record.hashing import StreamHash, hash64
 from penstock.storage.base.disk import Disk, File, opened, read_all, replace_file, write_all
 from penstock.storage.log import index as indexes
 from penstock.storage.log.index import IndexFile, IndexHeader, SegmentState
 from penstock.storage.log.recovery import NONE_LISTED, SegmentExpectation, SegmentScan, scan_segment
-from penstock.storage.log.segment import READ_BYTES, Damage, base_of, hash_file, index_path, read_tolerant
+from penstock.storage.log.segment import READ_BYTES, Damage, base_of, hash_file, index_path, read_tolerant, segment_name
 
 _LOG = logging.getLogger(__name__)
 QUARANTINE: Final = "quarantine"
@@ -167,3 +167,13 @@ def _kept_bytes(disk: Disk, folder: Path) -> int:
         with opened(disk, folder / name) as file:
             total += file.size()
     return total
+
+
+def put_empty_segment(disk: Disk, folder: Path, base: int, *, sealed: bool) -> None:
+    """A segment without records where a log begins or goes on. Durable on return; it takes no room."""
+    path = folder / segment_name(base)
+    state, digest = (SegmentState.SEALED, StreamHash().digest()) if sealed else (SegmentState.CLOSED, 0)
+    indexes.rewrite_index(disk, index_path(path), IndexHeader(state=state, base=base, hash=digest), NONE_LISTED)
+    with opened(disk, path, write=True, create=True) as file:
+        file.sync()
+    disk.sync_directory(folder)

@@ -27,9 +27,9 @@ from penstock.cli.lake import pipeline
 from penstock.cli.output import cell
 from penstock.cli.service import bench, demo, top
 from penstock.cli.tables import Column, columns_of, drawn, elided
-from penstock.demo.account import Counts
-from penstock.demo.orders import HOURS
-from penstock.demo.revenue import Revenue
+from penstock.demo.base.orders import HOURS
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.report.account import Counts
 from penstock.demo.story import Result
 from penstock.spark.jobs.audit import audit
 from penstock.spark.jobs.audit.runners import Here

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.server.operations.metrics import ROWS, Kind
-from penstock.server.operations.snapshot import OTHERS, BrokerFacts, Gathering, Tally
+from penstock.server.operations.metrics import ROWS, MetricKind
+from penstock.server.operations.snapshot import OTHER_SERIES, BrokerSnapshot, CumulativeCounters, SnapshotCollector
 from penstock.storage.base.metrics import Histogram
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -39,7 +39,7 @@ class Few:
         meter = Thing(syncs=Histogram((1.0,)), sync_failures=0, groups=Histogram((1.0,)), group_bytes=0)
         hub: Any = Thing(broker=broker, now_ms=lambda: 0, sessions=list, held_bytes=0)
         store: Any = Thing(meter=meter, writer=Thing(queued_bytes=0), reserve_bytes=0, catalog=Thing(failure=None))
-        self._gathering = Gathering(hub, store, topics_max=2, subscriptions_max=2)
+        self._collector = SnapshotCollector(hub, store, topics_max=2, subscriptions_max=2)
 
     def __iter__(self) -> Any:
         return iter(self.streams.values())
@@ -70,17 +70,17 @@ class Few:
     def delete(self, name: str) -> None:
         self.streams.pop(name, None)
 
-    def look(self) -> Counters:
-        return counters(asyncio.run(self._gathering.gather()))
+    def choose(self) -> Counters:
+        return counters(asyncio.run(self._collector.collect()))
 
 
-def counters(facts: BrokerFacts) -> Counters:
+def counters(facts: BrokerSnapshot) -> Counters:
     """All that a broker of such things counts, by name and labels."""
     counted = ("topic_published", "subscription_", "corruption_found")
     return {
         (family.name, labels): value
         for family, read in ROWS
-        if family.kind is Kind.COUNTER and family.name.removeprefix("penstock_").startswith(counted)
+        if family.kind is MetricKind.COUNTER and family.name.removeprefix("penstock_").startswith(counted)
         for labels, value in read(facts)
         if isinstance(value, int | float)
     }
@@ -95,39 +95,39 @@ def broker() -> Few:
     few = Few()
     for name in NAMES[:4]:
         few.publish(name, 10)
-    assert sum(published(few.look()).values()) == 40
+    assert sum(published(few.choose()).values()) == 40
     return few
 
 
 def among_others(broker: Few) -> list[str]:
-    return [name for name in broker.streams if name not in published(broker.look())]
+    return [name for name in broker.streams if name not in published(broker.choose())]
 
 
 def owner(broker: Few) -> str:
     """One that has a line of its own."""
-    return next(name for name in published(broker.look()) if name != OTHERS)
+    return next(name for name in published(broker.choose()) if name != OTHER_SERIES)
 
 
 def test_what_was_counted_of_a_topic_that_is_deleted_stays_counted(broker: Few) -> None:
     broker.delete(among_others(broker)[0])
-    assert published(broker.look())[OTHERS] == 20
+    assert published(broker.choose())[OTHER_SERIES] == 20
 
 
 def test_a_topic_that_gets_a_line_of_its_own_begins_at_nothing_there(broker: Few) -> None:
     first, second = among_others(broker)
     broker.delete(owner(broker))
     broker.publish(first, 5)
-    found = published(broker.look())
-    assert (found[first], found[OTHERS]) == (5, 20)
+    found = published(broker.choose())
+    assert (found[first], found[OTHER_SERIES]) == (5, 20)
     broker.publish(second, 4)
-    found = published(broker.look())
-    assert (found[first], found[OTHERS]) == (5, 24)
+    found = published(broker.choose())
+    assert (found[first], found[OTHER_SERIES]) == (5, 24)
 
 
 def test_others_stay_in_sight_when_there_are_none_any_more(broker: Few) -> None:
     for name in among_others(broker):
         broker.delete(name)
-    assert published(broker.look())[OTHERS] == 20
+    assert published(broker.choose())[OTHER_SERIES] == 20
 
 
 def test_a_topic_that_is_deleted_and_created_again_goes_on_counting(broker: Few) -> None:
@@ -135,26 +135,26 @@ def test_a_topic_that_is_deleted_and_created_again_goes_on_counting(broker: Few)
         broker.delete(name)
     name = owner(broker)
     broker.delete(name)
-    assert name not in published(broker.look())
+    assert name not in published(broker.choose())
     broker.publish(name, 4)
-    assert published(broker.look())[name] == 14
+    assert published(broker.choose())[name] == 14
 
 
 def test_damage_of_a_topic_that_is_deleted_stays_counted(broker: Few) -> None:
     broker.damage("a")
     name = ("penstock_corruption_found_total", ())
-    assert broker.look()[name] == 3
+    assert broker.choose()[name] == 3
     broker.delete("a")
-    assert broker.look()[name] == 3
+    assert broker.choose()[name] == 3
 
 
 def test_lines_are_bounded_and_those_that_are_asked_for_stay() -> None:
-    tally: Tally[int] = Tally(2)
+    tally: CumulativeCounters[int] = CumulativeCounters(2)
     for number in range(10):
         tally.add(number, number, {"published": 1})
-        tally.add(-1, OTHERS, {"published": number + 1})
-        assert tally.of(OTHERS) == {"published": number + 1}
-        tally.looked()
+        tally.add(-1, OTHER_SERIES, {"published": number + 1})
+        assert tally.of(OTHER_SERIES) == {"published": number + 1}
+        tally.end_collection()
     assert tally.of(9) == {"published": 1}
     assert tally.of(3) == {}
 
@@ -176,9 +176,9 @@ def test_whatever_happens_no_counter_falls_and_what_is_published_is_counted_once
     ever: dict[str, float] = {}
     for name, *given_ in steps:
         if name != "look":
-            broker.look()  # what is deleted before anybody has looked is not counted
+            broker.choose()  # what is deleted before anybody has looked is not counted
         getattr(broker, name)(*given_)
-        found = broker.look()
+        found = broker.choose()
         assert all(value >= before.get(line, 0) for line, value in found.items())
         before |= found
         ever |= published(found)

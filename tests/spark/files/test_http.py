@@ -21,7 +21,7 @@ from penstock.core.names import TopicName
 from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.files.log_files import LogFiles
-from penstock.server.registry.cache import Kept
+from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.routes import ALL
 from penstock.spark.files import web
 from penstock.spark.files.http import HttpDisk
@@ -83,7 +83,7 @@ def test_a_reader_follows_what_is_published(broker: RunningBroker) -> None:
 def test_what_retention_drops_meanwhile_is_out_of_range(tmp_path: Path) -> None:
     root = make_data(tmp_path / "data")
     with Catalog.open(tmp_path / "registry.db", clock=ManualClock()) as catalog:
-        app = Api(LocalDesk(Registry(catalog.schemas)), ALL, Kept(), LogFiles(root))
+        app = Api(LocalDesk(Registry(catalog.schemas)), ALL, SchemaAnswerCache(), LogFiles(root))
         with Serving(app) as serving:
             log = Location.parse(url=serving.url).open().topic(ORDERS).partition(0)
             with Store.open(root, limits=SMALL) as store:

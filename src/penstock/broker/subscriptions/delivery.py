@@ -47,7 +47,8 @@ _REPLACED_MAX: Final = 1_000
 """Consumers that come back after so many others were replaced are taken for new ones."""
 _FETCH_BYTES_MIN: Final = 64 * 1024
 _FETCH_AGAIN_MS: Final = 1_000
-
+_NONE_REPLACED: Final[deque[str]] = deque(maxlen=0)
+"""One for all of which nobody was replaced yet: an empty deque takes most of a KiB."""
 
 _Waiting = deque[tuple[Span, ...]]
 
@@ -133,7 +134,7 @@ class Delivery:
         self._unread: list[tuple[str, int, Sequence[Span]]] = []
         """Of these, what could not be read, and is tried again."""
 
-        self._replaced: deque[str] = deque(maxlen=_REPLACED_MAX)
+        self._replaced = _NONE_REPLACED
         """Consumers, by the ids of their `subscribe`, whose place another has taken: they do not take it back."""
 
         self._desk = desk
@@ -280,6 +281,8 @@ class Delivery:
         if gone is None:
             return []
         if gone.parent is not None and all(seat.parent != gone.parent for seat in self.seats.values()):
+            if self._replaced is _NONE_REPLACED:
+                self._replaced = deque(maxlen=_REPLACED_MAX)
             self._replaced.append(gone.parent)
         return [self._ended(gone, "another connection took its place")]
 

@@ -242,6 +242,10 @@ class _Deadline(NamedTuple):
     delivery: int
 
 
+_NO_DEADLINES: Final[deque[_Deadline]] = deque(maxlen=0)
+"""Of a subscription before its first delivery. One for all: an empty deque takes most of a KiB."""
+
+
 class Group:
     """One subscription. What happens goes into `handle`; an event that is refused raises and changes nothing."""
 
@@ -281,7 +285,7 @@ class Group:
         keyed = options.kind is SubscriptionKind.KEY_SHARED
         self._line: Line = KeyedLine() if keyed else OrderedLine(self.lanes)
         self._retries: list[_Retry] = []
-        self._deadlines: deque[_Deadline] = deque()
+        self._deadlines = _NO_DEADLINES
         self._deadlines_max = _DEADLINES_MIN
         self._expires = expires
         self._delivery = 0
@@ -523,6 +527,8 @@ class Group:
         lane.leases.add(lease)
         if self._expires:
             due_ms = now_ms + self.options.ack_timeout_ms
+            if self._deadlines is _NO_DEADLINES:
+                self._deadlines = deque()
             self._deadlines.append(_Deadline(due_ms, lane.partition, lease.start, lease.stop, lease.delivery))
         if len(self._deadlines) > self._deadlines_max:
             self._forget_deadlines()

@@ -84,8 +84,8 @@ class Stream:
         self._ends = [int(log.next_offset) for log in logs]
         """Up to where it is known what every partition holds."""
 
-        self._unnoted: list[set[int]] = [set() for _ in logs]
-        """Where blocks begin that are stored, and whose producer has not been told yet."""
+        self._unnoted: dict[int, set[int]] = {}
+        """Where blocks begin that are stored, and whose producer has not been told yet, of partitions that had any."""
 
         self._fresh: dict[int, _Fresh] = {}
         self._counted = 0
@@ -112,7 +112,7 @@ class Stream:
         self.bytes += len(appended.stamped)
         if numbered:
             self._numbered += appended.records
-            self._unnoted[partition].add(int(appended.offset))
+            self._unnoted.setdefault(partition, set()).add(int(appended.offset))
 
     @contextmanager
     def fresh(self, partition: int, appended: Sequence[AppendResult]) -> Iterator[None]:
@@ -130,7 +130,7 @@ class Stream:
 
     def noted(self, partition: int, offset: int) -> None:
         """The block that begins there will be recognised if it is sent again."""
-        self._unnoted[partition].discard(offset)
+        self._unnoted.get(partition, set()).discard(offset)
 
     def second_passed(self) -> None:
         self.rate, self._counted = self.messages - self._counted, self.messages
@@ -147,7 +147,7 @@ class Stream:
         if self.producers is None:
             return dict
         # What the log holds and nobody has noted is read again: a checkpoint must not reach over it.
-        ends = [min(unnoted, default=end) for unnoted, end in zip(self._unnoted, self._ends, strict=True)]
+        ends = [min(self._unnoted.get(partition, ()), default=end) for partition, end in enumerate(self._ends)]
         return partial(checkpoints_of, self.producers.written(), ends)
 
 

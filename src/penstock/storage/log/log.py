@@ -31,8 +31,10 @@ from penstock.storage.log.log_view import MISSING, LogView, ReadChunk, Segment, 
 from penstock.storage.log.repair import is_index_of, keep_copy, put_empty_segment, rebuild_sealed
 from penstock.storage.log.retention import SegmentAge, expired_count
 from penstock.storage.log.segment import (
+    LOG_START_NAME,
     READ_BYTES,
     SPARE_NAME,
+    START_OF_EMPTY_LOG,
     Damage,
     LogStart,
     base_of,
@@ -474,13 +476,13 @@ class Log:
 
     def _recover(self, recorded_end: LogEnd | None) -> None:
         self._disk.make_directory(self._path)
-        self._disk.remove(self._path / SPARE_NAME)
-        start = read_log_start(self._disk, self._path)
-        bases = (
-            self._begun(max(start.offset, recorded_end.first_offset), recorded_end)
-            if recorded_end is not None
-            else self._bases()
-        )
+        names = self._disk.names(self._path)  # once: of a thousand logs, most have nothing but a segment
+        if SPARE_NAME in names:
+            self._disk.remove(self._path / SPARE_NAME)
+        start = read_log_start(self._disk, self._path) if LOG_START_NAME in names else START_OF_EMPTY_LOG
+        bases = sorted(base for base in map(base_of, names) if base is not None)
+        if recorded_end is not None:
+            self._begin(bases, max(start.offset, recorded_end.first_offset), recorded_end)
         self._last_id = start.last_id if recorded_end is None else max(start.last_id, recorded_end.last_id)
         segments = [self._sealed(base, following) for base, following in pairwise(bases)]
         self._view = LogView(tuple(segments), start.offset)
@@ -492,16 +494,11 @@ class Log:
         for gap in gaps_in(self._view):
             self._miss(gap)
 
-    def _bases(self) -> list[int]:
-        return sorted(base for base in map(base_of, self._disk.names(self._path)) if base is not None)
-
-    def _begun(self, begins: int, recorded_end: LogEnd) -> list[int]:
-        """Where its segments begin; the first of them where the log does, also if the file that did is gone."""
-        bases = self._bases()
+    def _begin(self, bases: list[int], begins: int, recorded_end: LogEnd) -> None:
+        """Have the first of its segments begin where the log does, also if the file that did is gone."""
         if begins < (bases[0] if bases else recorded_end.next_offset):
             put_empty_segment(self._disk, self._path, begins, sealed=True)
             bases.insert(0, begins)
-        return bases
 
     def _go_on_at(self, offset: int) -> None:
         """The newest records are gone. No offset that was given is given again: those up to here are damage now."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from benches.spark_latency import latencies
 
 from penstock.bench import Figure, best_seconds
-from penstock.bench.latency import latencies
 from penstock.bench.schema import ORDER, payload
 from penstock.bench.stream import best_in_turns
 from penstock.core.names import TopicName
@@ -104,7 +104,7 @@ def measure(folder: Path, *, messages: int = 4_000_000, rounds: int = 3, seconds
     sample = Sample.make(folder / "data", messages)
     spark = session("bench", master=f"local[{CORES}]", memory="4g")
     try:
-        bench = SparkBench(spark, folder, sample, rounds)
+        bench = SparkMeasurements(spark, folder, sample, rounds)
         yield from bench.reading()
         yield bench.decoding()
         yield from bench.archiving()
@@ -115,7 +115,7 @@ def measure(folder: Path, *, messages: int = 4_000_000, rounds: int = 3, seconds
         spark.stop()
 
 
-class SparkBench:
+class SparkMeasurements:
     def __init__(self, spark: SparkSession, folder: Path, sample: Sample, rounds: int) -> None:
         self._spark = spark
         self._folder = folder

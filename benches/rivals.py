@@ -1,9 +1,9 @@
-"""Durable publishing to other servers, to be compared with in the same run: Redis streams, and NATS JetStream.
+"""Rivals: other servers to which messages are published durably in the same run: Redis streams, and NATS JetStream.
 
 Each rival is its own released server, started for the measurement and stopped after it, with the settings that suit it
-best: an opponent that we hobble proves nothing. Its client is a bare socket with frames encoded beforehand and
-confirmations counted by the byte, so that what is measured is the server. A `Way` is what a Python program would do
-instead: publish by the package that is made for it. Nothing of Penstock runs in here.
+best: a handicapped rival proves nothing. The client is a bare socket with frames encoded beforehand and confirmations
+counted by the byte, so that what is measured is the server. A `PackageClient` does what a Python program would do
+instead: publish by the package that is made for the server.
 
 They promise different things. Redis with `appendfsync always` confirms what is on the disk, as Penstock does.
 JetStream confirms what the kernel has, and syncs every two minutes: what it confirmed can be lost with the power.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import selectors
 import shutil
 import socket
 import subprocess
@@ -31,8 +30,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import uvloop
 
-from penstock.core.errors import InvalidRequest, ServiceUnavailable, Timeout
-from penstock.core.limits import GIB, KIB
+from penstock.bench.connection import PublishConnection, publish_all, single_publish_rate
+from penstock.bench.stream import Contenders
+from penstock.core.errors import InvalidRequest, ServiceUnavailable
+from penstock.core.limits import GIB
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -42,7 +43,6 @@ _HOST: Final = "127.0.0.1"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
 _ANSWER_SECONDS: Final = 30.0
-_RECEIVE_BYTES: Final = 256 * KIB
 _MEASURED_BYTES_MAX: Final = GIB  # Redis keeps all of it in memory, and both on the disk
 _WARM_UP_WINDOWS: Final = 8
 _SLOWEST: Final = 1000
@@ -51,57 +51,7 @@ _STREAM: Final = "BENCH"
 _SUBJECT: Final = "bench"
 
 
-class Lane(ABC):
-    """A connection, and how many messages may still be sent on it before another is confirmed."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((_HOST, port), timeout=_ANSWER_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.free = 0
-        self._frames = memoryview(b"")
-        self._frame_bytes = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.socket.close()
-
-    def receive(self) -> bytes:
-        """What has come; waits for it. Raises `ServiceUnavailable` if nothing more will."""
-        data = self.socket.recv(_RECEIVE_BYTES)
-        if not data:
-            raise ServiceUnavailable("the server closed the connection")
-        return data
-
-    @abstractmethod
-    def frame(self, payload: bytes) -> bytes:
-        """The bytes that publish one message."""
-
-    @abstractmethod
-    def count(self, data: bytes) -> int:
-        """How many messages what has come confirms. Raises `InvalidRequest` if the server refused one."""
-
-    def fill(self, payload: bytes, window: int) -> None:
-        """Encode a whole window beforehand; what is sent is then always a piece of it."""
-        frame = self.frame(payload)
-        self.free, self._frames, self._frame_bytes = window, memoryview(frame * window), len(frame)
-
-    def send(self, most: int) -> int:
-        """As many as the window has room for; how many that was."""
-        sent = min(self.free, most)
-        if sent:
-            self.socket.sendall(self._frames[: sent * self._frame_bytes])
-        self.free -= sent
-        return sent
-
-    def confirmed(self) -> int:
-        done = self.count(self.receive())
-        self.free += done
-        return done
-
-
-class RedisLane(Lane):
+class RedisConnection(PublishConnection):
     """Every confirmation is an id in two lines: its length, then itself."""
 
     def __init__(self, port: int) -> None:
@@ -109,10 +59,10 @@ class RedisLane(Lane):
         self._lines = 0
         self._last = b"\n"
 
-    def frame(self, payload: bytes) -> bytes:
+    def encode(self, payload: bytes) -> bytes:
         return command(b"XADD", _STREAM.encode(), b"*", b"p", payload)
 
-    def count(self, data: bytes) -> int:
+    def count_confirmations(self, data: bytes) -> int:
         if b"\n-" in self._last + data:
             raise InvalidRequest(f"Redis refused a message: {data[-200:]!r}")
         self._last = data[-1:]
@@ -132,7 +82,7 @@ def command(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
 
-class JetStreamLane(Lane):
+class JetStreamConnection(PublishConnection):
     """Every confirmation is a message whose JSON, without an inner object, ends in the only brace."""
 
     def __init__(self, port: int) -> None:
@@ -145,13 +95,13 @@ class JetStreamLane(Lane):
         while not greeting.endswith(b"PONG\r\n"):
             greeting += self.receive()
 
-    def frame(self, payload: bytes) -> bytes:
+    def encode(self, payload: bytes) -> bytes:
         return self._published(_SUBJECT, payload)
 
     def _published(self, subject: str, payload: bytes) -> bytes:
         return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), self._inbox, len(payload), payload)
 
-    def count(self, data: bytes) -> int:
+    def count_confirmations(self, data: bytes) -> int:
         seen = self._tail + data  # a word may have been cut in two
         if b'"error"' in seen or b"-ERR" in seen:
             raise InvalidRequest(f"JetStream refused a message: {seen[-400:]!r}")
@@ -179,36 +129,6 @@ class JetStreamLane(Lane):
                 return answer
 
 
-def pump(lanes: Sequence[Lane], payload: bytes, count: int, *, window: int, batch: int) -> float:
-    """Seconds until each of `count` messages is confirmed.
-
-    At most `window` are unconfirmed at a time, over all lanes. A lane sends when it has room for `batch` of them: a
-    system call for one message would measure this client. Sending may block, because both servers keep what they have
-    to say in memory, and so never wait for us to listen.
-    """
-    share = max(1, window // len(lanes))
-    batch = max(1, min(batch, share))
-    unsent = unconfirmed = count
-    with selectors.DefaultSelector() as selector:
-        for lane in lanes:
-            lane.fill(payload, share)
-            selector.register(lane.socket, selectors.EVENT_READ, lane)
-        ready = list(lanes)
-        began = time.perf_counter()
-        while unconfirmed > 0:
-            for lane in ready:
-                if lane.free >= batch:
-                    unsent -= lane.send(unsent)
-            ready = [key.data for key, _ in selector.select(_ANSWER_SECONDS)]
-            if not ready:
-                raise Timeout(f"{unconfirmed} of {count} messages were not confirmed")
-            unconfirmed -= sum(lane.confirmed() for lane in ready)
-        took = time.perf_counter() - began
-    if unconfirmed:
-        raise InvalidRequest(f"{-unconfirmed} messages more than were sent have been confirmed")
-    return took
-
-
 # by the packages that are made for it
 
 Publish = Callable[[int, bytes, int, int], float]
@@ -216,7 +136,7 @@ Publish = Callable[[int, bytes, int, int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class PackageClient:
     """How a Python program publishes to a rival."""
 
     name: str
@@ -300,8 +220,8 @@ class Rival(ABC):
     window: ClassVar[int]
     connections: ClassVar[int]
     batch_share: ClassVar[int]
-    """A lane sends when this part of its window is free."""
-    ways: ClassVar[tuple[Way, ...]]
+    """A connection sends when this part of its window is free."""
+    clients: ClassVar[tuple[PackageClient, ...]]
 
     def __init__(self, folder: Path, *, connections: int | None = None) -> None:
         self._parent = folder.absolute()  # a server has a directory of its own to begin at
@@ -328,7 +248,7 @@ class Rival(ABC):
         self.port = free_port()
         try:
             with (folder / "log").open("wb") as log:
-                self._process = subprocess.Popen(  # noqa: S603 - found by its name, with our own arguments
+                self._process = subprocess.Popen(
                     [binary, *self._arguments(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
                 )
             self._wait(folder / "log")
@@ -364,9 +284,27 @@ class Rival(ABC):
         """Seconds until every message is confirmed, with at most `window` unconfirmed at a time."""
         window = window or self.window
         with ExitStack() as stack:
-            lanes = [stack.enter_context(self._lane()) for _ in range(min(self._connections, window))]
-            wanted = batch or window // len(lanes) // self.batch_share
-            return pump(lanes, payload, count, window=window, batch=wanted)
+            connections = [stack.enter_context(self._connect()) for _ in range(min(self._connections, window))]
+            wanted = batch or window // len(connections) // self.batch_share
+            return publish_all(connections, payload, count, window=window, batch=wanted)
+
+    def publish_rates(self, size: int, count: int) -> Contenders:
+        """Rates of durable publishing, by each package that is installed and by a bare socket."""
+        clients = {
+            client.name: partial(measure_package, self, client, size, count)
+            for client in self.clients
+            if client.available
+        }
+        return {**clients, f"{type(self).__name__} by a bare socket": partial(self._bare_rate, size, count)}
+
+    def single_publish_rates(self, count: int, in_flight: int, batches: Sequence[int]) -> Contenders:
+        """Rates of messages that are published one at a time; empty unless the server syncs each as Penstock does."""
+        _ = count, in_flight, batches
+        return {}
+
+    def _bare_rate(self, size: int, count: int) -> float:
+        self.clear()
+        return count / self.publish(b"x" * size, count)
 
     @abstractmethod
     def stored(self) -> int:
@@ -384,7 +322,7 @@ class Rival(ABC):
         """Whatever there must be before messages are accepted."""
 
     @abstractmethod
-    def _lane(self) -> Lane: ...
+    def _connect(self) -> PublishConnection: ...
 
 
 def free_port() -> int:
@@ -408,7 +346,7 @@ class Redis(Rival):
     window = 4096
     connections = 32
     batch_share = 1
-    ways = (Way(name="Redis by redis-py", package="redis", windows=(100, 1000, 5000), publish=redis_py),)
+    clients = (PackageClient(name="Redis by redis-py", package="redis", windows=(100, 1000, 5000), publish=redis_py),)
 
     def _arguments(self, folder: Path) -> list[str]:
         listening = ["--bind", _HOST, "--port", str(self.port), "--dir", str(folder), "--loglevel", "warning"]
@@ -416,19 +354,28 @@ class Redis(Rival):
         return [*listening, *durable, "--auto-aof-rewrite-percentage", "0"]
 
     def _prepare(self) -> None:
-        with self._lane() as lane:
-            lane.ask(b"PING")
+        with self._connect() as connection:
+            connection.ask(b"PING")
 
-    def _lane(self) -> RedisLane:
-        return RedisLane(self.port)
+    def single_publish_rates(self, count: int, in_flight: int, batches: Sequence[int]) -> Contenders:
+        clients = {
+            client.name: partial(measure_package, self, client, 100, count, windows=(in_flight,))
+            for client in self.clients
+            if client.available
+        }
+        bare = partial(single_publish_rate, RedisConnection, self.port, count, in_flight, batches)
+        return {**clients, "Redis by a bare socket": bare}
+
+    def _connect(self) -> RedisConnection:
+        return RedisConnection(self.port)
 
     def stored(self) -> int:
-        with self._lane() as lane:
-            return int(lane.ask(b"XLEN", _STREAM.encode())[1:])
+        with self._connect() as connection:
+            return int(connection.ask(b"XLEN", _STREAM.encode())[1:])
 
     def clear(self) -> None:
-        with self._lane() as lane:
-            lane.ask(b"DEL", _STREAM.encode())
+        with self._connect() as connection:
+            connection.ask(b"DEL", _STREAM.encode())
 
 
 class JetStream(Rival):
@@ -439,9 +386,11 @@ class JetStream(Rival):
     window = 512
     connections = 1
     batch_share = 16
-    ways = (
-        Way(name="JetStream by nats-py", package="nats", windows=(256, 4000), publish=partial(nats_py, _by_futures)),
-        Way(
+    clients = (
+        PackageClient(
+            name="JetStream by nats-py", package="nats", windows=(256, 4000), publish=partial(nats_py, _by_futures)
+        ),
+        PackageClient(
             name="JetStream by confirmations counted in nats-py",
             package="nats",
             windows=(256, 4000),
@@ -453,22 +402,22 @@ class JetStream(Rival):
         return ["--addr", _HOST, "--port", str(self.port), "--jetstream", "--store_dir", str(folder / "store")]
 
     def _prepare(self) -> None:
-        with self._lane() as lane:
-            lane.ask(
+        with self._connect() as connection:
+            connection.ask(
                 f"STREAM.CREATE.{_STREAM}",
                 {"name": _STREAM, "subjects": [_SUBJECT], "storage": "file", "retention": "limits", "num_replicas": 1},
             )
 
-    def _lane(self) -> JetStreamLane:
-        return JetStreamLane(self.port)
+    def _connect(self) -> JetStreamConnection:
+        return JetStreamConnection(self.port)
 
     def stored(self) -> int:
-        with self._lane() as lane:
-            return int(lane.ask(f"STREAM.INFO.{_STREAM}", {})["state"]["messages"])
+        with self._connect() as connection:
+            return int(connection.ask(f"STREAM.INFO.{_STREAM}", {})["state"]["messages"])
 
     def clear(self) -> None:
-        with self._lane() as lane:
-            lane.ask(f"STREAM.PURGE.{_STREAM}", {})
+        with self._connect() as connection:
+            connection.ask(f"STREAM.PURGE.{_STREAM}", {})
 
 
 RIVALS: Final[tuple[type[Rival], ...]] = (Redis, JetStream)
@@ -484,16 +433,16 @@ def measure(rival: Rival, payload_bytes: int, seconds: float) -> float:
     return count / rival.publish(payload, count)
 
 
-def measure_way(
-    rival: Rival, way: Way, payload_bytes: int, count: int, *, windows: tuple[int, ...] | None = None
+def measure_package(
+    rival: Rival, client: PackageClient, payload_bytes: int, count: int, *, windows: tuple[int, ...] | None = None
 ) -> float:
     """Messages a second with the best of the windows. Raises `InvalidRequest` if the server has other than it took."""
-    return max(_rate(rival, way, b"x" * payload_bytes, count, window) for window in windows or way.windows)
+    return max(_rate(rival, client, b"x" * payload_bytes, count, window) for window in windows or client.windows)
 
 
-def _rate(rival: Rival, way: Way, payload: bytes, count: int, window: int) -> float:
+def _rate(rival: Rival, client: PackageClient, payload: bytes, count: int, window: int) -> float:
     rival.clear()
-    took = way.publish(rival.port, payload, count, window)
+    took = client.publish(rival.port, payload, count, window)
     if rival.stored() != count:
-        raise InvalidRequest(f"{way.name}: {rival.stored()} of {count} messages are there")
+        raise InvalidRequest(f"{client.name}: {rival.stored()} of {count} messages are there")
     return count / took

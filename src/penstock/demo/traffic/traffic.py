@@ -15,14 +15,14 @@ from typing import Final, Protocol, Self
 from penstock.client.sync import Client
 from penstock.core.errors import Timeout
 from penstock.core.names import TopicName
-from penstock.demo import billing as bills
-from penstock.demo.billing import CONSUMERS, Billing
-from penstock.demo.interrupts import held
-from penstock.demo.ledger import Ledger
-from penstock.demo.orders import TOPIC, Orders, Transport
-from penstock.demo.process import Broker
-from penstock.demo.screen import Step
-from penstock.demo.survey import survey
+from penstock.demo.base.interrupts import held
+from penstock.demo.base.ledger import Ledger
+from penstock.demo.base.orders import TOPIC, Orders, Transport
+from penstock.demo.base.screen import Step
+from penstock.demo.broker.log_contents import survey
+from penstock.demo.broker.process import Broker
+from penstock.demo.traffic import billing as bills
+from penstock.demo.traffic.billing import CONSUMERS, Billing
 
 _LOOK_SECONDS: Final = 0.05
 _DRAIN_SECONDS: Final = 120.0

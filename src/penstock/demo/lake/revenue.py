@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock.core.errors import PenstockError
-from penstock.demo.lakehouse import Lakehouse
-from penstock.demo.orders import BEGIN, HOURS, Numbers
+from penstock.demo.base.orders import BEGIN, HOURS, Numbers
+from penstock.demo.lake.lakehouse import Lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

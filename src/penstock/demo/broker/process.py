@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import ServiceUnavailable
-from penstock.demo.interrupts import held
+from penstock.demo.base.interrupts import held
 
 _START_SECONDS: Final = 120.0
 """The first start on a machine may wait for others that compile kernels."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from penstock.demo.orders import BEGIN, HOURS
-from penstock.demo.plot import DAY
-from penstock.demo.revenue import Revenue
+from penstock.demo.base.orders import BEGIN, HOURS
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.report.plot import DAY
 
 ROWS: Final = 8
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock.client.sync import Client
 from penstock.core.errors import PenstockError
-from penstock.demo.orders import TOPIC
+from penstock.demo.base.orders import TOPIC
 
 SUBJECT: Final = f"{TOPIC}-value"
 PARTITIONS: Final = 2

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from penstock.demo.billing import SUBSCRIPTION
-from penstock.demo.http import PATH
-from penstock.demo.orders import PLACED, TOPIC
-from penstock.demo.process import Broker
-from penstock.demo.schemas import SUBJECT
+from penstock.demo.base.orders import PLACED, TOPIC
+from penstock.demo.broker.process import Broker
+from penstock.demo.traffic.billing import SUBSCRIPTION
+from penstock.demo.traffic.http_publisher import PATH
+from penstock.demo.traffic.schemas import SUBJECT
 
 _NAME: Final = "penstock"
 

@@ -10,10 +10,10 @@ import pytest
 
 from penstock.core.errors import MalformedMessage, TopicNotSupported
 from penstock.core.names import TopicName
-from penstock.demo.counting import extra
-from penstock.demo.ledger import Acknowledged
-from penstock.demo.orders import Fate, Orders, generate
-from penstock.demo.survey import Survey, number_of, survey
+from penstock.demo.base.ledger import Acknowledged
+from penstock.demo.base.orders import Fate, Orders, generate
+from penstock.demo.broker.log_contents import Survey, number_of, survey
+from penstock.demo.report.counting import extra
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.store import Store

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from penstock.core.names import TopicName
-from penstock.demo.interrupts import held
-from penstock.demo.orders import TOPIC
-from penstock.demo.screen import Bar
+from penstock.demo.base.interrupts import held
+from penstock.demo.base.orders import TOPIC
+from penstock.demo.base.screen import Bar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import InvalidRequest
-from penstock.demo.interrupts import held
-from penstock.demo.process import Broker
+from penstock.demo.base.interrupts import held
+from penstock.demo.broker.process import Broker
 
 RESULTS: Final = ("revenue.png", "audit.html")
 """What stays in any case: a picture and a page, some hundred kilobytes."""

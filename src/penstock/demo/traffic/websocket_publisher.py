@@ -16,9 +16,9 @@ from typing import Any, Final
 from picows import WSError, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from penstock.core.errors import QuotaExceeded, ServiceUnavailable, Timeout
-from penstock.demo.ledger import Ledger, Place
-from penstock.demo.orders import TOPIC, Orders, Transport
-from penstock.demo.schemas import Version
+from penstock.demo.base.ledger import Ledger, Place
+from penstock.demo.base.orders import TOPIC, Orders, Transport
+from penstock.demo.traffic.schemas import Version
 
 NAME: Final = "web-page"
 _AT_ONCE: Final = 500

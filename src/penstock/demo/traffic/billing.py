@@ -16,7 +16,7 @@ from penstock.client.consume.dead_letters import DeadLetters, Which
 from penstock.client.consume.messages import Batch, StreamMessage
 from penstock.client.sync import Client, Consumer, connect
 from penstock.core.errors import PenstockError, TopicNotSupported
-from penstock.demo.orders import CATALOG, TOPIC, UNKNOWN
+from penstock.demo.base.orders import CATALOG, TOPIC, UNKNOWN
 
 SUBSCRIPTION: Final = "billing"
 CONSUMERS: Final = 2

@@ -11,9 +11,9 @@ import pyarrow as pa
 from penstock.client.produce.receipts import Receipt
 from penstock.client.sync import Client, Producer, Sent, connect
 from penstock.client.wire.protocol import Payload
-from penstock.demo.ledger import Ledger, Place
-from penstock.demo.orders import TOPIC, Orders, Transport
-from penstock.demo.schemas import Version
+from penstock.demo.base.ledger import Ledger, Place
+from penstock.demo.base.orders import TOPIC, Orders, Transport
+from penstock.demo.traffic.schemas import Version
 
 NAME: Final = "shop-app"
 _ROWS_MAX: Final = 2000

@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from penstock.core.names import TopicName
-from penstock.demo.account import Counts
-from penstock.demo.lakehouse import Archived, Audited
-from penstock.demo.ledger import Acknowledged, Ledger
-from penstock.demo.orders import TOPIC, Fate, Orders
-from penstock.demo.revenue import Revenue
-from penstock.demo.survey import Survey, survey
-from penstock.demo.traffic import Killed
+from penstock.demo.base.ledger import Acknowledged, Ledger
+from penstock.demo.base.orders import TOPIC, Fate, Orders
+from penstock.demo.broker.log_contents import Survey, survey
+from penstock.demo.lake.lakehouse import Archived, Audited
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.report.account import Counts
+from penstock.demo.traffic.traffic import Killed
 
 _TOPIC: Final = TopicName.parse(TOPIC)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from penstock.core.errors import MalformedMessage
 from penstock.core.names import TopicName
-from penstock.demo.ledger import Acknowledged
+from penstock.demo.base.ledger import Acknowledged
 from penstock.record.block import Block
 from penstock.storage.inspect.data_reader import DataReader, LogReader
 

@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from benches.spark_jobs import CORES, TOPIC
+
 from penstock.bench import Figure
 from penstock.bench.kernels import sample
-from penstock.bench.spark import CORES, TOPIC
 from penstock.bench.stream import best_in_turns
 from penstock.record.block import Draft
 from penstock.record.kernels import kernel_cache
@@ -53,9 +54,7 @@ def _archived(data: Path, lake: Path, engine: str) -> float:
 def _speed(command: list[str]) -> float:
     """Runs a second, of a process from its start to its end."""
     began = time.perf_counter()
-    subprocess.run(  # noqa: S603 - our own interpreter
-        command, check=True, env=os.environ | {"SPARK_MASTER": _MASTER}, capture_output=True
-    )
+    subprocess.run(command, check=True, env=os.environ | {"SPARK_MASTER": _MASTER}, capture_output=True)
     return 1 / (time.perf_counter() - began)
 
 

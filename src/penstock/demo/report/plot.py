@@ -6,8 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.demo.orders import BEGIN, HOURS
-from penstock.demo.revenue import Revenue
+from penstock.demo.base.orders import BEGIN, HOURS
+from penstock.demo.lake.revenue import Revenue
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from benches.spark_jobs import CORES, TOPIC, Sample, drain
+
 from penstock.bench import Figure, best_seconds
-from penstock.bench.spark import CORES, TOPIC, Sample, drain
 from penstock.record.kernels import kernel_cache
 from penstock.spark.jobs.audit.audit import audit
 from penstock.spark.lake.archive.archive import archive
@@ -79,7 +80,7 @@ class _Cost:
 
 
 def _run(spark: SparkSession, job: Job, sample: Sample, rounds: int) -> _Cost:
-    with Watched() as watched:
+    with MemoryWatch() as watched:
         seconds = best_seconds(lambda: job(sample), rounds=rounds)
     return _Cost(sample.messages / seconds, watched.peak / _MIB, _live_heap(spark) / _MIB)
 
@@ -113,7 +114,7 @@ def _bounded(name: str, value: float, reference: float) -> Figure:
     )
 
 
-class Watched:
+class MemoryWatch:
     """While it is open: the most memory that a process (this one, unless another is named) and all below it had at
     once, the JVM's own left aside."""
 
@@ -133,10 +134,10 @@ class Watched:
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
-            self.peak = max(self.peak, sum(map(_resident, _below(self._pid))))
+            self.peak = max(self.peak, sum(map(_resident, _descendants(self._pid))))
 
 
-def _below(pid: int) -> list[int]:
+def _descendants(pid: int) -> list[int]:
     """A process and its descendants."""
     found = [pid]
     for each in found:  # which grows meanwhile

@@ -15,8 +15,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from penstock.core.errors import ServiceUnavailable
-from penstock.demo.ledger import Ledger, Place
-from penstock.demo.orders import TOPIC, Fate, Orders, Transport
+from penstock.demo.base.ledger import Ledger, Place
+from penstock.demo.base.orders import TOPIC, Fate, Orders, Transport
 
 PATH: Final = "/api/events"
 _LINES: Final = 50

@@ -1,7 +1,7 @@
-"""What the broker is compared with: the least that uvloop itself can do with the same frames. Each is a process.
+"""Peers that the broker is compared with: the least that uvloop itself can do with the same frames, each a process.
 
-`python -m penstock.bench.peers echo` prints its port and sends every frame back; `relay` passes frames between one
-client and one server; `responder PORT` answers every frame it gets from the relay or the broker.
+`python -m penstock.bench.uvloop_peers echo` prints its port and sends every frame back; `relay` passes frames between
+one client and one server; `responder PORT` answers every frame it gets from the relay or the broker.
 """
 
 from __future__ import annotations

@@ -449,13 +449,13 @@ class World:
         if durable is None:
             return
         for stream in durable.streams:
-            for delivery in stream.deliveries.values():
-                delivery.group.check()
-                assert set(delivery.seats) == set(delivery.group.consumers)
-                assert {seat.client for seat in delivery.seats.values()} <= set(self.peers)
+            for runner in stream.subscriptions.values():
+                runner.machine.check()
+                assert set(runner.endpoints) == set(runner.machine.consumers)
+                assert {seat.client for seat in runner.endpoints.values()} <= set(self.peers)
         if not self.open:
             assert durable.publishing.pending == 0
-            assert not durable.consuming.ledger._saving
+            assert not durable.subscriptions.cursor_store._saving
             assert not durable.streams._coming
 
     def _check_routes(self) -> None:

@@ -16,7 +16,7 @@ from penstock.broker.context import Desk
 from penstock.broker.live.connections import Client, Clients
 from penstock.broker.live.routing import Kind, Routes
 from penstock.broker.permissions import LIVE
-from penstock.broker.subscriptions.service import Consuming
+from penstock.broker.subscriptions.service import Subscriptions
 from penstock.core.errors import InvalidRequest, PenstockError, Unauthorized
 from penstock.core.names import TopicName
 from penstock.protocol.header import NO_HEADER
@@ -39,7 +39,7 @@ class Gate:
         self._clients = clients
         self._routes = routes
         self._catalog: AccessCatalog | None = None
-        self._consuming: Consuming | None = None
+        self._subscriptions: Subscriptions | None = None
         self._look_ms = desk.now_ms
         self._looking = False
         self._trouble = False
@@ -51,9 +51,9 @@ class Gate:
     def access(self) -> Access:
         return self._desk.access
 
-    def attach(self, catalog: AccessCatalog, consuming: Consuming) -> None:
+    def attach(self, catalog: AccessCatalog, subscriptions: Subscriptions) -> None:
         """Where keys and bindings are kept, and who consumes; read here and now."""
-        self._catalog, self._consuming = catalog, consuming
+        self._catalog, self._subscriptions = catalog, subscriptions
         if self.access.enabled:
             self.access.load(catalog.load())
 
@@ -103,9 +103,9 @@ class Gate:
         """What it has and may no longer have; the connection stays."""
         if client.log_filter is not None and not self.access.allows(client.principal, Operation.SERVER_VIEW, SERVER):
             self._clients.filter_logs(client, None)
-        if self._consuming is None:
+        if self._subscriptions is None:
             return []
-        return self._consuming.take_back(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
+        return self._subscriptions.revoke(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
 
     def _show_out(self, client: Client, reason: PenstockError) -> list[Effect]:
         said = response(NO_HEADER.topic, NO_HEADER.version, self._desk.new_id(), self._desk.error(reason))

@@ -20,7 +20,7 @@ from penstock.broker.base.redaction import Discretion
 from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, own_message, publish, request, response
 from penstock.broker.base.request_fields import Fields, check_known, read_fields
 from penstock.broker.context import Desk, Reply
-from penstock.broker.durable import Durable
+from penstock.broker.durable import DurableBroker
 from penstock.broker.live.connections import Client, Clients
 from penstock.broker.live.rate_limits import Rates
 from penstock.broker.live.requests import OpenRequest, OpenRequests
@@ -79,10 +79,10 @@ class Broker:
         self._requests = OpenRequests(limits.requests_open_max)
         self.rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
-        self.durable: Durable | None = None
+        self.durable: DurableBroker | None = None
         if store is not None:
             self.desk.discretion = Discretion(str(store.root))
-            self.durable = Durable(store, self.desk, self._routes, self.rates, limits, auto_create=auto_create)
+            self.durable = DurableBroker(store, self.desk, self._routes, self.rates, limits, auto_create=auto_create)
         self.gate = Gate(self.desk, self.clients, self._routes)
         if self.durable is not None:
             self.durable.admit(self.gate)

@@ -19,9 +19,10 @@ from penstock.broker.live.rate_limits import Rates
 from penstock.broker.live.routing import Routes
 from penstock.broker.reads.feed import Feeds
 from penstock.broker.reads.scan import Scans
-from penstock.broker.subscriptions import machine as sub
-from penstock.broker.subscriptions.dead_letters import Burial
-from penstock.broker.subscriptions.service import DURABLE_OPTIONS, Consuming, parse_wish
+from penstock.broker.subscriptions import events
+from penstock.broker.subscriptions.dead_letters import DeadLetterWriter
+from penstock.broker.subscriptions.requests import DURABLE_OPTIONS, parse_subscribe
+from penstock.broker.subscriptions.service import Subscriptions
 from penstock.broker.topics.idempotence import Owner, Producers, check_not_own
 from penstock.broker.topics.publish_batch import Posting
 from penstock.broker.topics.publishing import Publishing
@@ -46,7 +47,7 @@ _RETAIN_EVERY_MS: Final = 60_000
 _SESSION_CHARS_MAX: Final = 64
 
 
-class Durable:
+class DurableBroker:
     """Everything that outlives a connection."""
 
     def __init__(
@@ -60,8 +61,8 @@ class Durable:
         self.registry = Registry(store.catalog.schemas)
         self.guards = Guards(self.registry, store.catalog.schemas, desk)
         self.publishing = Publishing(self.streams, desk, routes, rates, self.guards)
-        self.burial = Burial(self.streams, self.publishing)
-        self.consuming = Consuming(self.streams, desk, limits, self.burial.bury)
+        self.dead_letter_writer = DeadLetterWriter(self.streams, self.publishing)
+        self.subscriptions = Subscriptions(self.streams, desk, limits, self.dead_letter_writer.write)
         self.feeds = Feeds(self.streams)
         self.posting = Posting(self.streams, self.publishing)
         self.scans = Scans()
@@ -77,7 +78,7 @@ class Durable:
     def admit(self, gate: Gate) -> None:
         """From now on it is asked who may."""
         self.gate = gate
-        gate.attach(self.streams.store.catalog.access, self.consuming)
+        gate.attach(self.streams.store.catalog.access, self.subscriptions)
 
     def may(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """For lists, of which only what one may see is shown."""
@@ -123,7 +124,7 @@ class Durable:
     @property
     def idle(self) -> bool:
         """The disk has answered everything."""
-        return not self.publishing.pending and self.guards.idle and self.consuming.ledger.idle
+        return not self.publishing.pending and self.guards.idle and self.subscriptions.cursor_store.idle
 
     # topics
 
@@ -149,7 +150,7 @@ class Durable:
             effects += self.feeds.grown([(stream, appended) for (stream, _), appended in stored.items()])
         for (stream, partition), appended in stored.items():
             try:
-                effects += self.consuming.grown(stream, partition, appended)
+                effects += self.subscriptions.log_grown(stream, partition, appended)
             except Exception:
                 _LOG.exception("a defect in the broker", extra={"topic": str(stream.name)})
         return effects
@@ -189,18 +190,18 @@ class Durable:
                 store_it = partial(self._store, client, frame.payload, reply, store)
                 return self._ensure(client, head.destination, guarded(reply, store_it), held)
             case Action.ACK | Action.NACK as action:
-                settle = self.consuming.ack if action is Action.ACK else self.consuming.nack
+                settle = self.subscriptions.ack if action is Action.ACK else self.subscriptions.nack
                 confirm = frame.header.request_id is not None
                 return settle(client, head.destination, read.read_fields(frame.payload), reply, confirm=confirm)
             case Action.SEEK:
                 self._check_seek(client, head.destination, read.read_fields(frame.payload))
-                return self.consuming.seek(client, head.destination, read.read_fields(frame.payload), reply)
+                return self.subscriptions.seek(client, head.destination, read.read_fields(frame.payload), reply)
             case action:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
 
     def _check_seek(self, client: Client, topic: TopicName, fields: Fields) -> None:
         """Whoever consumes it may move it; others only if they may manage it."""
-        mine = self.consuming.consumes(client, topic, fields.get("subscription"))
+        mine = self.subscriptions.consumes(client, topic, fields.get("subscription"))
         self.check(client, Operation.CONSUME if mine else Operation.MANAGE, Resource.topic(topic))
 
     def _publish_one(self, client: Client, frame: Frame, stream: Stream) -> list[Effect]:
@@ -226,14 +227,14 @@ class Durable:
 
     def subscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
         header = frame.header
-        wish = parse_wish(_one_topic(header.head), fields, client)
+        wish = parse_subscribe(_one_topic(header.head), fields, client)
         self.check(client, Operation.CONSUME, Resource.topic(wish.topic))
         self.check_create(client, wish.topic)
-        return self.consuming.subscribe(client, header, wish, self._desk.reply(client, header))
+        return self.subscriptions.subscribe(client, header, wish, self._desk.reply(client, header))
 
     def unsubscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
         read.check_known(fields, ("subscription",))
-        found = self.consuming.unsubscribe(client, _one_topic(frame.header.head), read.text(fields, "subscription"))
+        found = self.subscriptions.unsubscribe(client, _one_topic(frame.header.head), read.text(fields, "subscription"))
         answer = {"status": "failure" if found is None else "success"}
         return [*(found or []), *self._desk.reply(client, frame.header)(answer)]
 
@@ -242,7 +243,7 @@ class Durable:
             if stream.producers is not None:
                 stream.producers.release(client.id)
         client.produces.clear()
-        return self.consuming.disconnect(client)
+        return self.subscriptions.disconnect(client)
 
     # producers
 
@@ -330,12 +331,12 @@ class Durable:
         due_ms, warned_ms = self._retain_ms, self.guards.mismatches.due_ms
         if warned_ms is not None and warned_ms < due_ms:
             due_ms = warned_ms
-        consumed_ms = self.consuming.next_due_ms()
+        consumed_ms = self.subscriptions.next_due_ms()
         return due_ms if consumed_ms is None or consumed_ms > due_ms else consumed_ms
 
     def tick(self) -> list[Effect]:
         self.guards.mismatches.tick(self._desk.now_ms)
-        effects = self.consuming.tick()
+        effects = self.subscriptions.tick()
         if self._retain_ms <= self._desk.now_ms:
             self._retain_ms = self._desk.now_ms + _RETAIN_EVERY_MS
             effects.append(Work(self.streams.store.retain, self._retained))
@@ -353,17 +354,17 @@ class Durable:
 
     def step_over(self, stream: Stream) -> list[Effect]:
         effects: list[Effect] = []
-        for delivery in stream.deliveries.values():
-            for partition, lane in delivery.group.lanes.items():
+        for runner in stream.subscriptions.values():
+            for partition, cursor in runner.machine.cursors.items():
                 first = int(stream.logs[partition].first_offset)
-                if lane.floor < first:
-                    effects += delivery.handle(sub.Lost(partition, lane.floor, first))
+                if cursor.floor < first:
+                    effects += runner.handle(events.Lost(partition, cursor.floor, first))
         return effects
 
     def close(self) -> None:
         """Save what has changed, here and now: the broker stops, and nothing else is done any more."""
         self.guards.mismatches.close()
-        self.consuming.ledger.close()
+        self.subscriptions.cursor_store.close()
         for stream in self.streams:
             for work in self.streams.save_checkpoints(stream):
                 work.run()

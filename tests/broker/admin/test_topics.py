@@ -35,7 +35,7 @@ def state(world: World) -> object:
         catalog.list_topics(),
         catalog.list_subscriptions(),
         catalog.load_all_cursors(),
-        {str(stream.name): sorted(stream.deliveries) for stream in _streams(world)},
+        {str(stream.name): sorted(stream.subscriptions) for stream in _streams(world)},
         {str(stream.name): [log.next_offset for log in stream.logs] for stream in _streams(world)},
     )
 

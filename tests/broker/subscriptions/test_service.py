@@ -721,9 +721,9 @@ def test_a_reader_has_its_own_place_which_nobody_keeps(kept: World) -> None:
     assert kept.data.catalog.list_subscriptions() == ()
     assert ann.ask("system.subscription.list")["subscriptions"] == []
     bob.leave()
-    assert len(kept.stream("a").deliveries) == 1
+    assert len(kept.stream("a").subscriptions) == 1
     cat.call("unsubscribe", "a", {"subscription": second["subscription"]})
-    assert kept.stream("a").deliveries == {}
+    assert kept.stream("a").subscriptions == {}
     ann.publish("a")
     assert cat.got == []
 
@@ -733,10 +733,10 @@ def test_a_reader_and_a_subscription_are_never_taken_for_each_other(kept: World)
     bob, cat = kept.connect(), kept.connect()
     cat.consume("a", subscription="reader-1", since="earliest")
     bob.consume("a", since="earliest")
-    assert set(kept.stream("a").deliveries) == {"reader-1", "reader~1"}
+    assert set(kept.stream("a").subscriptions) == {"reader-1", "reader~1"}
     assert cat.call("ack", "a", {"subscription": "reader-1", "offsets": [0]})["acked"] == 1
     bob.leave()
-    assert set(kept.stream("a").deliveries) == {"reader-1"}
+    assert set(kept.stream("a").subscriptions) == {"reader-1"}
 
 
 @pytest.mark.parametrize("topic", ["pause", "resume", "delete"])

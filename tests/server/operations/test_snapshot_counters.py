@@ -15,7 +15,7 @@ from penstock.server.operations.snapshot import OTHER_SERIES, BrokerSnapshot, Cu
 from penstock.storage.base.metrics import Histogram
 
 NAMES = ("a", "b", "c", "d", "e")
-COUNTED = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "lost")
+COUNTED = ("delivered", "acked", "failed", "redelivered", "dead_lettered", "dropped", "lost")
 Counters = dict[tuple[str, tuple[str, ...]], float]
 
 
@@ -51,9 +51,11 @@ class Few:
                 view=Thing(next_offset=0, first_offset=0, size=0, segments=()), damages=[], failure=None, refusal=None
             )
             stream = Thing(topic=Thing(topic_uid=self._uids), name=Name(name), messages=0, bytes=0, logs=(log,))
-            group = Thing(lanes={}, consumers={}, unacked_since_ms=lambda: None, **dict.fromkeys(COUNTED, 0))
-            delivery = Thing(uid=self._uids, name="sub", stream=stream, group=group, is_reader=False, is_internal=False)
-            stream.deliveries = {"sub": delivery}
+            machine = Thing(cursors={}, consumers={}, unacked_since_ms=lambda: None, **dict.fromkeys(COUNTED, 0))
+            runner = Thing(
+                uid=self._uids, name="sub", stream=stream, machine=machine, is_reader=False, is_internal=False
+            )
+            stream.subscriptions = {"sub": runner}
             self.streams[name] = stream
         return self.streams[name]
 
@@ -61,7 +63,7 @@ class Few:
         stream = self.create(name)
         stream.messages, stream.bytes = stream.messages + count, stream.bytes + 7 * count
         for each in COUNTED:
-            setattr(stream.deliveries["sub"].group, each, stream.messages)
+            setattr(stream.subscriptions["sub"].machine, each, stream.messages)
         self.published += count
 
     def damage(self, name: str) -> None:

@@ -45,7 +45,7 @@ def _described(broker: Broker, client: Client) -> Fields:
         "lastHeartbeat": iso_time(broker.desk.unix_ms_of(client.heard_ms)),
         "errors": client.errors,
         "subscriptions": len(client.subscriptions),
-        "consumes": 0 if durable is None else durable.consuming.count(client),
+        "consumes": 0 if durable is None else durable.subscriptions.count(client),
         "produces": len(client.produces),
     }
 

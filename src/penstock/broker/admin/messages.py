@@ -23,7 +23,7 @@ from penstock.broker.live.connections import Client
 from penstock.broker.reads import message_filter
 from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX, bare, shown
 from penstock.broker.reads.scan import SCANNED, SCANNED_MAX, Hit, Positions, Scan, Taken, check_kept, parse_token
-from penstock.broker.subscriptions.service import starts_of
+from penstock.broker.subscriptions.service import start_offsets
 from penstock.broker.topics.message_text import message_of
 from penstock.broker.topics.topics import Stream
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
@@ -35,7 +35,7 @@ from penstock.record.rows import RecordRow, record_row
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 SHOWN: Final = 100
 SHOWN_MAX: Final = 1_000
@@ -81,7 +81,7 @@ class Where:
         elif self.last is not None:
             starts = {number: _before_end(log, self.last) for number, log in self._logs(stream).items()}
         else:
-            starts = starts_of(stream, self.start, self.partition)
+            starts = start_offsets(stream, self.start, self.partition)
         return starts, {number: self._stop(log) for number, log in self._logs(stream).items()}
 
     def _logs(self, stream: Stream) -> dict[int, Log]:
@@ -140,7 +140,7 @@ def _before_end(log: Log, count: int) -> int:
     return max(int(log.first_offset), int(log.next_offset) - count)
 
 
-def unless_deleted(durable: Durable, stream: Stream, reply: Reply) -> Reply:
+def unless_deleted(durable: DurableBroker, stream: Stream, reply: Reply) -> Reply:
     """What cannot be read of a topic that was deleted meanwhile is no failure of the disk."""
 
     def answer(outcome: Any) -> list[Effect]:
@@ -186,13 +186,13 @@ def row_of(hit: Hit) -> RecordRow:
     return record_row(hit.block.data, hit.block.columns[hit.row].tolist())
 
 
-def page_of(durable: Durable, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
+def page_of(durable: DurableBroker, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
     limit = read.number(fields, "limit", SHOWN, at_least=1, at_most=SHOWN_MAX)
     preview = read.number(fields, "preview_bytes", PREVIEW_BYTES, at_most=PREVIEW_BYTES_MAX)
     return page(limit, preview, max(durable.answer_bytes_max - _FACTS_BYTES, durable.answer_bytes_max // 2))
 
 
-def _browse(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, _BROWSED)
     stream = durable.streams.find(read.topic_name(fields))
     check_kept(stream)
@@ -210,14 +210,14 @@ def _browse(durable: Durable, client: Client, fields: Fields, reply: Reply) -> l
 # fetch one
 
 
-def _get(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, FETCHED)
     stream = durable.streams.find(read.topic_name(fields))
     check_kept(stream)
     return fetch(durable, stream, fields, reply)
 
 
-def fetch(durable: Durable, stream: Stream, fields: Fields, reply: Reply) -> list[Effect]:
+def fetch(durable: DurableBroker, stream: Stream, fields: Fields, reply: Reply) -> list[Effect]:
     """By its place, or by its id. The payload whole if that fits one answer, or else a part of it."""
     if ("offset" in fields) == ("id" in fields):
         raise InvalidRequest("Give offset (and partition), or id", field="offset")
@@ -295,7 +295,7 @@ def _piece(partition: int, row: RecordRow, start: int, room: int) -> Fields:
 # publish one
 
 
-def _publish(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Answered once it is durable. The topic must be there."""
     read.check_known(fields, ("topic", *_PAYLOADS, *_PUBLISHED))
     stream = durable.streams.find(read.topic_name(fields))
@@ -323,7 +323,7 @@ def _payload(fields: Fields) -> bytes:
         raise InvalidRequest(f"Invalid {given[0]}: expected text, base64 or JSON", field=given[0]) from None
 
 
-TOPICS: Final[dict[str, Callable[[Durable, Client, Fields, Reply], list[Effect]]]] = {
+TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {
     "system.message.browse": _browse,
     "system.message.get": _get,
     "system.message.publish": _publish,

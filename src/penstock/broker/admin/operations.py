@@ -34,7 +34,7 @@ from penstock.protocol.notices import HEARTBEAT
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 LEVELS: Final = ("debug", "info", "warn", "error")
 _KINDS: Final = {"publish": (Kind.PUBLISH,), "request": (Kind.REQUEST,), "both": (Kind.PUBLISH, Kind.REQUEST)}
@@ -42,7 +42,7 @@ _PRIORITY_MAX: Final = 2**31 - 1
 _UNSAID: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
 
 Handler = Callable[["Broker", Client, Fields], bytes]
-Later = Callable[["Durable", Client, Fields, Reply], list[Effect]]
+Later = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
 """Answered when the disk has answered."""
 Act = Callable[["Broker", Client, Fields, Reply], list[Effect]]
 """Does something to others than whoever asks."""

@@ -18,7 +18,7 @@ from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.reads.message_filter import Sieve
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
-from penstock.broker.subscriptions import machine as sub
+from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
 from penstock.broker.topics.topics import Stream
 from penstock.core.dead_letter_attributes import (
@@ -38,7 +38,7 @@ from penstock.record.rows import RecordRow, attributes_of
 from penstock.schema.language import Fault
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 _PART_LETTERS: Final = 256
 """Letters on their way at once: few enough for every one of them to be recognised afterwards."""
@@ -106,7 +106,7 @@ class _Part:
 class Round:
     """One call: so many letters, and no more messages looked at than that."""
 
-    durable: Durable
+    durable: DurableBroker
     client: Client
     letters: Stream
     treatment: Treatment
@@ -171,23 +171,23 @@ class Round:
 
     def unsettled(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
         """Those that nobody has dropped, sent back or taken since they were looked for."""
-        delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
-        if delivery is None:
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
+        if runner is None:
             return rows
-        lane = delivery.group.lanes[partition]
-        return [row for row in rows if row[1] >= lane.floor and row[1] not in lane.settled]
+        cursor = runner.machine.cursors[partition]
+        return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
     def settle(self, partition: int, rows: list[RecordRow], then: Then) -> list[Effect]:
         """They are not left any more, durably."""
-        delivery = self.letters.deliveries.get(REDRIVE_SUBSCRIPTION)
-        if delivery is None:
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
+        if runner is None:
             gone = TopicNotSupported(
                 f"subscription {REDRIVE_SUBSCRIPTION} of {self.letters.name} was deleted meanwhile"
             )
             return then(gone)
-        effects = delivery.handle(sub.Grown(partition, int(self.letters.logs[partition].next_offset)))
+        effects = runner.handle(events.LogGrown(partition, int(self.letters.logs[partition].next_offset)))
         for start, stop in offset_spans(row[1] for row in rows):
-            effects += delivery.handle(sub.Skip(partition, start, stop))
+            effects += runner.handle(events.Skip(partition, start, stop))
 
         def settled(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -195,7 +195,7 @@ class Round:
             self.progress.done += len(rows)
             return then(None)
 
-        return [*effects, *self.durable.consuming.ledger.confirm(settled, None)]
+        return [*effects, *self.durable.subscriptions.cursor_store.when_durable(settled, None)]
 
     def stop(self, error: Any) -> list[Effect]:
         """It cannot go on. What is done by then is told; if that is nothing, why."""

@@ -19,7 +19,7 @@ Key = tuple[int, int]
 """Subscription and partition."""
 
 
-class Ledger:
+class CursorStore:
     """One save at a time; while it runs, the next one gathers."""
 
     def __init__(self, catalog: Catalog, desk: Desk) -> None:
@@ -41,7 +41,7 @@ class Ledger:
     def idle(self) -> bool:
         return self._saving is None and not self._changed
 
-    def mark(self, key: Key, cursor: Callable[[], Cursor]) -> None:
+    def mark_dirty(self, key: Key, cursor: Callable[[], Cursor]) -> None:
         """This one has changed."""
         self._changed[key] = cursor
         if self._due_ms is None:
@@ -51,7 +51,7 @@ class Ledger:
         """It is deleted."""
         self._changed = {key: cursor for key, cursor in self._changed.items() if key[0] != subscription_uid}
 
-    def confirm(self, reply: Reply, result: object) -> list[Effect]:
+    def when_durable(self, reply: Reply, result: object) -> list[Effect]:
         """Answer with `result` once all that has changed so far is durable."""
         if self.idle:
             return reply(result)

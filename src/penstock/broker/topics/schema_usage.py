@@ -22,7 +22,7 @@ from penstock.storage.catalog.subscriptions import check_subscription_name
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 _TOPIC: Final = re.compile(rf"\b{TOPIC_PLACE}[0-9]+\b")
@@ -32,7 +32,7 @@ Use = tuple[int, str]
 
 
 def forget_unused(
-    durable: Durable, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
+    durable: DurableBroker, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
 ) -> list[Effect]:
     """Look whether topics that had messages of these versions' schemas still have any, forget those that have not, and
     go on. Topics into which something is on its way are left as they are.
@@ -56,7 +56,7 @@ def forget_unused(
     return [Work(lambda: list(_unused(catalog, ids, logs, busy)), forget, reads=True)] if ids else then(None)
 
 
-def note_archive(durable: Durable, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
+def note_archive(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
     """An archive of a topic has come further: it may have messages of every schema that the topic has had any of.
 
     Go on when that is noted. Raises what is wrong with topic or subscription, under which the archive is known.
@@ -67,7 +67,7 @@ def note_archive(durable: Durable, fields: Fields, then: Callable[[object], list
     return [Work(partial(catalog.copy_uses, topic_place(stream.topic.topic_uid), place), then)]
 
 
-def with_names(durable: Durable, error: ReferenceExists) -> ReferenceExists:
+def with_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
     """The same, with topics called as people call them."""
     names = {topic_place(each.topic.topic_uid): f"topic {each.name}" for each in durable.streams}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)

@@ -20,7 +20,7 @@ from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
-    from penstock.broker.subscriptions.delivery import Delivery
+    from penstock.broker.subscriptions.delivery import SubscriptionRunner
 
 _CHECKPOINT_EVERY: Final = 100_000
 """Messages of numbered producers between two checkpoints. After a crash, what came since is read again."""
@@ -68,7 +68,7 @@ class Stream:
         self.deriving: list[Callable[[Producers | PenstockError], list[Effect]]] = []
         """Who waits for that, in order."""
 
-        self.deliveries: dict[str, Delivery] = {}
+        self.subscriptions: dict[str, SubscriptionRunner] = {}
         """Its durable subscriptions, by name, and readers, by their ids."""
 
         self.pending = 0

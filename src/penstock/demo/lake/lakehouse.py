@@ -94,11 +94,11 @@ class Lakehouse:
         """Every checksum of the log, and every message of it against the lake. The report is a page, too."""
         from penstock.spark.files.location import Location
         from penstock.spark.jobs.audit.archive_side import Warehouse
-        from penstock.spark.jobs.audit.audit import Wanted, audit
-        from penstock.spark.jobs.audit.page import page
-        from penstock.spark.jobs.audit.report import as_dict
+        from penstock.spark.jobs.audit.audit import AuditRequest, audit
+        from penstock.spark.jobs.audit.report.fields import as_dict
+        from penstock.spark.jobs.audit.report.page import page
 
-        place, wanted = Location.parse(path=str(self._data)), Wanted(against=Warehouse(str(self.lake)))
+        place, wanted = Location.parse(path=str(self._data)), AuditRequest(against=Warehouse(str(self.lake)))
 
         def stage(_what: str, done: int, total: int) -> None:
             bar.set(done, total)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock.broker.base.effects import Effect
 from penstock.broker.context import Reply
-from penstock.broker.durable import Durable
+from penstock.broker.durable import DurableBroker
 from penstock.broker.reads.feed import Feeds, Selection, Start, Wanted
 from penstock.broker.reads.merge import Spots
 from penstock.broker.topics.publish_batch import Numbered, Placed
@@ -54,7 +54,7 @@ class EventService:
     # the broker
 
     @property
-    def durable(self) -> Durable:
+    def durable(self) -> DurableBroker:
         if self._hub.broker.durable is None:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._hub.broker.durable

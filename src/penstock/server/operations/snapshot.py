@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.broker.admin.dead_letters import Graves
 from penstock.broker.broker import Broker
-from penstock.broker.subscriptions.delivery import Delivery
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import Stream
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log
@@ -246,8 +246,8 @@ class SnapshotCollector:
         broker = self._sessions.broker
         streams = [] if broker.durable is None else list(broker.durable.streams)
         topics = await self._topics_of(streams)
-        deliveries = [each for stream in streams for each in stream.deliveries.values() if not each.is_reader]
-        subscriptions = [each for each in deliveries if not each.is_internal]
+        runners = [each for stream in streams for each in stream.subscriptions.values() if not each.is_reader]
+        subscriptions = [each for each in runners if not each.is_internal]
         shown = await self._subscriptions_of(subscriptions, self._sessions.now_ms())
         return BrokerSnapshot(
             unix_ms=broker.desk.unix_ms(),
@@ -288,14 +288,16 @@ class SnapshotCollector:
             left[str(stream.name) if shown else OTHER_SERIES] += count
         return left
 
-    async def _subscriptions_of(self, deliveries: list[Delivery], now_ms: int) -> tuple[SubscriptionSnapshot, ...]:
-        by_uid = {each.uid: each for each in deliveries}
+    async def _subscriptions_of(
+        self, runners: list[SubscriptionRunner], now_ms: int
+    ) -> tuple[SubscriptionSnapshot, ...]:
+        by_uid = {each.uid: each for each in runners}
         self._subscriptions.choose(by_uid.keys(), lambda uid: _busy(by_uid[uid]))
         shown: list[SubscriptionSnapshot] = []
         others: list[SubscriptionSnapshot] = []
-        async for uid, delivery in _yielding(by_uid.items()):
+        async for uid, runner in _yielding(by_uid.items()):
             one = uid in self._subscriptions
-            snapshot = _snapshot_of_subscription(delivery, now_ms, floors=one)
+            snapshot = _snapshot_of_subscription(runner, now_ms, floors=one)
             self._delivered.add(
                 uid, _label(snapshot) if one else OTHER_SERIES, _values(snapshot, _SUBSCRIPTION_COUNTERS)
             )
@@ -366,9 +368,9 @@ def _label(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
     return snapshot.topic, snapshot.name
 
 
-def _busy(delivery: Delivery) -> int:
+def _busy(runner: SubscriptionRunner) -> int:
     """Whoever has much to do counts as well as whoever does much."""
-    return delivery.group.delivered + sum(lane.backlog for lane in delivery.group.lanes.values())
+    return runner.machine.delivered + sum(cursor.backlog for cursor in runner.machine.cursors.values())
 
 
 def _snapshot_of_topic(stream: Stream) -> TopicSnapshot:
@@ -382,25 +384,25 @@ def _aggregate_topics(topics: list[TopicSnapshot]) -> TopicSnapshot:
     return TopicSnapshot(name=OTHER_SERIES, views=tuple(view for each in topics for view in each.views), **counted)
 
 
-def _snapshot_of_subscription(delivery: Delivery, now_ms: int, *, floors: bool) -> SubscriptionSnapshot:
-    group, logs = delivery.group, delivery.stream.logs
-    lags = {partition: lane.backlog for partition, lane in group.lanes.items()}
-    since_ms = group.unacked_since_ms()
+def _snapshot_of_subscription(runner: SubscriptionRunner, now_ms: int, *, floors: bool) -> SubscriptionSnapshot:
+    machine, logs = runner.machine, runner.stream.logs
+    lags = {partition: cursor.backlog for partition, cursor in machine.cursors.items()}
+    since_ms = machine.unacked_since_ms()
     return SubscriptionSnapshot(
-        topic=str(delivery.stream.name),
-        name=delivery.name,
-        delivered=group.delivered,
-        acked=group.acked,
-        failed=group.failed,
-        redelivered=group.redelivered,
-        buried=group.buried,
-        dropped=group.dropped,
-        lost=group.lost,
+        topic=str(runner.stream.name),
+        name=runner.name,
+        delivered=machine.delivered,
+        acked=machine.acked,
+        failed=machine.failed,
+        redelivered=machine.redelivered,
+        buried=machine.dead_lettered,
+        dropped=machine.dropped,
+        lost=machine.lost,
         lag=sum(lags.values()),
-        unacked=sum(each.in_flight for each in group.consumers.values()),
+        unacked=sum(each.in_flight for each in machine.consumers.values()),
         unacked_ms=0 if since_ms is None else max(0, now_ms - since_ms),
-        consumers=len(group.consumers),
-        floors=tuple((logs[each], group.lanes[each].floor) for each, lag in lags.items() if lag and floors),
+        consumers=len(machine.consumers),
+        floors=tuple((logs[each], machine.cursors[each].floor) for each, lag in lags.items() if lag and floors),
     )
 
 

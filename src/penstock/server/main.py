@@ -149,7 +149,7 @@ async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: C
             stack.push_async_callback(http.close)
         ports = (*(_port(server) for server in servers), None if http is None else http.port)
         found = Ready(os.getpid(), str(store.root), *ports)
-        hub.broker.desk.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
+        hub.broker.context.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
         facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
         freeze_startup_objects()
         _LOG.info("listening", extra=facts | _recovery_fields(store))
@@ -255,7 +255,7 @@ async def _open_http(
     events = EventService(hub)
     operations = OperationsState(hub, store, conditions, events)
     parts = [SchemaAnswerCache(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
-    app = Api(hub, ALL, *parts, told=hub.broker.desk.told)
+    app = Api(hub, ALL, *parts, told=hub.broker.context.redact)
     try:
         context = None if tls is None else tls.context
         return await Http.open(

@@ -26,7 +26,7 @@ from penstock.broker.reads.message_filter import Sieve
 from penstock.broker.reads.message_json import shown
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, check_kept, parse_token, token_of
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.dead_letter_attributes import (
     ATTEMPT,
     ORIGINAL_OFFSET,
@@ -67,7 +67,7 @@ class Graves:
     """A topic and the stream of its dead letters."""
 
     original: TopicName
-    letters: Stream
+    letters: TopicState
 
     def left(self) -> dict[int, OffsetSet]:
         """The offsets of each partition that are not settled, as of now."""
@@ -87,7 +87,7 @@ def _graves(durable: DurableBroker, fields: Fields) -> Graves:
     name = read.topic_name(fields)
     if name.namespace.endswith(DEAD_LETTER_SUFFIX):
         raise InvalidRequest(f"name the topic itself, not {name}, where its dead letters lie", field="topic")
-    found = durable.streams.get(name.dead_letters)
+    found = durable.topics.get(name.dead_letters)
     if found is None:
         raise TopicNotSupported(
             f"{name} has no dead letters: there is no topic {name.dead_letters}", topic=str(name.dead_letters)
@@ -187,10 +187,10 @@ def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
 
 
 def _all(durable: DurableBroker) -> Iterator[Graves]:
-    for stream in durable.streams:
-        name = stream.name
-        if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and stream.kept:
-            yield Graves(topic_and_dead_letter_topic(name)[0], stream)
+    for topic in durable.topics:
+        name = topic.name
+        if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and topic.is_durable:
+            yield Graves(topic_and_dead_letter_topic(name)[0], topic)
 
 
 def _summary(graves: Graves) -> Fields:
@@ -275,7 +275,7 @@ def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) 
 def _redrive(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, (*_PLACES, *_WHICH, "redrives_max"))
     redrives_max, graves = _redrives_max(fields), _graves(durable, fields)
-    original = durable.streams.find(graves.original)
+    original = durable.topics.find(graves.original)
     check_kept(original)
     return _treat(durable, client, fields, reply, graves, Redrive(original=original, redrives_max=redrives_max))
 
@@ -313,7 +313,7 @@ def _treat(
         return treating.go_on()
 
     firsts = {number: log.first_offset for number, log in enumerate(graves.letters.logs)}
-    return durable.subscriptions.ensure(graves.letters, REDRIVE_SUBSCRIPTION, firsts, begin)
+    return durable.subscriptions.get_or_create(graves.letters, REDRIVE_SUBSCRIPTION, firsts, begin)
 
 
 def _told(graves: Graves, reply: Reply, outcome: Any) -> list[Effect]:

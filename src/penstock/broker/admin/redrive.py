@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.broker.admin.messages import row_of
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -20,7 +20,7 @@ from penstock.broker.reads.message_filter import Sieve
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
 from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.dead_letter_attributes import (
     FOREIGN_LETTER,
     REDRIVE_SUBSCRIPTION,
@@ -108,7 +108,7 @@ class Round:
 
     durable: DurableBroker
     client: Client
-    letters: Stream
+    letters: TopicState
     treatment: Treatment
     sieve: Sieve
     matches: Callable[[Mapping[str, str]], bool]
@@ -232,7 +232,7 @@ class Drop:
 class Redrive:
     """They are stored again in the topic they came from, each once, and settled."""
 
-    original: Stream
+    original: TopicState
     redrives_max: int
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
@@ -250,8 +250,8 @@ class Redrive:
     def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         if partition in self._numbers:
             return self._with_producers(partition, rows, round_, then)
-        topic, catalog = round_.letters.topic, round_.durable.streams.store.catalog
-        name = redrive_producer_name(topic.name, partition, topic.partitions, topic.created_ms)
+        letters, catalog = round_.letters.catalog_topic, round_.durable.topics.store.catalog
+        name = redrive_producer_name(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -259,7 +259,7 @@ class Redrive:
             self._numbers[partition] = outcome
             return self._with_producers(partition, rows, round_, then)
 
-        return [Work(lambda: catalog.producer_id(self.original.topic, name), numbered)]
+        return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
     def _with_producers(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
@@ -267,14 +267,14 @@ class Redrive:
                 return then(outcome)
             return self._store(partition, rows, round_, then)
 
-        return round_.durable.streams.with_producers(self.original, known)
+        return round_.durable.topics.with_producers(self.original, known)
 
     def _store(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
         stored = partial(self._stored, partition, rows, round_, then)
-        if round_.durable.streams.get(self.original.name) is not self.original:
+        if round_.durable.topics.get(self.original.name) is not self.original:
             return then(TopicNotSupported(f"{self.original.name} was deleted meanwhile"))
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)

@@ -70,8 +70,8 @@ class EventService:
     async def _ask_broker(self, ask: Callable[[Reply], list[Effect]]) -> Any:
         """What is answered. Raises it where it is an error."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        desk = self._hub.broker.desk
-        desk.now_ms = max(desk.now_ms, self._hub.now_ms())
+        context = self._hub.broker.context
+        context.now_ms = max(context.now_ms, self._hub.now_ms())
         self._hub.apply(ask(partial(resolved, answered)))
         outcome = await answered
         if isinstance(outcome, PenstockError):
@@ -138,7 +138,7 @@ class EventService:
 
         def read(reply: Reply) -> list[Effect]:
             writer = self._writers[form]
-            writer.address = self._hub.broker.desk.address
+            writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
                 spots,

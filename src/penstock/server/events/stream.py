@@ -145,7 +145,7 @@ class EventStream(Response):
                     await self._write(send, self._sign_of_life())
         except PenstockError as error:
             self._refused = not self._may()
-            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.desk.told(error).as_dict()))
+            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.context.redact(error).as_dict()))
         await self._write(send, self._progress())
 
     def _greeting(self) -> bytes:

@@ -379,12 +379,12 @@ class Broker:
         effects: list[Effect] = []
         for numbers, subscribers in _alike(routed).items():
             chosen = batch.with_heads(numbers)
-            frames = chosen.deliveries(first_id)
+            frames = chosen.delivery_frames(first_id)
             effects += [Send(each, frames) for each in subscribers]
             self.metrics.add("live.delivered", len(chosen) * len(subscribers))
         answered = batch.with_heads([number for numbers in routed.values() for number in numbers]).expecting_answers()
         if len(answered):
-            effects.append(Send(client.id, answered.answers(first_id, SUCCESS)))
+            effects.append(Send(client.id, answered.answer_frames(first_id, SUCCESS)))
         return effects
 
     def _refuse(self, client: Client, batch: PublishBatch, first_id: str, error: PenstockError) -> Effect:

@@ -174,7 +174,7 @@ class DurableBroker:
                 return self.publishing.publish(client, topic, kept)
             failure = self._context.failure(client, topic, len(kept))
             self._context.metrics.add("router.publish.error", len(kept))
-            return [Send(client.id, kept.answers(self._context.new_id(), failure))]
+            return [Send(client.id, kept.answer_frames(self._context.new_id(), failure))]
 
         return self._ensure(client, name, then, AdjustBacklog(client.id, kept.payload_bytes))
 

@@ -24,8 +24,8 @@ from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
-from penstock.schema.languages import Examiner
-from penstock.schema.steps import carry_out
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.steps import run_procedure
 from penstock.storage.log.log import Durability, Log
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
@@ -248,7 +248,7 @@ class World:
         """What the broker wants done elsewhere and has not been, in the order in which it was asked for."""
 
         self._held_bytes: Counter[str] = Counter()
-        self._examiner = Examiner()
+        self._examiner = SchemaLanguages()
 
         self._seed = seed
         self._root = root
@@ -330,7 +330,7 @@ class World:
                 case Work():
                     return effect.run()
                 case Consult():
-                    return carry_out(effect.procedure, self._examiner)
+                    return run_procedure(effect.procedure, self._examiner)
                 case Inspect(definition, _, block):
                     validator = self._examiner.validator(definition)
                     found = {row: validator.fault(bytes(block.payload(row))) for row in range(len(block))}

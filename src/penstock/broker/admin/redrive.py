@@ -28,7 +28,7 @@ from penstock.core.ranges import Ranges, joined
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
 from penstock.record.rows import Row, attributes_of
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 
 if TYPE_CHECKING:
     from penstock.broker.durable import Durable
@@ -309,7 +309,7 @@ class Redrive:
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
-    return sentence(Fault(path, message))
+    return sentence(PayloadFault(path, message))
 
 
 def _message(row: Row, producer_id: int) -> Message:

@@ -34,7 +34,7 @@ from penstock.protocol.frames import Frame
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
 from penstock.record.message import Message
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.producer_windows import WINDOW
 
@@ -71,7 +71,7 @@ class Submission:
     duplicates: list[tuple[int, int, int]]
     """Row, partition and offset of those that are stored already."""
 
-    refused: dict[int, Fault] = field(default_factory=dict)
+    refused: dict[int, PayloadFault] = field(default_factory=dict)
     """What the topic's schema does not allow, by row."""
 
     fresh: Any = None
@@ -168,7 +168,7 @@ class Publishing:
         )
 
     def _publish_allowed(
-        self, client: Client, stream: Stream, batch: Batch, block: Block, refused: Mapping[int, Fault]
+        self, client: Client, stream: Stream, batch: Batch, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if not refused:
             return self._append_batch(client, stream, batch, Draft.of_block(block))
@@ -228,7 +228,7 @@ class Publishing:
         return self._guards.admit(stream, block, client.id, allowed, reply)
 
     def _publish_one_allowed(
-        self, client: Client, stream: Stream, frame: Frame, block: Block, refused: Mapping[int, Fault]
+        self, client: Client, stream: Stream, frame: Frame, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if refused:
             return self._desk.reply(client, frame.header)(rejected(refused[0]))
@@ -387,7 +387,9 @@ class Publishing:
         submission.error, submission.parts = error, []
         return self._finish(submission)
 
-    def _submit(self, submission: Submission, client: str, block: Block, refused: Mapping[int, Fault]) -> list[Effect]:
+    def _submit(
+        self, submission: Submission, client: str, block: Block, refused: Mapping[int, PayloadFault]
+    ) -> list[Effect]:
         """Raises what keeps all of it from being stored."""
         window, logs, rows = submission.window, submission.stream.logs, submission.fresh
         if window is not None and self._overtakes(window, int(submission.requests[0])):

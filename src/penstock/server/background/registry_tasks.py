@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from penstock.broker.base.effects import Consult, Effect, Inspect, Work
 from penstock.core.errors import PenstockError
-from penstock.schema.steps import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
+from penstock.schema.steps import (
+    AtLowPriority,
+    CheckCompatibility,
+    CommitToCatalog,
+    ParseSchema,
+    Procedure,
+    ProcedureStep,
+    Result,
+    advance,
+)
 from penstock.server.background.schema_workers import Examinations
 from penstock.server.background.threads import Workers
 from penstock.server.resources.fair_queue import ASKER, Asker, name_of
@@ -77,14 +86,14 @@ class Consultants:
         result: Result = step.value
         return result
 
-    async def _do(self, step: Step) -> Any:
-        aside = isinstance(step, Aside)
-        match step.step if isinstance(step, Aside) else step:
-            case Examine() as examine:
+    async def _do(self, step: ProcedureStep) -> Any:
+        aside = isinstance(step, AtLowPriority)
+        match step.step if isinstance(step, AtLowPriority) else step:
+            case ParseSchema() as examine:
                 return await self._examinations.examine(examine, aside=aside)
-            case Compare() as compare:
+            case CheckCompatibility() as compare:
                 return await self._examinations.compare(compare, aside=aside)
-            case Commit(call):
+            case CommitToCatalog(call):
                 return await self._commit(call)
 
     async def _commit(self, call: Callable[[], Any]) -> Any:

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from penstock.core.schemas import Compatibility
 from penstock.schema.errors import InvalidCompatibility
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Rules
+from penstock.schema.registry.models import CompatibilityConfig
 from penstock.schema.steps import Procedure
 from penstock.server.api.broker_calls import gone
 from penstock.server.api.request import Call
@@ -83,7 +83,7 @@ async def delete_config(call: Call) -> object:
     return _config(call, await call.desk.run(call.desk.registry.clear_compatibility(_scope(call))))
 
 
-def _config(call: Call, rules: Rules) -> ConfigAnswer:
+def _config(call: Call, rules: CompatibilityConfig) -> ConfigAnswer:
     return ConfigAnswer(
         compatibility_level=rules.compatibility,
         lenient=(call.more and rules.lenient) or None,

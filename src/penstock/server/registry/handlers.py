@@ -14,9 +14,9 @@ from penstock.broker.access.policy import Kind as ResourceKind
 from penstock.broker.access.policy import Operation, Resource
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import RegistryError, SchemaNotFound
-from penstock.schema.registry.index import Place
-from penstock.schema.registry.models import Registered, Which, hinted_subject
-from penstock.schema.steps import Examine, Form, Procedure
+from penstock.schema.registry.index import VersionKey
+from penstock.schema.registry.models import LookupFilter, RegisteredVersion, hinted_subject
+from penstock.schema.steps import ParseSchema, Procedure, SchemaForm
 from penstock.server.api.request import Call, Encoded, Pieces
 from penstock.server.registry.cache import Kept
 from penstock.server.registry.models import (
@@ -47,10 +47,10 @@ _SERVER: Final = "penstock"
 _Item = TypeVar("_Item")
 
 
-def which(call: Call) -> Which:
+def which(call: Call) -> LookupFilter:
     if call.query.get("deletedOnly"):
-        return Which.DELETED
-    return Which.ALL if call.query.get("deleted") else Which.LIVING
+        return LookupFilter.DELETED_ONLY
+    return LookupFilter.INCLUDE_DELETED if call.query.get("deleted") else LookupFilter.ACTIVE
 
 
 def page(call: Call, found: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
@@ -115,7 +115,7 @@ async def get_version_text(call: Call) -> object:
     return Encoded((await in_format(call, found.schema_id, found.schema)).text.encode())
 
 
-def _version(call: Call) -> Registered:
+def _version(call: Call) -> RegisteredVersion:
     return call.desk.registry.version(call.named["subject"], call.named["version"], which(call))
 
 
@@ -179,12 +179,12 @@ async def _delete(call: Call, **what: Any) -> list[int]:
     return versions
 
 
-async def _in_dialect(call: Call, found: Registered) -> VersionAnswer:
+async def _in_dialect(call: Call, found: RegisteredVersion) -> VersionAnswer:
     schema = await in_format(call, found.schema_id, found.schema)
     return version_answer(replace(found, schema=schema), more=call.more)
 
 
-def version_answer(found: Registered, *, more: bool) -> VersionAnswer:
+def version_answer(found: RegisteredVersion, *, more: bool) -> VersionAnswer:
     """`more`: with what the dialect has no fields for."""
     facts: dict[str, Any] = {}
     if more:
@@ -227,12 +227,12 @@ async def list_all_schemas(call: Call) -> object:
     return await _listed(call, _readable(call))
 
 
-def _readable(call: Call) -> list[Registered]:
+def _readable(call: Call) -> list[RegisteredVersion]:
     found = call.desk.registry.schemas(call.query["subjectPrefix"], which(call), latest_only=call.query["latestOnly"])
     return [each for each in found if may_read(call, each.subject)]
 
 
-async def _listed(call: Call, found: Sequence[Registered]) -> Pieces:
+async def _listed(call: Call, found: Sequence[RegisteredVersion]) -> Pieces:
     """A page of versions, each in the form that is asked for."""
     chosen = [await _in_dialect(call, each) for each in page(call, found, SCHEMAS_MAX)]
     return Pieces(b"[", map(msgspec.json.encode, chosen), b"]")
@@ -254,7 +254,8 @@ def _stored(call: Call) -> StoredSchema:
     """Raises `SchemaNotFound` also where none of the subjects that have it may be read."""
     stored, schema_id = call.desk.registry.schema(call.named["id"]), call.named["id"]
     if call.desk.access.enabled and not any(
-        may_read(call, subject) for subject, _ in call.desk.registry.places(schema_id, Which.ALL)
+        may_read(call, subject)
+        for subject, _ in call.desk.registry.versions_of_schema(schema_id, LookupFilter.INCLUDE_DELETED)
     ):
         raise SchemaNotFound(f"Schema {schema_id} not found", schema_id=schema_id)
     return stored
@@ -270,12 +271,16 @@ async def _schema_with(call: Call, stored: StoredSchema, hint: str | None) -> Sc
     return SchemaAnswer(**_written(await in_format(call, stored.schema_id, stored.schema)), **more)
 
 
-def _place(call: Call, schema_id: int, hint: str) -> Place:
+def _place(call: Call, schema_id: int, hint: str) -> VersionKey:
     """A version that has this schema, deleted or not: the newest of the subject hinted at, else of the first one.
 
     Clients hint at the subject that they would have registered it under, which another may name otherwise.
     """
-    places = [place for place in call.desk.registry.places(schema_id, Which.ALL) if may_read(call, place[0])]
+    places = [
+        place
+        for place in call.desk.registry.versions_of_schema(schema_id, LookupFilter.INCLUDE_DELETED)
+        if may_read(call, place[0])
+    ]
     hinted = [place for place in places if place[0] == hint]
     return hinted[-1] if hinted else places[0]
 
@@ -296,7 +301,7 @@ async def list_schema_versions(call: Call) -> object:
 
 def _places(call: Call) -> list[tuple[str, int]]:
     wanted = hinted_subject(call.query["subject"])
-    found = call.desk.registry.places(call.named["id"], which(call))
+    found = call.desk.registry.versions_of_schema(call.named["id"], which(call))
     return [place for place in found if may_read(call, place[0]) and (not wanted or place[0] == wanted)]
 
 
@@ -305,13 +310,13 @@ async def in_format(call: Call, schema_id: int, schema: Schema) -> Schema:
     registered; others as they are."""
     if schema.kind is not SchemaKind.PROTOBUF:
         return schema
-    wanted = Form.SERIALIZED if call.query.get("format") == Form.SERIALIZED else Form.TEXT
-    given = Form.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else Form.TEXT
+    wanted = SchemaForm.SERIALIZED if call.query.get("format") == SchemaForm.SERIALIZED else SchemaForm.TEXT
+    given = SchemaForm.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else SchemaForm.TEXT
     if wanted is given:
         return schema
     return replace(schema, text=await call.desk.run(_rewritten(call.desk.registry.definition(schema_id), wanted)))
 
 
-def _rewritten(definition: Definition, form: Form) -> Procedure[str]:
-    text: str = yield Examine(definition, form)
+def _rewritten(definition: Definition, form: SchemaForm) -> Procedure[str]:
+    text: str = yield ParseSchema(definition, form)
     return text

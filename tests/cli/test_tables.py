@@ -27,12 +27,12 @@ from penstock.cli.lake import pipeline
 from penstock.cli.output import cell
 from penstock.cli.service import bench, demo, top
 from penstock.cli.tables import Column, columns_of, drawn, elided
-from penstock.demo.account import Counts
-from penstock.demo.orders import HOURS
-from penstock.demo.revenue import Revenue
+from penstock.demo.base.orders import HOURS
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.report.account import Counts
 from penstock.demo.story import Result
 from penstock.spark.jobs.audit import audit
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats import stats
 from penstock.spark.pipeline.run.queries import Shown
 from penstock.spark.pipeline.run.run import Result as Ran
@@ -212,7 +212,7 @@ def archived(here: Run, filled: None, monkeypatch: pytest.MonkeyPatch) -> None:
         segment.write_bytes(content)
     monkeypatch.setattr(options.Spark, "session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
     for job in (audit, stats):
-        monkeypatch.setattr(job, "OnSpark", lambda _: Here())
+        monkeypatch.setattr(job, "SparkRunner", lambda _: LocalRunner())
 
 
 COMMANDS: Final[list[tuple[list[str], str]]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.demo.ledger import Ledger, Place
+from penstock.demo.base.ledger import Ledger, Place
 
 
 def nobody() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidRequest, StorageFailed
-from penstock.demo.interrupts import held
-from penstock.demo.lifetimes import folder
+from penstock.demo.base.interrupts import held
+from penstock.demo.broker.lifetimes import folder
 
 
 @pytest.fixture

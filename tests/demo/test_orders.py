@@ -9,10 +9,10 @@ import jsonschema_rs
 import numpy as np
 import pytest
 
-from penstock.demo import schemas
-from penstock.demo.orders import BEGIN, HOURS, PAID, Fate, Orders, Transport, generate
+from penstock.demo.base.orders import BEGIN, HOURS, PAID, Fate, Orders, Transport, generate
+from penstock.demo.broker.log_contents import number_of
 from penstock.demo.story import EVENTS_SMALL
-from penstock.demo.survey import number_of
+from penstock.demo.traffic import schemas
 
 SECOND: Any = jsonschema_rs.validator_for(json.loads(schemas.text(schemas.SECOND)))
 FIRST: Any = jsonschema_rs.validator_for(json.loads(schemas.text(schemas.FIRST)))

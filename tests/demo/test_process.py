@@ -12,7 +12,7 @@ from tests.cli.kit import child_environment
 
 import penstock
 from penstock.core.errors import ServiceUnavailable
-from penstock.demo.process import Broker
+from penstock.demo.broker.process import Broker
 
 pytestmark = pytest.mark.slow
 

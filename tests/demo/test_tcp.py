@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.demo.ledger import Ledger
-from penstock.demo.orders import generate
-from penstock.demo.schemas import Version
-from penstock.demo.tcp import TcpPublisher
+from penstock.demo.base.ledger import Ledger
+from penstock.demo.base.orders import generate
+from penstock.demo.traffic.schemas import Version
+from penstock.demo.traffic.tcp_publisher import TcpPublisher
 from penstock.testing import RunningBroker
 
 pytestmark = pytest.mark.slow  # a broker

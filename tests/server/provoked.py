@@ -11,9 +11,9 @@ from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message
 from penstock.schema.steps import CheckCompatibility, ParseSchema, SchemaPair
-from penstock.server.background.schema_workers import Examinations
+from penstock.server.background.schema_workers import SchemaWorkers
 
-Ask = Callable[[Examinations], Awaitable[object]]
+Ask = Callable[[SchemaWorkers], Awaitable[object]]
 
 
 class Question(NamedTuple):

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 from typing import Final
 
@@ -44,7 +45,7 @@ class TopicName:
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """`orders.created` (in the default namespace) or `/shop/orders.created`."""
-        return cls(*_split(text))
+        return _parsed(text) if len(text) <= TOPIC_CHARS_MAX else cls(*_split(text))
 
     def __str__(self) -> str:
         return f"/{self.namespace}/{self.topic}"
@@ -128,6 +129,12 @@ class TopicPattern:
         if len(mine) != len(theirs):
             return False
         return all(level in (_ONE_LEVEL, there) for level, there in zip(mine, theirs, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> TopicName:
+    """Remembered: the same few topics are named again and again. What is no name is not."""
+    return TopicName(*_split(text))
 
 
 def _split(text: str) -> tuple[str, str]:

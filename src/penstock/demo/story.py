@@ -16,23 +16,25 @@ import numpy as np
 
 from penstock.client.sync import Client, connect
 from penstock.core.errors import PenstockError
-from penstock.demo import billing, plot, revenue, schemas
-from penstock.demo.account import Counts, Row, rows
-from penstock.demo.around import commands
-from penstock.demo.counting import Seen, count
-from penstock.demo.http import HttpPublisher
-from penstock.demo.interrupts import last
-from penstock.demo.lakehouse import Archived, Audited, Lakehouse
-from penstock.demo.ledger import Ledger
-from penstock.demo.lifetimes import RESULTS, ended, folder, quiet
-from penstock.demo.orders import generate
-from penstock.demo.process import Broker
-from penstock.demo.revenue import Revenue
-from penstock.demo.schemas import Versions
-from penstock.demo.screen import Screen
-from penstock.demo.tcp import TcpPublisher
-from penstock.demo.traffic import Killed, Publisher, Traffic
-from penstock.demo.websocket import WebSocketPublisher
+from penstock.demo.base.interrupts import last
+from penstock.demo.base.ledger import Ledger
+from penstock.demo.base.orders import generate
+from penstock.demo.base.screen import Screen
+from penstock.demo.broker.lifetimes import RESULTS, ended, folder, quiet
+from penstock.demo.broker.process import Broker
+from penstock.demo.lake import revenue
+from penstock.demo.lake.lakehouse import Archived, Audited, Lakehouse
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.look_around import commands
+from penstock.demo.report import plot
+from penstock.demo.report.account import Counts, Row, rows
+from penstock.demo.report.counting import Seen, count
+from penstock.demo.traffic import billing, schemas
+from penstock.demo.traffic.http_publisher import HttpPublisher
+from penstock.demo.traffic.schemas import Versions
+from penstock.demo.traffic.tcp_publisher import TcpPublisher
+from penstock.demo.traffic.traffic import Killed, Publisher, Traffic
+from penstock.demo.traffic.websocket_publisher import WebSocketPublisher
 from penstock.record.kernels.kernel_cache import prepare
 
 EVENTS: Final = 200_000

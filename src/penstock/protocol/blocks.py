@@ -152,6 +152,11 @@ def _totals(rows: Any, heads: int) -> Totals:
     return counts, ids, int(sizes.sum()), int(sizes.max(initial=0))
 
 
+_MIXED_ROWS: Final = 256
+"""Messages of several kinds that are split at a time: what is known of them is kept while others have their turns, and
+takes many times what the shortest messages do."""
+
+
 class BlockReader:
     """Bytes in any pieces in; batches, frames and rejections out, in order.
 
@@ -203,8 +208,9 @@ class BlockReader:
         data, position, why = as_array(whole), 0, at.ROWS_FULL
         limits, scratch = self._limits, self._scratch
         sizes = (limits.frame_bytes_max, HEADER_BYTES_MAX, limits.payload_bytes_max)
+        room = scratch.rows
         while why == at.ROWS_FULL:
-            count = at.split(data, *sizes, position, scratch.rows, scratch.heads, scratch.slots, scratch.state)
+            count = at.split(data, *sizes, position, room, scratch.heads, scratch.slots, scratch.state)
             position, why, distinct, others, ids, payloads, largest = scratch.state.tolist()
             if count:
                 found = scratch.heads[:distinct].tolist()
@@ -213,6 +219,10 @@ class BlockReader:
                 if not others and all(head is not None and head.action is Action.PUBLISH for head in heads):
                     yield Batch(heads, data, rows, ([each for _, _, each in found], ids, payloads, largest))
                 else:
+                    room = scratch.rows[:_MIXED_ROWS]
+                    if count > _MIXED_ROWS:  # the others are split again when it is their turn
+                        rows, why = rows[:_MIXED_ROWS], at.ROWS_FULL
+                        position = int(rows[-1, at.END])
                     yield from self._stretches(whole, data, rows, heads)
         if why == at.TOO_LARGE:
             yield self._fail(whole, position)

@@ -7,15 +7,21 @@ from typing import Final
 
 from starlette.types import Scope
 
+WHOLE: Final = "penstock.whole"
+"""Stands in an ASGI scope once the whole body has come: to receive it is not to wait."""
+
+_BY_NAME: Final = "penstock.headers"
+"""Where in an ASGI scope its headers stand by name, once somebody has asked for one."""
 _ABSOLUTE: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://([^/]*)")
 
 
 def header(scope: Scope, name: bytes) -> str | None:
     """The first of that name, in lower case; None where there is none."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return str(value, "latin-1")
-    return None
+    known = scope.get(_BY_NAME)
+    if known is None:
+        known = scope[_BY_NAME] = dict(reversed(scope["headers"]))
+    value = known.get(name)
+    return None if value is None else str(value, "latin-1")
 
 
 def body_bytes(scope: Scope) -> int | None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,6 +72,9 @@ class Store:
         self._changing = threading.Lock()
         self._closing: list[Any] = []
         self._rounds = Rounds(self._look_after)
+        self._moved = self._rounds.call
+        """One bound method for all logs: each would have one of its own."""
+
         self._boot = this_boot()
         self._disowned = False
 
@@ -237,7 +240,7 @@ class Store:
                 durability=self._durability,
                 noted=self._ends.noted((topic.topic_uid, partition)),
             )
-            log.moved = self._rounds.call
+            log.moved = self._moved
             self._ends.add((topic.topic_uid, partition), log)
             self._logs[topic.name, partition] = log
         self._topics[topic.name] = topic
@@ -405,8 +408,12 @@ def _partitions(topic: Topic) -> range:
     return range(0 if topic.dispatch is Dispatch.LIVE else topic.partitions)
 
 
+@lru_cache(maxsize=256)
 def _limits_of(settings: TopicSettings, limits: Limits) -> Limits:
-    """The store's limits with the topic's own in their place; raises `InvalidRequest` if they do not go together."""
+    """The store's limits with the topic's own in their place, one value for all topics with the same.
+
+    Raises `InvalidRequest` if they do not go together.
+    """
     segment = settings.segment_bytes_max or limits.segment_bytes_max
     block = min(limits.block_bytes_max, segment)
     return replace(

@@ -20,7 +20,7 @@ from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, run_procedure
 from penstock.server.api.app import Api
-from penstock.server.registry.cache import Kept
+from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.routes import ALL
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.topics import TopicSettings
@@ -97,7 +97,7 @@ def serve_registry(folder: Path) -> Iterator[RegistryServer]:
     folder.mkdir(parents=True, exist_ok=True)
     with Catalog.open(folder / "catalog.db", clock=ManualClock()) as catalog:
         desk = LocalDesk(Registry(catalog.schemas))
-        with Serving(Api(desk, ALL, Kept())) as serving, Client(serving.port) as client:
+        with Serving(Api(desk, ALL, SchemaAnswerCache())) as serving, Client(serving.port) as client:
             yield RegistryServer(desk, serving, client)
 
 

@@ -22,7 +22,7 @@ from penstock.server.api.bodies import Bodies, best_of, check_content
 from penstock.server.api.errors import FLAT, STATUSES, HttpError
 from penstock.server.api.errors import REGISTRY_MEDIA as MEDIA
 from penstock.server.registry import cache as keeping
-from penstock.server.registry.cache import Kept
+from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.routes import ALL
 
 JSON = "application/json"
@@ -301,7 +301,7 @@ def test_what_bodies_take_is_given_back_whatever_becomes_of_them() -> None:
 def test_encoded_answers_are_kept_up_to_a_bound(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.post("/subjects/a/versions", {"schema": ONE})
     stored = server.desk.registry.schema(1)
-    kept = Kept()
+    kept = SchemaAnswerCache()
     monkeypatch.setattr(keeping, "KEPT_BYTES_MAX", 10)
     for number in range(5):
         kept.put(number, stored, b"1234")

@@ -16,7 +16,7 @@ from tests.server.http_kit import DEADLINE_SECONDS, Client, Serving, raw
 from tests.server.tls_kit import Authority
 
 from penstock.server.http_scope import header
-from penstock.server.tls import Tls, TlsFiles
+from penstock.server.tls import ReloadingTls, TlsFiles
 from penstock.server.transports import http
 from penstock.server.transports.http import Http
 from penstock.server.transports.http_parser import HEAD_BYTES_MAX
@@ -276,7 +276,7 @@ def test_it_speaks_tls(tmp_path: Path) -> None:
     authority = Authority.make(tmp_path, "authority")
     server = authority.issue("server")
     with (
-        Serving(echo, Tls(TlsFiles(cert=server.cert, key=server.key)).context) as serving,
+        Serving(echo, ReloadingTls(TlsFiles(cert=server.cert, key=server.key)).context) as serving,
         Client(serving.port, authority.client()) as client,
     ):
         assert client.ask("GET", "/").status == 200

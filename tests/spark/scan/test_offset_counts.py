@@ -15,7 +15,7 @@ import penstock.spark
 from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.core.places import Earliest
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.stats import stats_with
 from penstock.spark.scan.offset_counts import HOUR_MS, Run, runs
 from penstock.spark.scan.slice_reader import DataLoss, Loss
@@ -126,7 +126,7 @@ def test_a_missing_segment_is_lost_as_it_is_to_a_reader(root: Path) -> None:
     "by", ["topic", "topic,partition", "hour", "day,topic", "partition,hour", "type", "topic,producer"]
 )
 def test_counts_are_those_of_stats(root: Path, by: str) -> None:
-    told = stats_with(Here(), Location.parse(path=str(root)), by=by.split(",")).as_dicts()
+    told = stats_with(LocalRunner(), Location.parse(path=str(root)), by=by.split(",")).as_dicts()
     found = penstock.spark.counts(str(root), by=by)
     assert found == [{name: row[name] for name in (*by.split(","), "messages")} for row in told]
 

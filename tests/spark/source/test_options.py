@@ -11,7 +11,7 @@ import pytest
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.lake.archive.batch_commit import Goal
+from penstock.spark.lake.archive.batch_commit import Destination
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.scan.columns import DEFAULT_NAMES, NAMES
 from penstock.spark.scan.slices import Slice
@@ -80,8 +80,8 @@ def test_what_may_be_secret_is_not_shown() -> None:
     found = ReadOptions.of(given, streaming=False)
     part = Slice(found.location, "/default/orders", 0, 0, 1, 1)
     warehouse: dict[str, Any] = {"storage_options": (("secret", "hush"),), "catalog": (("token", "hush"),)}
-    goal = Goal(warehouse="s3://lake", **warehouse)
-    shown = [found, part, goal, Folder.parse("s3://lake", keys), Warehouse("s3://lake", **warehouse)]
+    destination = Destination(warehouse="s3://lake", **warehouse)
+    shown = [found, part, destination, Folder.parse("s3://lake", keys), Warehouse("s3://lake", **warehouse)]
     assert "hush" not in repr(shown)
     assert "s3://bucket/data" in repr(found)
 

@@ -12,7 +12,7 @@ from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
-    from penstock.demo.account import Row
+    from penstock.demo.report.account import Row
     from penstock.demo.story import Result
 
 
@@ -45,7 +45,7 @@ def demo(
 
     `penstock demo --keep --dir /tmp/shop`
     """
-    from penstock.demo.screen import Screen
+    from penstock.demo.base.screen import Screen
     from penstock.demo.story import EVENTS, EVENTS_SMALL, Asked, run
 
     asked = Asked(events=events or (EVENTS_SMALL if small else EVENTS), folder=folder, keep=keep)
@@ -60,7 +60,7 @@ def demo(
 
 
 def _print(result: Result, *, kept: bool) -> None:
-    from penstock.demo.chart import lines
+    from penstock.demo.report.chart import lines
 
     out = console()
     for line in ("revenue per hour", *lines(result.revenue, plain=out.options.ascii_only), ""):

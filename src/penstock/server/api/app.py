@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Final
 
 import msgspec
@@ -21,14 +21,15 @@ from penstock.broker.access.policy import ADMINISTRATION, SERVER, Deed, Operatio
 from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.api.bodies import Bodies, check_content, check_encoding, decode_body, negotiated, refusal
 from penstock.server.api.errors import JSON, Dialect, is_own
-from penstock.server.api.request import Call, Desk, Encoded, Parts, Pieces, action_of
+from penstock.server.api.request import Call, Desk, Encoded, Parts, Pieces, SentHeaders, action_of
 from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
-from penstock.server.http_scope import body_bytes, header, raw_path
-from penstock.server.resources.fair_queue import ASKER, Asker, name_of
+from penstock.server.http_scope import WHOLE, body_bytes, header, raw_path
+from penstock.server.resources.fair_queue import REQUESTER, Requester, requester_name
 from penstock.server.security.credentials import identify
 from penstock.server.security.credentials import origin as origin_of
 
 _LOG: Final = logging.getLogger(__name__)
+_NO_BODY: Final = nullcontext()
 
 
 class Api:
@@ -73,14 +74,15 @@ class Api:
     async def _handle(self, row: Row, named: dict[str, Any], scope: Scope, receive: Receive, media: str) -> Response:
         principal, origin = await identify(self._desk, scope), origin_of(scope)
         needs, trail = row.needs, Trail(self._desk.access, principal, origin)
-        ASKER.set(Asker(name_of(principal, origin.address)))
+        REQUESTER.set(Requester(requester_name(principal, origin.address)))
         try:
             trail.expect(needs.operation, SERVER, action_of(scope))
             checked = self._check(row, named, scope, principal, origin)
             if checked is not None:
                 trail.expect(needs.operation, checked, action_of(scope))
             query = _query(row, scope)
-            async with self._body(row, scope, receive) as body:
+            async with self._body(row, scope, receive) as raw:
+                body = _read_as(row.body, raw)
                 call = Call(
                     desk=self._desk,
                     parts=self._parts,
@@ -93,7 +95,7 @@ class Api:
                     receive=receive,
                     trail=trail,
                     more=takes_more(scope),
-                    headers={each.name: header(scope, each.name.encode()) for each in row.headers},
+                    headers=SentHeaders(scope, row.headers),
                 )
                 if checked is not None:  # and only now it is known what exactly it is that is asked for
                     trail.add(needs.operation, checked, call.deed(needs.operation))
@@ -125,15 +127,13 @@ class Api:
         access.require(principal, needs.operation, resource, origin, Deed(action_of(scope)))
         return resource
 
-    @asynccontextmanager
-    async def _body(self, row: Row, scope: Scope, receive: Receive) -> AsyncIterator[Any]:
-        """What was sent, as the row wants it. Counted among all bodies for as long as it is worked on."""
+    def _body(self, row: Row, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[bytearray | None]:
+        """What was sent, where the row wants it. Counted among all bodies for as long as it is worked on."""
         if row.body is None:
-            yield None
-            return
+            return _NO_BODY
         _check_written(row.body, row.dialect, scope)
-        async with self._bodies.read(receive, row.body_bytes_max, body_bytes(scope)) as raw:
-            yield bytes(raw) if row.body is RAW else decode_body(raw, row.body)
+        declared, whole = body_bytes(scope), WHOLE in scope
+        return self._bodies.read(receive, row.body_bytes_max, declared, whole=whole)
 
 
 def _meant(row: Row, named: dict[str, Any], scope: Scope) -> Resource | None:
@@ -142,6 +142,13 @@ def _meant(row: Row, named: dict[str, Any], scope: Scope) -> Resource | None:
         with suppress(PenstockError):
             return row.needs.resource(_query(row, scope) if row.needs.query else named)
     return None
+
+
+def _read_as(kind: Any, raw: bytearray | None) -> Any:
+    """A body as its row wants it."""
+    if raw is None:
+        return None
+    return bytes(raw) if kind is RAW else decode_body(raw, kind)
 
 
 def _query(row: Row, scope: Scope) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
@@ -120,22 +119,20 @@ class Bodies:
     def __init__(self) -> None:
         self.size = 0
 
-    @asynccontextmanager
-    async def read(self, receive: Receive, most: int, declared: int | None = None) -> AsyncIterator[bytearray]:
+    def read(
+        self, receive: Receive, most: int, declared: int | None = None, *, whole: bool = False
+    ) -> AbstractAsyncContextManager[bytearray]:
         """One of them. It counts until its caller is done with it.
 
         What is `declared` to be too large is refused before any of it is read: its sender may still wait to be told.
+        `whole`: all of it has come, and nobody has to watch that the next of it does.
         """
-        held = bytearray()
-        if declared is not None and declared > most:
-            raise _too_large(most)
-        try:
-            await self._fill(held, receive, most)
-            yield held
-        finally:
-            self.size -= len(held)
+        return _Reading(self, receive, most, declared, whole=whole)
 
-    async def _fill(self, held: bytearray, receive: Receive, most: int) -> None:
+    async def fill(self, held: bytearray, receive: Receive, most: int, *, whole: bool) -> None:
+        """Read all of a body into `held`, in the time that it has."""
+        if whole and not await self._add_piece(held, receive, most):
+            return
         try:
             async with asyncio.timeout(_SILENCE_SECONDS) as limit:
                 end = (limit.when() or 0.0) - _SILENCE_SECONDS + _BODY_SECONDS
@@ -163,6 +160,31 @@ class Bodies:
             raise _too_large(most)
         if self.size > _BODIES_BYTES_MAX:
             raise ServiceUnavailable("too much is being sent at once: try again later")
+
+
+class _Reading(AbstractAsyncContextManager[bytearray]):
+    """One body, from when it is read until its reader is done with it."""
+
+    def __init__(self, bodies: Bodies, receive: Receive, most: int, declared: int | None, *, whole: bool) -> None:
+        self._bodies = bodies
+        self._receive = receive
+        self._most = most
+        self._declared = declared
+        self._whole = whole
+        self._held = bytearray()
+
+    async def __aenter__(self) -> bytearray:
+        if self._declared is not None and self._declared > self._most:
+            raise _too_large(self._most)
+        try:
+            await self._bodies.fill(self._held, self._receive, self._most, whole=self._whole)
+        except BaseException:
+            self._bodies.size -= len(self._held)
+            raise
+        return self._held
+
+    async def __aexit__(self, *_: object) -> None:
+        self._bodies.size -= len(self._held)
 
 
 def _too_large(most: int) -> PayloadTooLarge:

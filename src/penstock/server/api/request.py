@@ -13,7 +13,8 @@ from penstock.broker.access.audit import Trail, deed_of
 from penstock.broker.access.policy import Access, Deed, Operation, Origin, Principal, Resource
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
-from penstock.server.api.routing import ROUTE
+from penstock.server.api.routing import ROUTE, Parameter
+from penstock.server.http_scope import header
 
 _Result = TypeVar("_Result")
 _Part = TypeVar("_Part")
@@ -82,6 +83,25 @@ def _fields_of(body: object) -> dict[str, Any]:
     if not isinstance(body, Struct):
         return {}
     return {name: getattr(body, name) for name in body.__struct_fields__}
+
+
+class SentHeaders(Mapping[str, str | None]):
+    """Those headers that a row names, as they were sent; None for one that was not."""
+
+    __slots__ = ("_named", "_scope")
+
+    def __init__(self, scope: Scope, named: Iterable[Parameter]) -> None:
+        self._scope = scope
+        self._named = named
+
+    def __getitem__(self, name: str) -> str | None:
+        return header(self._scope, name.encode())
+
+    def __iter__(self) -> Iterator[str]:
+        return (each.name for each in self._named)
+
+    def __len__(self) -> int:
+        return len(tuple(self._named))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final
@@ -26,6 +27,9 @@ _WHOLE: Final = re.compile("-?[0-9]{1,10}")
 _NUMBER_MAX: Final = 2**31 - 1
 """Clients in other languages hold these numbers in 32 bits."""
 
+
+_OFTEN_CHARS_MAX: Final = 256
+"""Of a query that is remembered."""
 
 RAW: Final = bytes
 """A row's `body`: the handler has the bytes, whatever they are."""
@@ -236,20 +240,29 @@ def read_query(raw: str, known: Iterable[Parameter], *, only: bool = False) -> d
     Others than these are nobody's business, or where there are `only` these, a mistake: one in the name of a filter
     would show everything.
     """
-    given: dict[str | None, list[str]] = {}
-    for pair in raw.split("&") if raw else ():
-        name, _, value = pair.replace("+", " ").partition("=")
-        given.setdefault(decoded(name), []).append(decoded(value))
+    given = _given_often(raw) if len(raw) <= _OFTEN_CHARS_MAX else _given(raw)
     if only:
         _check_known(given, tuple(known))
     return {each.name: _value(each, given) for each in known}
 
 
+def _given(raw: str) -> Mapping[str | None, list[str]]:
+    """What is written there, by name. Not to be changed."""
+    given: dict[str | None, list[str]] = {}
+    for pair in raw.split("&") if raw else ():
+        name, _, value = pair.replace("+", " ").partition("=")
+        given.setdefault(decoded(name), []).append(decoded(value))
+    return given
+
+
+_given_often: Final = lru_cache(maxsize=256)(_given)
+"""The same: a client that posts one message after the other asks in the same words each time."""
+
+
 def _check_known(given: Iterable[str | None], known: tuple[Parameter, ...]) -> None:
-    names = [each.name for each in known]
-    aliases = {each.alias for each in known}
     for name in given:
-        if name and name not in names and name not in aliases:
+        if name and all(name not in (each.name, each.alias) for each in known):
+            names = [each.name for each in known]
             there = f"there are {', '.join(names)}" if names else "there are none"
             raise HttpError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -297,8 +310,13 @@ class Table:
         self.variables = variables
         self.tags = tags
         self._root = _Node()
+        self._fixed: dict[tuple[str, str], Row] = {}
+        """Those whose path names nothing, by the method and the path as it is usually written."""
+
         for row in self.rows:
             self._place(row)
+            if "{" not in row.path:
+                self._fixed[row.method.value, row.path] = row
 
     def _place(self, row: Row) -> None:
         node = self._root
@@ -313,6 +331,9 @@ class Table:
 
         Where there are others for the same path it is 405, but in the registry's dialect, which does not know that.
         """
+        fixed = self._fixed.get((method, raw_path))
+        if fixed is not None:
+            return fixed, {}
         node, named = self._root, {}
         for segment in _segments(raw_path):
             literal = node.literals.get(segment)

@@ -23,8 +23,8 @@ from penstock.broker.reads.feed import Start, Wanted, cursor_text
 from penstock.broker.reads.merge import Spots
 from penstock.core.errors import PenstockError, StorageFailed
 from penstock.core.limits import KIB
-from penstock.server.events.state import Events
-from penstock.server.events.stream_formats import ERROR, GAP, Chunk, Form, Writer
+from penstock.server.events.state import EventService
+from penstock.server.events.stream_formats import ERROR, GAP, Chunk, StreamFormat, StreamWriter
 from penstock.server.transports.http import ABORT, CLOSE
 
 _LOG: Final = logging.getLogger(__name__)
@@ -47,11 +47,11 @@ _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class StreamRequest:
     """What one reader asked for."""
 
     wanted: Wanted
-    form: Form
+    form: StreamFormat
     start: Start
     until: int | None
     """Where it ends; None: it goes on."""
@@ -65,17 +65,17 @@ class Following:
 class EventStream(Response):
     """The answer that goes on."""
 
-    def __init__(self, events: Events, following: Following) -> None:
-        super().__init__(None, headers=_HEADERS, media_type=following.form.media)
+    def __init__(self, events: EventService, request: StreamRequest) -> None:
+        super().__init__(None, headers=_HEADERS, media_type=request.form.media)
         del self.headers["content-length"]
         self._events = events
-        self._asked = following
-        self._writer = Writer(following.form)
-        self._after = self._told = following.start.after
-        self._resumed = following.start.resumed
-        self._left = following.limit
+        self._request = request
+        self._writer = StreamWriter(request.form)
+        self._after = self._told = request.start.after
+        self._resumed = request.start.resumed
+        self._left = request.limit
         self._spots: Spots = {}
-        self._resource = Resource.topic(following.wanted.topics)
+        self._resource = Resource.topic(request.wanted.topics)
         self._woken: asyncio.Future[None] | None = None
         self._gone = False
         self._stirred = False
@@ -90,7 +90,7 @@ class EventStream(Response):
         if scope["method"] != "HEAD":
             self._abort = state.get(ABORT, self._abort)
             watching = asyncio.ensure_future(self._watch(receive))
-            self._events.enter(self, self._asked.who, self._look_again)
+            self._events.enter(self, self._request.who, self._look_again)
             try:
                 await self._run(send)
             finally:
@@ -112,7 +112,7 @@ class EventStream(Response):
         """Others need the room, and this one takes nothing. It comes back with the last id that it has read."""
         _LOG.warning(
             "a reader of events is cut off: of all that take nothing of what they are sent, it has not for longest",
-            extra={"reader": self._asked.who, "topics": str(self._asked.wanted.topics)},
+            extra={"reader": self._request.who, "topics": str(self._request.wanted.topics)},
         )
         self._gone = True
         self._abort()
@@ -145,31 +145,31 @@ class EventStream(Response):
                     await self._write(send, self._sign_of_life())
         except PenstockError as error:
             self._refused = not self._may()
-            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.desk.told(error).as_dict()))
+            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.context.redact(error).as_dict()))
         await self._write(send, self._progress())
 
     def _greeting(self) -> bytes:
         """Where it begins, so that whoever is cut off before the first event comes back to the same place."""
-        start = self._asked.start
+        start = self._request.start
         place = "" if start.resumed and not start.ahead else _id_line(start.after)
-        said = b"" if self._asked.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
+        said = b"" if self._request.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
         if not start.ahead:
             return said
         facts = {"reason": "the id is ahead of everything that is stored here", "certain": False}
         return said + self._writer.note(GAP, facts)
 
     def _is_over(self) -> bool:
-        until = self._asked.until
+        until = self._request.until
         at_end = until is not None and self._after >= until
         return self._gone or self._events.closing or self._left == 0 or at_end
 
     def _check(self) -> None:
         """Again with every chunk: what may no longer be read is not sent. Raises what that is refused with."""
         if not self._may():
-            raise self._events.hub.access.refusal(self._asked.principal, Operation.CONSUME, self._resource)
+            raise self._events.hub.access.refusal(self._request.principal, Operation.CONSUME, self._resource)
 
     def _may(self) -> bool:
-        return self._events.hub.access.allows(self._asked.principal, Operation.CONSUME, self._resource)
+        return self._events.hub.access.allows(self._request.principal, Operation.CONSUME, self._resource)
 
     # what comes next
 
@@ -182,11 +182,11 @@ class EventStream(Response):
             return await self._chunk()
 
     async def _chunk(self) -> Chunk | None:
-        selection = self._events.feeds.select(self._asked.wanted)
+        selection = self._events.feeds.select(self._request.wanted)
         if selection.until <= self._after:
             return None
         return await self._events.chunk(
-            self._asked.wanted, self._asked.form, selection, self._after, self._spots, resumed=self._resumed
+            self._request.wanted, self._request.form, selection, self._after, self._spots, resumed=self._resumed
         )
 
     async def _send(self, send: Send, chunk: Chunk) -> None:
@@ -196,7 +196,7 @@ class EventStream(Response):
         body = memoryview(chunk.body)
         if count < len(chunk.ends):
             body = body[: chunk.ends[count - 1] if count else 0]
-        with self._events.chunks.lent(chunk, self._cut_off) as moved:
+        with self._events.chunks.sending(chunk, self._cut_off) as moved:
             for start in range(0, len(body), _PIECE_BYTES):
                 await self._write(send, body[start : start + _PIECE_BYTES])
                 moved()
@@ -214,7 +214,7 @@ class EventStream(Response):
             return
         loop = asyncio.get_running_loop()
         self._woken = loop.create_future()
-        stop = self._events.feeds.wait(self._asked.wanted, self._wake)
+        stop = self._events.feeds.wait(self._request.wanted, self._wake)
         patience = self._patience()
         timer = None if patience is None else loop.call_later(patience, self._wake)
         try:
@@ -229,24 +229,24 @@ class EventStream(Response):
 
     def _beat_due(self) -> float:
         """Seconds until a sign of life is, whatever comes meanwhile: perhaps nothing of it is wanted."""
-        if self._asked.heartbeat is None:
+        if self._request.heartbeat is None:
             return math.inf
-        return self._sent_at + self._asked.heartbeat - time.monotonic()
+        return self._sent_at + self._request.heartbeat - time.monotonic()
 
     def _patience(self) -> float | None:
         """Seconds until there is something to do, whatever happens: credentials end also where nothing else does."""
-        due = [] if self._asked.heartbeat is None else [self._beat_due()]
-        if self._asked.principal.expires_ms is not None and self._events.hub.access.enabled:
-            left = (self._asked.principal.expires_ms - self._events.hub.access.now_ms) / 1000
+        due = [] if self._request.heartbeat is None else [self._beat_due()]
+        if self._request.principal.expires_ms is not None and self._events.hub.access.enabled:
+            left = (self._request.principal.expires_ms - self._events.hub.access.now_ms) / 1000
             due.append(max(left, _PACE_SECONDS) + _EXPIRED_SECONDS)
         return min(due, default=None)
 
     def _sign_of_life(self) -> bytes:
-        return b"\n" if self._asked.form.is_lines else self._progress() or b": heartbeat\n\n"
+        return b"\n" if self._request.form.is_lines else self._progress() or b": heartbeat\n\n"
 
     def _progress(self) -> bytes:
         """How far it has looked, where nothing of that was wanted: a reader that comes back begins there."""
-        if self._told == self._after or self._asked.form.is_lines or self._left == 0:
+        if self._told == self._after or self._request.form.is_lines or self._left == 0:
             return b""
         self._told = self._after
         return f": heartbeat\n{_id_line(self._after)}\n".encode()

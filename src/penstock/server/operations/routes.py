@@ -9,21 +9,21 @@ from penstock.server.api.request import Call, Encoded
 from penstock.server.api.routing import PUBLIC, Method, Need, Parameter, Row
 from penstock.server.operations.health import Health
 from penstock.server.operations.metrics import MEDIA
-from penstock.server.operations.state import Operations
+from penstock.server.operations.state import OperationsState
 
 VARIABLES: Final[dict[str, Parameter]] = {}
 
 
 async def livez(call: Call) -> object:
-    return call.part(Operations).alive().check()
+    return call.part(OperationsState).alive().check()
 
 
 async def readyz(call: Call) -> object:
-    return (await call.part(Operations).ready()).check()
+    return (await call.part(OperationsState).ready()).check()
 
 
 async def metrics(call: Call) -> object:
-    return Encoded(await call.part(Operations).metrics(), MEDIA)
+    return Encoded(await call.part(OperationsState).metrics(), MEDIA)
 
 
 ROWS: Final = (

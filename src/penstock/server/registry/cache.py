@@ -10,11 +10,11 @@ from penstock.schema.registry.models import LookupFilter
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schema_rows import StoredSchema
 
-KEPT_BYTES_MAX: Final = 16 * MIB
+CACHED_BYTES_MAX: Final = 16 * MIB
 """Of encoded answers: thousands of ordinary schemas, and a dozen of the largest."""
 
 
-class Kept:
+class SchemaAnswerCache:
     """Of the schemas that were asked for lately."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Kept:
         self._drop(schema_id)
         self._answers[schema_id] = stored, body
         self._size += len(body)
-        while self._size > KEPT_BYTES_MAX:
+        while self._size > CACHED_BYTES_MAX:
             self._drop(next(iter(self._answers)))
 
     def _drop(self, schema_id: int) -> None:

@@ -22,7 +22,7 @@ from penstock.server.registry.models import (
     ModeAnswer,
     ModeBody,
 )
-from penstock.server.resources.fair_queue import ASKER
+from penstock.server.resources.fair_queue import REQUESTER
 
 # compatibility
 
@@ -38,7 +38,7 @@ async def check_version(call: Call) -> object:
 async def _asked(call: Call, version: int | str | None) -> list[Problem]:
     """What has not begun when the client hangs up is not begun."""
     leaving = asyncio.ensure_future(gone(call.receive))
-    ASKER.set(ASKER.get()._replace(waits=lambda: not leaving.done()))
+    REQUESTER.set(REQUESTER.get()._replace(is_waiting=lambda: not leaving.done()))
     try:
         return await call.desk.run(_problems(call, version))
     finally:

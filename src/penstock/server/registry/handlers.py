@@ -18,7 +18,7 @@ from penstock.schema.registry.index import VersionKey
 from penstock.schema.registry.models import LookupFilter, RegisteredVersion, hinted_subject
 from penstock.schema.steps import ParseSchema, Procedure, SchemaForm
 from penstock.server.api.request import Call, Encoded, Pieces
-from penstock.server.registry.cache import Kept
+from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.registry.models import (
     Clusters,
     ReferenceBody,
@@ -243,10 +243,10 @@ async def get_schema(call: Call) -> object:
     stored, hint = _stored(call), hinted_subject(call.query["subject"])
     if call.query["fetchMaxId"] or call.query["format"] or (hint and call.more):
         return await _schema_with(call, stored, hint)
-    body = call.part(Kept).get(stored.schema_id, stored)
+    body = call.part(SchemaAnswerCache).get(stored.schema_id, stored)
     if body is None:
         body = msgspec.json.encode(SchemaAnswer(**_written(await in_format(call, stored.schema_id, stored.schema))))
-        call.part(Kept).put(stored.schema_id, stored, body)
+        call.part(SchemaAnswerCache).put(stored.schema_id, stored, body)
     return Encoded(body)
 
 
@@ -267,7 +267,7 @@ async def _schema_with(call: Call, stored: StoredSchema, hint: str | None) -> Sc
         subject, version = _place(call, stored.schema_id, hint)
         more = {"subject": subject, "version": version, "id": stored.schema_id}
     if call.query["fetchMaxId"]:
-        more["max_id"] = call.part(Kept).max_id(call.desk.registry)
+        more["max_id"] = call.part(SchemaAnswerCache).max_id(call.desk.registry)
     return SchemaAnswer(**_written(await in_format(call, stored.schema_id, stored.schema)), **more)
 
 

@@ -35,14 +35,14 @@ _SCHEMES: Final = "the Authorization header is 'Bearer KEY-OR-TOKEN' or 'Basic b
 _NO_SUCH: Final = "this key is not known here"
 
 
-class Guarded(Protocol):
+class HasAccess(Protocol):
     """Whoever knows what everybody may."""
 
     @property
     def access(self) -> Access: ...
 
 
-async def identify(desk: Guarded, scope: Scope) -> Principal:
+async def identify(desk: HasAccess, scope: Scope) -> Principal:
     """Who sent a request; `ANONYMOUS` where nobody says. Raises `Unauthorized` for credentials that are no good."""
     access = desk.access
     if not access.enabled:

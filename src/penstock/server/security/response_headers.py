@@ -7,7 +7,7 @@ answers with a page says itself what that page may do: what an answer has alread
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -35,13 +35,13 @@ class Headers:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sent(message: Message) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 message["headers"] = completed(message.get("headers", ()), SECURE)
-            await send(message)
+            return send(message)
 
-        await self._app(scope, receive, sent)
+        return self._app(scope, receive, sent)
 
 
 def completed(
@@ -61,10 +61,10 @@ def readable(origin: str, send: Send) -> Send:
         (b"vary", b"Origin"),
     )
 
-    async def sent(message: Message) -> None:
+    def sent(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             message["headers"] = completed(message.get("headers", ()), more)
-        await send(message)
+        return send(message)
 
     return sent
 

@@ -10,17 +10,18 @@ import asyncio
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import unquote
 
 import h11
 import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import CLOSE_HEADER, FlowControl
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER, HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.broker.access.policy import Origin
@@ -28,12 +29,13 @@ from penstock.core.errors import Forbidden
 from penstock.core.limits import KIB, WireLimits
 from penstock.server.api.bodies import refusal
 from penstock.server.api.errors import flat_error
-from penstock.server.http_scope import header, raw_path, target_host
-from penstock.server.resources.file_descriptors import of_this_process
+from penstock.server.http_scope import WHOLE, header, raw_path, target_host
+from penstock.server.resources.file_descriptors import process_descriptors
 from penstock.server.security.credentials import CERTIFICATE, OTHER_NAME, OTHER_SITE, certificate_name
 from penstock.server.security.credentials import origin as origin_of
 from penstock.server.security.response_headers import Headers, preflight, readable
 from penstock.server.settings import is_loopback
+from penstock.server.transports.http_cycle import Cycle
 from penstock.server.transports.http_parser import HEAD_BYTES_MAX, Parser, Refused
 from penstock.server.transports.http_slots import Place, Places, whose
 from penstock.server.transports.listener import Listener, listen
@@ -115,7 +117,7 @@ class Http:
             tls=tls,
             handshake_seconds=_HANDSHAKE_SECONDS,
             refusal=lambda: _NO_FILES,
-            descriptors=of_this_process().lent(),
+            descriptors=process_descriptors().for_probes(),
         )
         server.servers = [listener]  # type: ignore[list-item]
         return cls(server, listener, closing)
@@ -327,6 +329,83 @@ class _Connection(H11Protocol):
         """A whole request is being answered: what comes behind it waits for that."""
         return self._parser.their_state not in (h11.IDLE, h11.SEND_BODY)
 
+    def handle_events(self) -> None:
+        """What can be read now. As uvicorn has it, for requests that ask for no other protocol."""
+        while True:
+            try:
+                event = self._parser.next_event()
+            except h11.RemoteProtocolError:
+                self.send_400_response("")
+                return
+            if event is h11.NEED_DATA:
+                return
+            if event is h11.PAUSED:  # the next request waits until this one is answered
+                self.flow.pause_reading()
+                return
+            kind = type(event)  # not `isinstance`: events are abstract, and asking that takes long
+            if kind is h11.Request:
+                self._begin(event)
+            elif kind is h11.Data:
+                self._add(event.data)
+            elif kind is h11.EndOfMessage and self._ends_here():
+                return
+
+    def _begin(self, request: h11.Request) -> None:
+        """A head has come: whoever answers it has a task of its own."""
+        self._unset_keepalive_if_required()
+        self.headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
+        raw_path, _, query = request.target.partition(b"?")
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": request.http_version.decode("ascii"),
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "method": request.method.decode("ascii"),
+            "root_path": "",
+            "path": unquote(raw_path.decode("ascii")),
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+        }
+        self.cycle = Cycle(
+            scope=self.scope,
+            conn=self.conn,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )
+        task = self.loop.create_task(self.cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def _add(self, piece: bytes) -> None:
+        """Some of a body; nobody wants it any more once the request is answered."""
+        if self._parser.our_state is h11.DONE:
+            return
+        self.cycle.body += piece
+        if len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        self.cycle.message_event.set()
+
+    def _ends_here(self) -> bool:
+        """All of a request has come. Whether nothing more of this connection is read."""
+        if self._parser.our_state is h11.DONE:
+            self.transport.resume_reading()
+            self._parser.start_next_cycle()
+            return False
+        self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+        return self._parser.their_state is h11.MUST_CLOSE
+
     def _asked(self, request: h11.Request) -> h11.Request:
         """A head has come. Raises `Refused` for what a spare place is not for."""
         self._places.asked(self)
@@ -433,17 +512,16 @@ class Guard:
         self._here = here
         self._denied = denied
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         origin, host = header(scope, b"origin"), _asked_of(scope)
         if self._here and host is not None and not is_loopback(_name(host)):
             # A page whose own name was made to mean this machine: to the browser it is the same site.
-            await self._forbidden(scope, OTHER_NAME, f"{host!r} is not a name of this machine")(scope, receive, send)
-        elif origin is None:
-            await self._app(scope, receive, send)
-        elif origin_allowed(origin, host, self._origins, here=self._here):
-            await self._ask_for_a_page(origin, scope, receive, send)
-        else:
-            await self._forbidden(scope, OTHER_SITE, f"pages of {origin!r} may not ask here")(scope, receive, send)
+            return self._forbidden(scope, OTHER_NAME, f"{host!r} is not a name of this machine")(scope, receive, send)
+        if origin is None:
+            return self._app(scope, receive, send)
+        if origin_allowed(origin, host, self._origins, here=self._here):
+            return self._ask_for_a_page(origin, scope, receive, send)
+        return self._forbidden(scope, OTHER_SITE, f"pages of {origin!r} may not ask here")(scope, receive, send)
 
     def _forbidden(self, scope: Scope, reason: str, message: str) -> Response:
         if self._denied is not None:

@@ -86,8 +86,12 @@ class Parser(h11.Connection):
             self.cut_short = True
             return h11.NEED_DATA
         self._events += 1
-        if self.their_state is h11.IDLE:
-            self._check_head()
+        state = self.their_state
+        if state is h11.IDLE:
+            if not self._check_head():
+                return h11.NEED_DATA
+        elif state is h11.DONE and not self.trailing_data[0]:
+            return h11.NEED_DATA
         event = super().next_event()
         # Not `isinstance`: events are abstract, and asking that costs as much as reading one.
         if type(event) is h11.Request:
@@ -98,17 +102,21 @@ class Parser(h11.Connection):
             self._check_chunks(event)
         return event
 
-    def _check_head(self) -> None:
-        """Before it is taken apart: what comes in one piece is never incomplete, and h11 has no bound for it."""
+    def _check_head(self) -> bool:
+        """Before it is taken apart: what comes in one piece is never incomplete, and h11 has no bound for it.
+
+        False where nothing has come.
+        """
         waiting, _ = self.trailing_data
         if not waiting:
-            return
+            return False
         end = _HEAD_END.search(waiting)
         size = len(waiting) if end is None else end.end()
         if size > self.head_bytes_max:
             raise head_too_large(self.head_bytes_max)
         if waiting.count(b"\n", 0, size) > HEADERS_MAX + 2:  # the request line, and the empty one
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEADERS_MAX} headers")
+        return True
 
     def _check_chunks(self, event: h11.Data) -> None:
         self._chunks += event.chunk_start

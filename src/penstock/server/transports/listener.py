@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from penstock.server.resources.file_descriptors import Descriptors, of_this_process
+from penstock.server.resources.file_descriptors import DescriptorLimits, process_descriptors
 
 _LOG: Final = logging.getLogger(__name__)
 _ACCEPTED_A_TURN: Final = 64
@@ -37,7 +37,7 @@ class Listener:
         tls: ssl.SSLContext | None,
         handshake_seconds: float,
         refusal: Callable[[], bytes],
-        descriptors: Descriptors,
+        descriptors: DescriptorLimits,
     ) -> None:
         """`refusal` is what a connection is told that there is no file for, where it can be read without TLS."""
         self.sockets = sockets
@@ -71,7 +71,7 @@ class Listener:
                 self._pause(listening, error)
                 return
             connection.setblocking(False)  # noqa: FBT003 - the name says what it means
-            if connection.fileno() < self._descriptors.connection_below:
+            if connection.fileno() < self._descriptors.connection_limit:
                 self._open(connection)
             else:
                 self._refuse(connection)
@@ -125,7 +125,7 @@ async def listen(
     tls: ssl.SSLContext | None = None,
     handshake_seconds: float = 10.0,
     refusal: Callable[[], bytes] = _nothing,
-    descriptors: Descriptors | None = None,
+    descriptors: DescriptorLimits | None = None,
 ) -> Listener:
     """Accepts connections on return, on every address that the host has; port 0 is any free one.
 
@@ -141,7 +141,7 @@ async def listen(
         for each in sockets:
             each.close()
         raise
-    return Listener(sockets, factory, tls, handshake_seconds, refusal, descriptors or of_this_process())
+    return Listener(sockets, factory, tls, handshake_seconds, refusal, descriptors or process_descriptors())
 
 
 def _bound(family: int, address: tuple[object, ...]) -> socket.socket:

@@ -11,7 +11,7 @@ from typing import Final
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.hub import Hub
-from penstock.server.resources.file_descriptors import Descriptors
+from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import certificate_name, certified
 from penstock.server.session import Session
@@ -22,13 +22,13 @@ _UNSENT_BYTES: Final = 256 * 1024
 """Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
 
 
-class TcpStream(BudgetedProtocol):
+class TcpTransport(BudgetedProtocol):
     """One connection. The transport's own queue is the session's queue."""
 
     __slots__ = ("_hub", "_said_all", "_session", "_transport")
 
     def __init__(self, hub: Hub) -> None:
-        super().__init__(hub.reads)
+        super().__init__(hub.read_budget)
         self._hub = hub
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
@@ -124,10 +124,10 @@ def peer_address(transport: asyncio.BaseTransport) -> str:
 
 
 async def listen(
-    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: Descriptors | None = None
+    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: DescriptorLimits | None = None
 ) -> Listener:
     return await listener.listen(
-        partial(TcpStream, hub),
+        partial(TcpTransport, hub),
         host,
         port,
         tls=tls,

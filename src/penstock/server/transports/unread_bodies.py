@@ -8,6 +8,7 @@ still comes is read for a moment and dropped.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.limits import KIB
-from penstock.server.http_scope import body_bytes, header
+from penstock.server.http_scope import WHOLE, body_bytes, header
 from penstock.server.security.response_headers import completed
 
 DROPPED_BYTES_MAX: Final = 64 * KIB
@@ -33,13 +34,19 @@ class Unread:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        declared = body_bytes(scope)
-        if declared == 0 or (declared is None and header(scope, b"transfer-encoding") is None):
-            await self._app(scope, receive, send)
-            return
-        exchange = _Exchange(declared, receive, send)
-        await self._app(scope, exchange.receive, exchange.send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if _has_come(scope):
+            return self._app(scope, receive, send)
+        exchange = _Exchange(body_bytes(scope), receive, send)
+        return self._app(scope, exchange.receive, exchange.send)
+
+
+def _has_come(scope: Scope) -> bool:
+    """Whether there is no body, or one of a declared length that is here before anybody is asked."""
+    declared = body_bytes(scope)
+    if declared is None:
+        return header(scope, b"transfer-encoding") is None
+    return declared == 0 or WHOLE in scope
 
 
 class _Exchange:

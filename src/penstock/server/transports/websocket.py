@@ -20,7 +20,7 @@ from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, P
 from penstock.record.hashing import as_array
 from penstock.record.kernels.frame_kernels import to_websocket
 from penstock.server.hub import Hub
-from penstock.server.resources.file_descriptors import Descriptors
+from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
 from penstock.server.session import Session
@@ -82,7 +82,7 @@ class Door:
     reframed: Reframed = field(default_factory=lambda: Reframed())
 
 
-class WebSocketStream(BudgetedProtocol):
+class WebSocketTransport(BudgetedProtocol):
     """One connection. A message is one frame of the protocol."""
 
     __slots__ = (
@@ -102,7 +102,7 @@ class WebSocketStream(BudgetedProtocol):
     )
 
     def __init__(self, door: Door) -> None:
-        super().__init__(door.hub.reads)
+        super().__init__(door.hub.read_budget)
         self._door = door
         self._hub = door.hub
         self._asking: UpgradeReader | None = UpgradeReader()
@@ -230,7 +230,7 @@ class WebSocketStream(BudgetedProtocol):
         if self._said_all and self._transport is not None:
             self._transport.close()
         elif self._session is not None and (self._reader.wanted_bytes or self._session.is_counted):
-            self._hub.read_or_not(self._session)
+            self._hub.update_reading(self._session)
 
     def _wait_for_turn(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -274,7 +274,7 @@ class WebSocketStream(BudgetedProtocol):
     def _sign_of_life(self) -> None:
         self._count()
         if self._session is not None:
-            self._session.alive()
+            self._session.heard()
 
     def _count(self) -> None:
         """A frame that carries nothing costs as much as a message, and nothing bounds how many fit into a read."""
@@ -374,12 +374,12 @@ async def listen(
     host: str,
     port: int,
     tls: ssl.SSLContext | None,
-    descriptors: Descriptors | None = None,
+    descriptors: DescriptorLimits | None = None,
     *,
     origins: tuple[str, ...] = (),
 ) -> Listener:
     return await listener.listen(
-        partial(WebSocketStream, Door(hub, origins, is_loopback(host))),
+        partial(WebSocketTransport, Door(hub, origins, is_loopback(host))),
         host,
         port,
         tls=tls,

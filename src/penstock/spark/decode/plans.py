@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.serde.schemas import needs_schemas
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.schemas import require_schema_extra
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.spark.decode.columns.builder import REFUSALS, Batches
@@ -48,10 +48,10 @@ class Refusal:
 
 class Reading:
     def __init__(self, target: Target, definition: Definition, message: tuple[int, ...] | None) -> None:
-        """Raises `InvalidRequest` or `Misfit`."""
+        """Raises `InvalidRequest` or `ValueMismatch`."""
         source = written(_as(definition, target), message)
         if target.keys.isdisjoint(field.keys[0] for field in source.shape.fields):
-            raise Misfit(f"what it was written with has none of the columns of {target.topic}")
+            raise ValueMismatch(f"what it was written with has none of the columns of {target.topic}")
         self._read = source.reader(target.shape)
         self._batches = Batches(target.shape, source.shape, source.text)
 
@@ -79,9 +79,9 @@ class Reading:
 
 def plan_for(target: Target, definition: Definition, message: tuple[int, ...] | None = None) -> Plan:
     try:
-        with needs_schemas():
+        with require_schema_extra():
             return Reading(target, definition, message)
-    except (InvalidRequest, Misfit) as error:
+    except (InvalidRequest, ValueMismatch) as error:
         return Refusal(reason(error))
 
 
@@ -94,7 +94,7 @@ def _as(definition: Definition, target: Target) -> Definition:
     if SchemaKind.STRING in target.kinds and definition.kind in _TEXTUAL:
         return Definition(SchemaKind.STRING, "")
     kinds = " or ".join(sorted(target.kinds))
-    raise Misfit(f"it was written as {definition.kind}, and is to be read as {kinds}")
+    raise ValueMismatch(f"it was written as {definition.kind}, and is to be read as {kinds}")
 
 
 def pieces(payloads: pa.Array, bytes_max: int) -> Iterator[tuple[int, pa.Array]]:

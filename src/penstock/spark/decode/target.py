@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.client.serde.schemas import needs_schemas
+from penstock.client.serde.schemas import require_schema_extra
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import SchemaKind
@@ -74,7 +74,7 @@ def target_for(
 
 def target_of(schemas: Schemas, topic: str, ids: Sequence[int], *, message: str | None = None) -> Target:
     """The columns of these schemas, the latest last. Raises `InvalidRequest` for an id that is not known."""
-    with needs_schemas():
+    with require_schema_extra():
         definitions = [schemas.schema(each) for each in ids]
         shapes = [bare(written(each, message).shape) for each in definitions]
         together = root(bare(reduce(merged, shapes)))

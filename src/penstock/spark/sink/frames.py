@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.core.errors import PenstockError
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 from penstock.spark.sink.columns import check_kinds
 from penstock.spark.sink.identity import Identity, Tally
 from penstock.spark.sink.options import SinkOptions
@@ -39,7 +39,7 @@ def publish(rows: DataFrame, options: SinkOptions, identity: Identity, *, progre
     """Everything is on disk on return. Raises `InvalidRequest` for columns that cannot be, and what keeps a row from
     being read or published; `StorageFailed` where Spark could not do it."""
     check_kinds({field.name: field.dataType.simpleString() for field in rows.schema.fields}, options)
-    with _watched(options, progress), ours():
+    with _watched(options, progress), penstock_errors():
         found = rows.mapInArrow(Task(options, identity), _RESULT).collect()
     outcomes = [pickle.loads(row["written"]) for row in found]  # noqa: S301 - our own, from our tasks
     failed = [each for each in outcomes if isinstance(each, PenstockError)]

@@ -46,7 +46,7 @@ def _value(value: Any) -> Any:
             return value
 
 
-if TYPE_CHECKING or ARROW_STREAMS.there:
+if TYPE_CHECKING or ARROW_STREAMS.is_available:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 else:
     DataSourceStreamArrowWriter = DataSourceStreamWriter
@@ -90,7 +90,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> Message:
         """Of record batches; of rows, where Spark hands on nothing else."""
         task = _task()
-        batches: Iterator[pa.RecordBatch] = iterator if ARROW_STREAMS.there else as_batches(iterator, self._schema)
+        batches: Iterator[pa.RecordBatch] = (
+            iterator if ARROW_STREAMS.is_available else as_batches(iterator, self._schema)
+        )
         return Message(write_task(self._options, self._identity(task), task.partitionId(), batches))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's own names

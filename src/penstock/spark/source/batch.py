@@ -33,7 +33,7 @@ def reader_for(options: ReadOptions, schema: StructType) -> DataSourceReader:
     loaded, and uses it for others of the same DataFrame, which then miss rows. The option `where` has no such fault.
     """
     if options.pushdown:
-        FILTERS.need()
+        FILTERS.require()
     made = PushingReader if options.pushdown and _is_pushing() else BatchReader
     return made(options, work_for(options, schema))
 

@@ -16,7 +16,7 @@ from penstock.spark.decode.layout import Layout
 from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.decode.quarantine import BadRecords
 from penstock.spark.decode.target import target_for
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.runtime.versions import arrow_schema
 from penstock.spark.scan.columns import COLUMNS, schema_of
 from penstock.spark.scan.filters import NO_FILTERS, Filters
@@ -35,7 +35,7 @@ class DecodedWork:
     """Like `Work`: made on the driver, done in the workers."""
 
     layout: Layout
-    registry: RegistryAt
+    registry: RegistryLocation
     mode: Mode
     bad_records: str | None = None
     framing: str | None = None
@@ -77,7 +77,7 @@ def decoded_work(
         raise InvalidRequest(
             "option decodeMode is 'quarantine', and badRecords does not say where to: give it a directory"
         )
-    registry = RegistryAt(options.location, asked.registry)
+    registry = RegistryLocation(options.location, asked.registry)
     target = target_for(registry.open(), topics(), pick=asked.pick)
     layout = Layout.of(target, schema_of(options.columns) if schema is None else COLUMNS, mode)
     return DecodedWork(

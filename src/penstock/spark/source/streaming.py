@@ -29,12 +29,12 @@ Json = dict[str, Any]
 
 def stream_reader(options: ReadOptions, work: Reading) -> DataSourceStreamReader:
     """The one that this Spark knows how to ask. Raises `InvalidRequest` for limits where it cannot be told of any."""
-    if LIMITS.there:
+    if LIMITS.is_available:
         from penstock.spark.source.admission import LimitedReader
 
         return LimitedReader(options, work)
     if options.offsets_max is not None or options.bytes_max is not None:
-        LIMITS.need()
+        LIMITS.require()
     return WholeReader(options, work)
 
 

@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -152,10 +153,10 @@ class OsDisk:
         return path.exists()
 
     def make_directory(self, path: Path) -> None:
-        for missing in reversed([path, *path.parents]):
-            if not missing.exists():
-                missing.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
-                self.sync_directory(missing.parent)
+        absent = list(takewhile(lambda each: not each.exists(), [path, *path.parents]))
+        for missing in reversed(absent):
+            missing.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+            self.sync_directory(missing.parent)
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Final
@@ -146,8 +147,12 @@ def options_text(options: SubscriptionOptions) -> str:
     return msgspec.json.encode(options).decode()
 
 
+@lru_cache(maxsize=256)
 def stored_options(text: str) -> SubscriptionOptions:
-    """What `options_text` wrote. Raises `StorageFailed` for anything else, keys of another release included."""
+    """What `options_text` wrote: one value for all subscriptions with the same.
+
+    Raises `StorageFailed` for anything else, keys of another release included.
+    """
     try:
         return _OPTIONS.decode(text)
     except (msgspec.MsgspecError, InvalidRequest) as error:

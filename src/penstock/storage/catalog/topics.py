@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -316,8 +317,12 @@ def settings_text(settings: TopicSettings) -> str:
     return msgspec.json.encode(settings).decode()
 
 
+@lru_cache(maxsize=256)
 def stored_settings(text: str) -> TopicSettings:
-    """What `settings_text` wrote. Raises `StorageFailed` for anything else, keys of another release included."""
+    """What `settings_text` wrote: one value for all topics with the same.
+
+    Raises `StorageFailed` for anything else, keys of another release included.
+    """
     try:
         return _SETTINGS.decode(text)
     except (msgspec.MsgspecError, InvalidRequest) as error:

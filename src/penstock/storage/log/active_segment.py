@@ -58,9 +58,8 @@ class ActiveSegment:
     @classmethod
     def reopen(cls, disk: Disk, path: Path, header: Header | None, limits: Limits) -> tuple[Self, list[Damage]]:
         """The newest segment of a log as it was left: in order, or recovered."""
-        if header is not None and _is_as_closed(disk, path, header):
-            with opened(disk, path) as file:
-                return cls._of(disk, path, header, file.size()), []
+        if header is not None and (size := _size_as_closed(disk, path, header)) is not None:
+            return cls._of(disk, path, header, size), []
         finding = repair_newest(disk, path, limits)
         if not finding.count:
             # Whoever made it may have died before its name was durable; records make sure that it was.
@@ -205,13 +204,14 @@ class ActiveSegment:
         self._file = self._index = None
 
 
-def _is_as_closed(disk: Disk, path: Path, header: Header) -> bool:
-    """Whether a segment is still as it was when its index was closed, as far as a glance tells: all there, and followed
-    by unused space."""
+def _size_as_closed(disk: Disk, path: Path, header: Header) -> int | None:
+    """The size of a segment's file, if the segment is still as it was when its index was closed, as far as a glance
+    tells: all there, and followed by unused space. None if it is not."""
     if header.state is not State.CLOSED or not is_index_of(disk, path, header):
-        return False
+        return None
     with opened(disk, path) as file:
-        return file.size() >= header.size
+        size = file.size()
+    return size if size >= header.size else None
 
 
 def _preallocate(disk: Disk, path: Path, size: int, limits: Limits, *, needed: int = 0) -> int:

@@ -32,6 +32,8 @@ from penstock.storage.log.log_view import MISSING, Chunk, Segment, View
 from penstock.storage.log.repair import is_index_of, keep_copy, rebuild_sealed
 from penstock.storage.log.retention import Aged, expired
 from penstock.storage.log.segment import (
+    BEGINNING,
+    MARKER,
     READ_BYTES,
     SPARE_NAME,
     Damage,
@@ -505,9 +507,13 @@ class Log:
 
     def _recover(self, noted: LogEnd | None) -> None:
         self._disk.make_directory(self._path)
-        self._disk.remove(self._path / SPARE_NAME)
-        start = read_start(self._disk, self._path)
-        bases = self._begun(max(start.offset, noted.first_offset), noted) if noted is not None else self._bases()
+        names = self._disk.names(self._path)  # once: of a thousand logs, most have nothing but a segment
+        if SPARE_NAME in names:
+            self._disk.remove(self._path / SPARE_NAME)
+        start = read_start(self._disk, self._path) if MARKER in names else BEGINNING
+        bases = sorted(base for base in map(base_of, names) if base is not None)
+        if noted is not None:
+            self._begin(bases, max(start.offset, noted.first_offset), noted)
         self._last_id = start.last_id if noted is None else max(start.last_id, noted.last_id)
         segments = [self._sealed(base, following) for base, following in pairwise(bases)]
         self._view = View(tuple(segments), start.offset)
@@ -519,16 +525,11 @@ class Log:
         for gap in gaps_in(self._view):
             self._miss(gap)
 
-    def _bases(self) -> list[int]:
-        return sorted(base for base in map(base_of, self._disk.names(self._path)) if base is not None)
-
-    def _begun(self, begins: int, noted: LogEnd) -> list[int]:
-        """Where its segments begin; the first of them where the log does, also if the file that did is gone."""
-        bases = self._bases()
+    def _begin(self, bases: list[int], begins: int, noted: LogEnd) -> None:
+        """Have the first of its segments begin where the log does, also if the file that did is gone."""
         if begins < (bases[0] if bases else noted.next_offset):
             put_empty_segment(self._disk, self._path, begins, sealed=True)
             bases.insert(0, begins)
-        return bases
 
     def _go_on_at(self, offset: int) -> None:
         """The newest records are gone. No offset that was given is given again: those up to here are damage now."""

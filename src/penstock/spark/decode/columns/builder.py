@@ -2,7 +2,7 @@
 
 Made once for each pair of a target and a schema that was written with. A field that the writer's schema does not have
 is the target's default, or null; one that the target does not have is left alone. What cannot be turned into the
-target's type raises `Misfit`, which says where it was.
+target's type raises `ValueMismatch`, which says where it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit, pointer
+from penstock.client.serde.values import ValueMismatch, json_pointer
 from penstock.spark.decode.columns.leaves import change, untimed
 from penstock.spark.decode.columns.merged_shapes import choices
 from penstock.spark.decode.columns.shapes import (
@@ -66,7 +66,7 @@ class Batches:
         self._columns = _Compiler(text).fields(target, written, picking=_picking_of_rows)
 
     def make(self, rows: Values) -> pa.RecordBatch:
-        """None of the rows is None. Raises `Misfit`."""
+        """None of the rows is None. Raises `ValueMismatch`."""
         return pa.RecordBatch.from_arrays([column(rows) for column in self._columns], schema=self.schema)
 
 
@@ -216,7 +216,7 @@ def refusing(target: Shape, written: Shape) -> Column:
 
     def make(values: Values) -> pa.Array:
         if any(not _is_null(each) for each in values):
-            raise Misfit(f"it was written as {kind_of(written)}, and is to be read as {kind_of(target)}")
+            raise ValueMismatch(f"it was written as {kind_of(written)}, and is to be read as {kind_of(target)}")
         return pa.nulls(len(values), kind)
 
     return make
@@ -258,7 +258,7 @@ def _without(others: list[Field], make: Column) -> Column:
     def checked(values: Values) -> pa.Array:
         for field in others:
             if any(each is not None and field.get is not None and field.get(each) is not None for each in values):
-                raise Misfit(f"it was written as {kind_of(field.shape)}, which the target has no place for")
+                raise ValueMismatch(f"it was written as {kind_of(field.shape)}, which the target has no place for")
         return make(values)
 
     return checked
@@ -267,10 +267,10 @@ def _without(others: list[Field], make: Column) -> Column:
 class _Place(NamedTuple):
     name: str
 
-    def told(self, error: Exception) -> Misfit:
-        if isinstance(error, Misfit):
-            return Misfit(error.message, pointer(self.name) + error.path)
-        return Misfit(said(error), pointer(self.name))
+    def told(self, error: Exception) -> ValueMismatch:
+        if isinstance(error, ValueMismatch):
+            return ValueMismatch(error.message, json_pointer(self.name) + error.path)
+        return ValueMismatch(said(error), json_pointer(self.name))
 
 
 def _naming(name: str, make: Column) -> Column:

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from penstock.client.serde.protobuf import ClassCodec, message_class
-from penstock.client.serde.values import Misfit, pointer
+from penstock.client.serde.values import ValueMismatch, json_pointer
 from penstock.core.schemas import Definition
 from penstock.schema.protobuf.payloads.validator import MessageValidator
 from penstock.schema.protobuf.payloads.wire import WireType
@@ -97,7 +97,7 @@ class WrittenMessage:
     text: Read = staticmethod(texts)
 
     def __init__(self, definition: Definition, which: Which = None) -> None:
-        """Raises `InvalidSchema`, or `InvalidRequest` or `Misfit` for a message that is not in it."""
+        """Raises `InvalidSchema`, or `InvalidRequest` or `ValueMismatch` for a message that is not in it."""
         generated = message_class(definition, which)
         self.shape = _of_message(root(_Shapes().message(generated.DESCRIPTOR, 0)), generated.DESCRIPTOR.name)
         self._parse = ClassCodec(generated).decode
@@ -112,7 +112,7 @@ class WrittenMessage:
         field is written as what it is not."""
         try:
             message = self._parse(payload)
-        except Misfit:
+        except ValueMismatch:
             self._check(payload)
             raise
         unknown = UnknownFieldSet(message)
@@ -126,12 +126,12 @@ class WrittenMessage:
         for each in unknown:
             field = self._fields.get(each.field_number)
             if field is not None and each.wire_type != _WIRE_TYPES.get(field.type, WireType.VARINT):
-                raise Misfit("it is written as another type than it has", pointer(field.name))
+                raise ValueMismatch("it is written as another type than it has", json_pointer(field.name))
 
     def _check(self, payload: bytes) -> None:
         fault = self._validator.fault(payload)
         if fault is not None:
-            raise Misfit(fault.message, fault.path)
+            raise ValueMismatch(fault.message, fault.path)
 
 
 def _of_message(shape: Record, name: str) -> Record:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import PenstockError
 from penstock.schema.problems import fragment
 from penstock.spark.decode.columns.builder import REFUSALS, said
@@ -60,7 +60,7 @@ def one_by_one(payloads: pa.Array, decode: Callable[[bytes], Any]) -> Rows:
 
 def reason(error: Exception) -> str:
     """A sentence, with the place in the payload where it is known."""
-    if isinstance(error, Misfit):
+    if isinstance(error, ValueMismatch):
         return f"at {fragment(error.path)}: {fragment(error.message)}" if error.path else fragment(error.message)
     if isinstance(error, PenstockError):
         return error.message

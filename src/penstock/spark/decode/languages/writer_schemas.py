@@ -33,7 +33,7 @@ class Registry(Protocol):
 def written(definition: Definition, message: str | tuple[int, ...] | None = None) -> Written:
     """`message`: which one of a Protobuf schema; the first if it is None.
 
-    Raises `InvalidSchema`, `InvalidRequest` or `Misfit`. Languages are imported when they are first met.
+    Raises `InvalidSchema`, `InvalidRequest` or `ValueMismatch`. Languages are imported when they are first met.
     """
     match definition.kind:
         case SchemaKind.AVRO:

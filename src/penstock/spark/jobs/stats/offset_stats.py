@@ -9,8 +9,8 @@ from typing import Any, Final
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
-from penstock.spark.jobs.audit.report import time_text
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.report.fields import time_text
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.groups import TIMES
 from penstock.spark.jobs.stats.stats import parse_by, stats_with
 from penstock.spark.scan.offset_counts import HOUR_MS, SLICE_BYTES, Run, runs
@@ -40,7 +40,7 @@ def counts(
     location = Location.parse(path=path, url=url, storage_options=storage_options)
     names = [TopicName.parse(topic) for topic in topics]
     if not _INDEXED.issuperset(chosen):
-        told = stats_with(Here(), location, names, by=chosen).as_dicts()
+        told = stats_with(LocalRunner(), location, names, by=chosen).as_dicts()
         return [{name: row[name] for name in (*chosen, "messages")} for row in told]
     found: Counter[tuple[Any, ...]] = Counter()
     lose, hourly = LossCount(), any(name in TIMES for name in chosen)
@@ -53,7 +53,7 @@ def counts(
 
 def _partitions(location: Location, names: Sequence[TopicName]) -> list[Slice]:
     data = location.open()
-    ranges = {log.key: (log.start, log.next_offset) for log in inventory.find(data, names).logs}
+    ranges = {log.key: (log.start, log.next_offset) for log in inventory.take_inventory(data, names).logs}
     return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 

@@ -21,8 +21,8 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.places import AtId, AtOffset, AtTime, Place
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.transfer.file_formats import Format, read, writer_of
-from penstock.spark.jobs.transfer.replay import Report
+from penstock.spark.jobs.transfer.file_formats import FileFormat, read, writer_of
+from penstock.spark.jobs.transfer.replay import PublishReport
 from penstock.spark.jobs.transfer.selection import Selection
 from penstock.spark.scan import slice_reader
 from penstock.spark.scan.columns import COLUMNS, Maker
@@ -47,7 +47,7 @@ _US_PER_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportReport:
     """What an export has done."""
 
     path: str
@@ -64,12 +64,12 @@ def export(
     location: Location,
     topics: Sequence[TopicName],
     output: Path,
-    kind: Format,
+    kind: FileFormat,
     *,
     selection: Selection | None = None,
     skip_lost: bool = False,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportReport:
     """Messages into a file, topic by topic and partition by partition, in order. It is there once it is complete; one
     that was there before stays until then.
 
@@ -94,7 +94,7 @@ def export(
         with suppress(FileNotFoundError):
             part.unlink()
         raise
-    return Exported(
+    return ExportReport(
         path=str(output),
         format=kind.value,
         topics=tuple(map(str, topics)),
@@ -107,13 +107,13 @@ def export(
 
 def import_file(
     file: Path,
-    kind: Format,
+    kind: FileFormat,
     target: SinkOptions,
     *,
     run: str | None = None,
     keep_partitions: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> PublishReport:
     """The messages of a file into `target.topic`, or each into the topic that it names.
 
     The number of a message is its place in the file: with the `run` of an earlier import of the same file, what that
@@ -134,7 +134,7 @@ def copy(
     run: str | None = None,
     skip_lost: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> PublishReport:
     """Messages of one data directory into another, or into a broker, under the same names; with `target.topic` all into
     that one. Topics that are not there are created with as many partitions.
 
@@ -161,7 +161,7 @@ def _check_keeping(target: SinkOptions, keep_partitions: bool) -> None:
 
 def _published(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, run: str, total: int | None, progress: Progress | None
-) -> Report:
+) -> PublishReport:
     began = time.monotonic()
     router = Router(options, Identity(query=run, batch=0), None)
     with opened(options) as target:
@@ -176,8 +176,8 @@ def _published(
     return _report(run, options, tally, time.monotonic() - began)
 
 
-def _report(run: str, options: SinkOptions, tally: Tally, seconds: float) -> Report:
-    return Report(
+def _report(run: str, options: SinkOptions, tally: Tally, seconds: float) -> PublishReport:
+    return PublishReport(
         run=run,
         target=options.topic or str(options.path or options.broker),
         rows=tally.rows,

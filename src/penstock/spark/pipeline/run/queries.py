@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import StorageFailed
-from penstock.spark.lake.tables.table import AlreadyThere, Committed, Marker
+from penstock.spark.lake.tables.table import AlreadyCommitted, CommitMarker, Committed
 from penstock.spark.pipeline.file.model import Pipeline, Sink, ToConsole, ToFiles, ToTable, ToTopic
 from penstock.spark.pipeline.run.encoding import messages
 from penstock.spark.pipeline.run.frames import open_lake
@@ -81,8 +81,8 @@ class _TableBatches:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         if self._query_id is None:
             self._query_id = query_id(frame, self._checkpoint)
-        written = write_table(frame, self._to, Marker(self._query_id, batch_id))
-        if isinstance(written, AlreadyThere):
+        written = write_table(frame, self._to, CommitMarker(self._query_id, batch_id))
+        if isinstance(written, AlreadyCommitted):
             _compute(frame)
 
 
@@ -91,7 +91,7 @@ def _compute(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def write_table(frame: DataFrame, to: ToTable, marker: Marker) -> Committed | AlreadyThere:
+def write_table(frame: DataFrame, to: ToTable, marker: CommitMarker) -> Committed | AlreadyCommitted:
     from penstock.spark.lake.frames import write_frame
 
     return write_frame(frame, open_lake(to.table), marker, partition_by=to.partition_by)
@@ -165,4 +165,4 @@ def _write(pipeline: Pipeline, sink: Sink, content: DataFrame) -> None:
             writer = content.write.format(form.value).options(**dict(options)).mode("overwrite")
             (writer.partitionBy(*columns) if columns else writer).save(path)
         case ToTable():
-            write_table(content, sink.to, Marker(f"{pipeline.query_name(sink)}-{uuid.uuid4()}", 0))
+            write_table(content, sink.to, CommitMarker(f"{pipeline.query_name(sink)}-{uuid.uuid4()}", 0))

@@ -23,7 +23,7 @@ from penstock.spark.pipeline.run.frames import Frames
 from penstock.spark.pipeline.run.progress import Batch, batch_of
 from penstock.spark.pipeline.run.queries import Shown, start, write
 from penstock.spark.runtime.classic import context
-from penstock.spark.runtime.failures import Failure, failure
+from penstock.spark.runtime.failures import Failure, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -238,7 +238,7 @@ def _settle(each: _Running, pipeline: Pipeline) -> bool:
 
 
 def _fail(result: Result, error: BaseException, pipeline: Pipeline) -> None:
-    found = failure(error)
+    found = failure_of(error)
     result.state = State.FAILED
     result.failure = replace(found, reason=pipeline.secrets.hide(found.reason))
 

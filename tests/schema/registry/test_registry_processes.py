@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.schema.registry.killed_registrars import Agreeing
 from penstock.core.clock import SystemClock
 from penstock.core.schemas import Schema, SchemaKind
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
@@ -40,7 +40,7 @@ with Catalog.open(path, clock=SystemClock()) as catalog:
     for turn in range(count):
         for text in (f"shared-{turn}", f"{who}-{turn}"):
             schema = Schema(kind=SchemaKind.JSON, text=text)
-            made = carry_out(registry.register("orders", schema), Agreeing())
+            made = run_procedure(registry.register("orders", schema), Agreeing())
             print(text, made.version, made.schema_id)
 """
 

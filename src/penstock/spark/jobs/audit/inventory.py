@@ -10,7 +10,7 @@ from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.tally import TimeSpans
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.base.disk import Disk, opened
 from penstock.storage.inspect.data_reader import DataReader, LogReader, TopicReader
 from penstock.storage.log.repair import QUARANTINE
@@ -122,7 +122,7 @@ def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]
 def slices(location: Location, data: DataReader, logs: Sequence[PartitionLog]) -> list[Slice]:
     """All that is in the logs, in the order of topics, partitions and offsets."""
     ranges = {log.key: (log.start, log.next_offset) for log in logs}
-    return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
+    return plan_slices(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 
 def time_spans(logs: Sequence[PartitionLog]) -> TimeSpans:

@@ -31,7 +31,7 @@ from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
 from penstock.spark.lake.tables.names import bad_table_of
 from penstock.spark.lake.tables.table import LakeTable, OffsetSpan, TopicPartition
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.inspect.data_reader import DataReader, TopicReader
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class BackfillRun:
         found = [
             each
             for missing in self._ranges(data)
-            for each in plan(self._location, {missing.source: (missing.start, missing.stop)}, data=data)
+            for each in plan_slices(self._location, {missing.source: (missing.start, missing.stop)}, data=data)
         ]
         return Backlog(sum(each.stop - each.start for each in found), sum(each.bytes for each in found))
 
@@ -214,7 +214,7 @@ class BackfillRun:
     def _batches_of(self, data: DataReader, missing: BackfillRange, batch_bytes: int) -> Iterator[list[Slice]]:
         """Batches of a piece, each beside what the table has then: the last first where it grows at its beginning."""
         ranges, aim = {missing.source: (missing.start, missing.stop)}, min(SLICE_BYTES, batch_bytes)
-        found = plan(self._location, ranges, slice_bytes=aim, data=data)
+        found = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
         batches = list(packed(found, batch_bytes))
         return reversed(batches) if missing.before else iter(batches)
 

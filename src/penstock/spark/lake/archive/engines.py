@@ -128,9 +128,9 @@ def _by_frame(spark: SparkSession, tasks: list[WriteTask]) -> list[str]:
 
 def _run_as_text(task: WriteTask) -> str:
     """In a worker: what came of a job, as it travels back."""
-    from penstock.spark.scan.slice_work import settle
+    from penstock.spark.scan.read_tasks import freeze_gc
 
-    settle()
+    freeze_gc()
     return json.dumps(run_as_json(task))
 
 

@@ -22,7 +22,7 @@ from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, LOG_NAME
 from penstock.spark.lake.tables.file_writer import FileLayout, FileWriter
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.lake.tables.table import DataFile, OffsetRange
-from penstock.spark.scan.slice_reader import Loss, batches
+from penstock.spark.scan.slice_reader import LostRange, batches
 from penstock.spark.scan.slices import Slice
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def run_task(task: WriteTask) -> WriteResult:
         task.table, [OffsetRange(each.topic, each.partition, each.start, each.stop) for each in task.slices]
     )
 
-    def lose(loss: Loss) -> None:
+    def lose(loss: LostRange) -> None:
         result.lost += loss.stop - loss.start
 
     with ExitStack() as stack:

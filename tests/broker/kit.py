@@ -34,8 +34,8 @@ from penstock.protocol.batch_reader import BatchReader, Scratch
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, RejectedFrame
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
-from penstock.schema.languages import Examiner
-from penstock.schema.steps import carry_out
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.steps import run_procedure
 from penstock.storage.log.append_result import Durability
 from penstock.storage.log.log import Log
 from penstock.storage.store import Store
@@ -259,7 +259,7 @@ class World:
         """What the broker wants done elsewhere and has not been, in the order in which it was asked for."""
 
         self._held_bytes: Counter[str] = Counter()
-        self._examiner = Examiner()
+        self._examiner = SchemaLanguages()
 
         self._seed = seed
         self._root = root
@@ -341,7 +341,7 @@ class World:
                 case RunInThread():
                     return effect.run()
                 case RunRegistryProcedure():
-                    return carry_out(effect.procedure, self._examiner)
+                    return run_procedure(effect.procedure, self._examiner)
                 case ValidatePayloads(definition, _, block):
                     validator = self._examiner.validator(definition)
                     found = {row: validator.fault(bytes(block.payload(row))) for row in range(len(block))}

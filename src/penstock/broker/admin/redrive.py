@@ -35,7 +35,7 @@ from penstock.core.offset_set import OffsetSet, offset_spans
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
 from penstock.record.rows import RecordRow, attributes_of
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
@@ -320,7 +320,7 @@ class Redrive:
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
-    return sentence(Fault(path, message))
+    return sentence(PayloadFault(path, message))
 
 
 def _message(row: RecordRow, producer_id: int) -> Message:

@@ -19,7 +19,7 @@ from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError,
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Registered, Which, version_number
+from penstock.schema.registry.models import LookupFilter, RegisteredVersion, parse_version
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
 from penstock.storage.catalog.schema_rows import VersionMetadata
@@ -104,15 +104,15 @@ def _version(fields: Fields) -> int | str:
     return version
 
 
-def _version_of(registry: Registry, fields: Fields) -> Registered:
+def _version_of(registry: Registry, fields: Fields) -> RegisteredVersion:
     """A number finds a deleted version too; the latest is one that is not."""
     subject, version = read.text(fields, "subject"), _version(fields)
-    which = Which.LIVING if version_number(version) is None else Which.ALL
+    which = LookupFilter.ACTIVE if parse_version(version) is None else LookupFilter.INCLUDE_DELETED
     return registry.version(subject, version, which)
 
 
-def _which(fields: Fields) -> Which:
-    return Which.ALL if read.flag(fields, "deleted") else Which.LIVING
+def _which(fields: Fields) -> LookupFilter:
+    return LookupFilter.INCLUDE_DELETED if read.flag(fields, "deleted") else LookupFilter.ACTIVE
 
 
 def _found(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
@@ -133,7 +133,7 @@ def _sent(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
 # what is answered
 
 
-def _placed(found: Registered) -> Fields:
+def _placed(found: RegisteredVersion) -> Fields:
     return {
         "subject": found.subject,
         "version": found.version,
@@ -142,7 +142,7 @@ def _placed(found: Registered) -> Fields:
     }
 
 
-def _version_facts(found: Registered) -> Fields:
+def _version_facts(found: RegisteredVersion) -> Fields:
     facts = {
         **_placed(found),
         "deleted": found.deleted,
@@ -204,7 +204,7 @@ def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
         if "subject" in fields:
             durable.check(client, Operation.SCHEMA_READ, Resource.subject(read.text(fields, "subject")))
         return
-    places = durable.registry.places(read.number(fields, "id"), Which.ALL)
+    places = durable.registry.versions_of_schema(read.number(fields, "id"), LookupFilter.INCLUDE_DELETED)
     if not any(_may_read(durable, client, subject) for subject, _ in places):
         durable.check(client, Operation.SCHEMA_READ, SERVER)
 
@@ -219,7 +219,7 @@ def _get(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -
     else:
         found = _version_of(registry, fields)
         facts = _version_facts(found) | _text_facts(found.schema)
-    places = registry.places(facts["id"], Which.ALL)
+    places = registry.versions_of_schema(facts["id"], LookupFilter.INCLUDE_DELETED)
     facts["versions"] = [
         {"subject": subject, "version": version} for subject, version in places if _may_read(durable, client, subject)
     ]

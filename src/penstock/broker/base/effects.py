@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.steps import Procedure
 from penstock.storage.log.append_result import AppendResult
 from penstock.storage.log.log import Log
@@ -62,7 +62,7 @@ class ValidatePayloads(NamedTuple):
     definition: Definition
     schema_id: int
     block: Block
-    done: Callable[[dict[int, Fault] | PenstockError], list[Effect]]
+    done: Callable[[dict[int, PayloadFault] | PenstockError], list[Effect]]
     """To be told what is wrong with which row."""
 
 

@@ -34,7 +34,7 @@ from penstock.protocol.frames import Frame
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
 from penstock.record.message import Message
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.storage.log.append_result import AppendResult
 from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
@@ -72,7 +72,7 @@ class Submission:
     duplicates: list[tuple[int, int, int]]
     """Row, partition and offset of those that are stored already."""
 
-    refused: dict[int, Fault] = field(default_factory=dict)
+    refused: dict[int, PayloadFault] = field(default_factory=dict)
     """What the topic's schema does not allow, by row."""
 
     fresh: Any = None
@@ -169,7 +169,7 @@ class Publishing:
         )
 
     def _publish_allowed(
-        self, client: Client, topic: TopicState, batch: PublishBatch, block: Block, refused: Mapping[int, Fault]
+        self, client: Client, topic: TopicState, batch: PublishBatch, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if not refused:
             return self._append_batch(client, topic, batch, Draft.of_block(block))
@@ -234,7 +234,7 @@ class Publishing:
         return self._guards.admit(topic, block, client.id, allowed, reply)
 
     def _publish_one_allowed(
-        self, client: Client, topic: TopicState, frame: Frame, block: Block, refused: Mapping[int, Fault]
+        self, client: Client, topic: TopicState, frame: Frame, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if refused:
             return self._context.reply(client, frame.header)(rejected(refused[0]))
@@ -393,7 +393,9 @@ class Publishing:
         submission.error, submission.parts = error, []
         return self._finish(submission)
 
-    def _submit(self, submission: Submission, client: str, block: Block, refused: Mapping[int, Fault]) -> list[Effect]:
+    def _submit(
+        self, submission: Submission, client: str, block: Block, refused: Mapping[int, PayloadFault]
+    ) -> list[Effect]:
         """Raises what keeps all of it from being stored."""
         window, logs, rows = submission.window, submission.topic.logs, submission.fresh
         if window is not None and self._overtakes(window, int(submission.requests[0])):

@@ -13,11 +13,21 @@ from typing import Any, Final
 import msgspec
 
 from penstock.broker.access.policy import ANONYMOUS, Access, Principal
-from penstock.broker.base.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
+from penstock.broker.base.effects import (
+    AdjustBacklog,
+    Append,
+    AppendAtomically,
+    Close,
+    Effect,
+    RunInThread,
+    RunRegistryProcedure,
+    Send,
+    ValidatePayloads,
+)
 from penstock.broker.broker import Broker
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
-from penstock.protocol.blocks import Scratch
+from penstock.protocol.batch_reader import Scratch
 from penstock.protocol.frames import FrameLimits
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, Result
@@ -27,7 +37,7 @@ from penstock.server.resources.buffer_budget import BufferBudget
 from penstock.server.resources.read_budget import ReadBudget
 from penstock.server.session import NO_SESSIONS, UNAUTHENTICATED_MESSAGES_MAX, Session
 from penstock.server.transport import Transport
-from penstock.storage.log.group_commit import GroupCommit, Ticket
+from penstock.storage.log.group_commit import GroupCommit, PendingAppend
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
@@ -41,7 +51,14 @@ _LAST_WORD_CHECKS: Final = 10
 """After so many of them that of a client is cut, too, which is slow and reads on."""
 
 
-_BACKGROUND_EFFECTS: Final = (Append, Work, Inspect, Consult, Held, AppendAll)
+_BACKGROUND_EFFECTS: Final = (
+    Append,
+    RunInThread,
+    ValidatePayloads,
+    RunRegistryProcedure,
+    AdjustBacklog,
+    AppendAtomically,
+)
 """Effects that wait for the disk, or for an examination, or tell of what does."""
 
 
@@ -77,7 +94,7 @@ class Hub:
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self._writer = writer
-        self._appends: dict[Ticket, Append] = {}
+        self._appends: dict[PendingAppend, Append] = {}
         self._threads = ThreadPool(self._background_done)
         self._registry_tasks = RegistryTasks(self._threads, self._background_done, now_ms)
         self._arm()  # time passes also where nobody connects
@@ -263,11 +280,13 @@ class Hub:
     # the disk
 
     def _start_background(
-        self, effect: Work | Append | AppendAll | Inspect | Consult | Held, by: Session | None
+        self,
+        effect: RunInThread | Append | AppendAtomically | ValidatePayloads | RunRegistryProcedure | AdjustBacklog,
+        by: Session | None,
     ) -> None:
         """What waits for the disk, or for an examination, and who is to send no more while it does."""
-        if isinstance(effect, Work | Inspect | Consult):
-            if isinstance(effect, Work):
+        if isinstance(effect, RunInThread | ValidatePayloads | RunRegistryProcedure):
+            if isinstance(effect, RunInThread):
                 self._threads.submit(effect, by)
             else:
                 self._registry_tasks.submit(effect, by)
@@ -276,7 +295,7 @@ class Hub:
             return
         if isinstance(effect, Append):
             self._append(effect)
-        elif isinstance(effect, AppendAll):
+        elif isinstance(effect, AppendAtomically):
             self._append_all(effect)
         elif (session := self._sessions.get(effect.client)) is not None:
             session.unstored_bytes += effect.size
@@ -290,7 +309,7 @@ class Hub:
         else:
             self._track_append(ticket, effect)
 
-    def _append_all(self, effect: AppendAll) -> None:
+    def _append_all(self, effect: AppendAtomically) -> None:
         """All of them wait for the disk then, or none does and each is told why."""
         try:
             tickets = self._disk.submit_all([(each.log, each.draft) for each in effect.parts], wait=False)
@@ -307,19 +326,19 @@ class Hub:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._writer
 
-    def _track_append(self, ticket: Ticket, effect: Append) -> None:
+    def _track_append(self, ticket: PendingAppend, effect: Append) -> None:
         self._appends[ticket] = effect
         self.unstored_bytes += len(effect.draft.data)
         session = self._sessions.get(effect.client)
         if session is not None:
             session.unstored_bytes += len(effect.draft.data)
 
-    def committed(self, tickets: Sequence[Ticket]) -> None:
+    def committed(self, tickets: Sequence[PendingAppend]) -> None:
         """A group is on disk, or failed. Called by the writer, in its thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._committed, tickets)
 
-    def _committed(self, tickets: Sequence[Ticket]) -> None:
+    def _committed(self, tickets: Sequence[PendingAppend]) -> None:
         results, publishers = [], set()
         for ticket in tickets:
             effect = self._appends.pop(ticket, None)
@@ -337,7 +356,9 @@ class Hub:
                 self._wait_for_slow_consumers(session, slow)
             self._resume_session(session)
 
-    def _background_done(self, work: Work | Inspect | Consult, by: Session | None, outcome: Any) -> None:
+    def _background_done(
+        self, work: RunInThread | ValidatePayloads | RunRegistryProcedure, by: Session | None, outcome: Any
+    ) -> None:
         if by is not None:
             by.open_work -= 1
             self._resume_session(by)

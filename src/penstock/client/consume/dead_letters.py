@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.consume.message_preview import is_cut, record_of
-from penstock.core.errors import from_dict
-from penstock.core.letters import REDRIVE, REDRIVES_MAX, both_names
+from penstock.core.dead_letter_attributes import REDRIVE, REDRIVES_MAX, topic_and_dead_letter_topic
+from penstock.core.errors import error_from_dict
 from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
-    from penstock.client.sync import Client
+    from penstock.client.wire.asks import Asks
     from penstock.record.message import Message, Record
 
 _PAGE: Final = 1_000
@@ -52,7 +52,7 @@ class Which:
 class Letter:
     """One dead letter, and what it says of itself."""
 
-    def __init__(self, client: Client, topic: TopicName, entry: dict[str, Any]) -> None:
+    def __init__(self, client: Asks, topic: TopicName, entry: dict[str, Any]) -> None:
         self.partition: int = entry["partition"]
         self.offset: int = entry["offset"]
         self.original_topic: str = entry["original_topic"]
@@ -144,8 +144,8 @@ class Found:
 class DeadLetters:
     """Those of one topic, which may be named by them too. Asking raises `TopicNotSupported` if it never had any."""
 
-    def __init__(self, client: Client, topic: str) -> None:
-        self.original, self.topic = both_names(TopicName.parse(topic))
+    def __init__(self, client: Asks, topic: str) -> None:
+        self.original, self.topic = topic_and_dead_letter_topic(TopicName.parse(topic))
         self.progress = Progress()
         self._client = client
 
@@ -229,11 +229,11 @@ class DeadLetters:
         done = self._ask(what, which.fields() | fields)
         self.progress.add(done)
         if "stopped" in done:
-            raise from_dict(done["stopped"])
+            raise error_from_dict(done["stopped"])
         return done
 
 
-def listed(client: Client) -> Iterator[dict[str, Any]]:
+def listed(client: Asks) -> Iterator[dict[str, Any]]:
     """Every topic that has dead letters, in the order of names: how many are left, and how many there are."""
     wanted: dict[str, str] = {}
     found: dict[str, Any] = {"truncated": True}

@@ -16,7 +16,7 @@ from penstock.broker.reads.merge import Spots
 from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.server.background.registry_tasks import resolved
 from penstock.server.events.publish_formats import PublishRequest
 from penstock.server.events.shared_chunks import ChunkCache
@@ -70,8 +70,8 @@ class EventService:
     async def _ask_broker(self, ask: Callable[[Reply], list[Effect]]) -> Any:
         """What is answered. Raises it where it is an error."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        desk = self._hub.broker.desk
-        desk.now_ms = max(desk.now_ms, self._hub.now_ms())
+        context = self._hub.broker.context
+        context.now_ms = max(context.now_ms, self._hub.now_ms())
         self._hub.apply(ask(partial(resolved, answered)))
         outcome = await answered
         if isinstance(outcome, PenstockError):
@@ -102,21 +102,21 @@ class EventService:
         """Written for streams that have not taken it yet."""
         return self.chunks.sending_bytes
 
-    def check_room(self, who: str) -> None:
+    def check_room(self, client: str) -> None:
         if self.streams >= STREAMS_MAX:
             raise QuotaExceeded(f"{STREAMS_MAX} streams are open, and no more may be: try again", limit=STREAMS_MAX)
-        if list(self._who.values()).count(who) >= STREAMS_PER_CLIENT_MAX:
+        if list(self._who.values()).count(client) >= STREAMS_PER_CLIENT_MAX:
             raise QuotaExceeded(
-                f"{STREAMS_PER_CLIENT_MAX} streams are open for {who}, and no more may be: end one of them",
+                f"{STREAMS_PER_CLIENT_MAX} streams are open for {client}, and no more may be: end one of them",
                 limit=STREAMS_PER_CLIENT_MAX,
             )
         if self.closing:
             raise ServiceUnavailable("the broker stops: ask again when it is back")
 
-    def enter(self, mark: object, who: str, wake: Callable[[], object]) -> None:
+    def enter(self, mark: object, client: str, wake: Callable[[], object]) -> None:
         """A stream begins: it is woken when it may have to end."""
         self._wakers[mark] = wake
-        self._who[mark] = who
+        self._who[mark] = client
         self._hub.broker.metrics.add("http.streams.opened")
 
     def leave(self, mark: object) -> None:
@@ -124,11 +124,11 @@ class EventService:
         if self._wakers.pop(mark, None) is not None:
             self._hub.broker.metrics.add("http.streams.closed")
 
-    async def start(self, wanted: Wanted, place: Place, *, resumed: bool) -> Start:
+    async def start(self, wanted: Wanted, place: Position, *, resumed: bool) -> Start:
         start: Start = await self._ask_broker(partial(self._start, wanted, place, resumed))
         return start
 
-    def _start(self, wanted: Wanted, place: Place, resumed: bool, reply: Reply) -> list[Effect]:
+    def _start(self, wanted: Wanted, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
         return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
 
     async def chunk(
@@ -138,7 +138,7 @@ class EventService:
 
         def read(reply: Reply) -> list[Effect]:
             writer = self._writers[form]
-            writer.address = self._hub.broker.desk.address
+            writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
                 spots,

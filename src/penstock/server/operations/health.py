@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.core.errors import Facts, ServiceUnavailable
+from penstock.core.errors import ServiceUnavailable, VerbatimDetails
 from penstock.storage.store import Store
 
 _LOG: Final = logging.getLogger(__name__)
@@ -41,7 +41,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         failed = [check for check in self.checks if not check.ok]
         if failed:
             why = "; ".join(f"{check.name}: {check.reason}" for check in failed)
-            raise ServiceUnavailable(f"{self.status}: {why}", checks=Facts(map(msgspec.to_builtins, self.checks)))
+            raise ServiceUnavailable(
+                f"{self.status}: {why}", checks=VerbatimDetails(map(msgspec.to_builtins, self.checks))
+            )
         return self
 
 
@@ -112,8 +114,8 @@ class HealthConditions:
 
 def append_failures(broker: Broker) -> list[str]:
     """Why each log that takes no appends any more does not."""
-    streams = () if broker.durable is None else broker.durable.streams
-    return [log.failure.message for stream in streams for log in stream.logs if log.failure is not None]
+    topics = () if broker.durable is None else broker.durable.topics
+    return [log.failure.message for topic in topics for log in topic.logs if log.failure is not None]
 
 
 async def watch_health(conditions: HealthConditions, broker: Broker) -> None:

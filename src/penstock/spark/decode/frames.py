@@ -69,7 +69,7 @@ def decode(
     target = target_for(at.open(), _topics(topic), pick=pick, subject=subject, message=message)
     kept = arrow_schema(df.schema)
     layout = Layout.of(target, kept, chosen)
-    work = _Work(layout, at, chosen, framing, _word(Unnamed, "unnamed", unnamed), bad_records)
+    work = _DecodeTask(layout, at, chosen, framing, _word(Unnamed, "unnamed", unnamed), bad_records)
     work.decoder()
     good = df.mapInArrow(work.good, spark_schema(layout.schema))
     if chosen is not Mode.QUARANTINE or bad_records is not None:
@@ -78,7 +78,7 @@ def decode(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _DecodeTask:
     """What workers do."""
 
     layout: Layout

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.spark.runtime.classic import context
-from penstock.spark.scan.slice_work import settle
+from penstock.spark.scan.read_tasks import freeze_gc
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -64,7 +64,7 @@ class WorkerCall:
 
     def __call__(self, task: Any) -> Any:
         result = self._work(task)
-        settle()
+        freeze_gc()
         return result
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from penstock.record.block import Longs
-from penstock.storage.log.index import ENTRY_BYTES, IndexFile, claimed_ends, decode_entries
+from penstock.storage.log.index import ENTRY_BYTES, IndexFile, decode_entries, unchecked_ends
 from penstock.storage.log.log_view import Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class RecordPositions:
     """Claims, of which only those are looked into that a read begins or ends at: within a read, the records themselves
     tell whether they are where they should be."""
 
@@ -30,10 +30,10 @@ class Places:
     _begins_segment: bool
 
     @classmethod
-    def of(cls, index: IndexFile, segment: Segment, first: int, stop: int) -> Places:
+    def of(cls, index: IndexFile, segment: Segment, first: int, stop: int) -> RecordPositions:
         ordinal = first - segment.base
         entries = index.entries(max(0, ordinal - 1), stop - segment.base)
-        claimed = claimed_ends(entries)
+        claimed = unchecked_ends(entries)
         starts = claimed if ordinal else np.concatenate(([0], claimed))
         return cls(first, stop - first, segment.size, entries, starts, ordinal == 0)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedWork:
+class DecodeTask:
     """Like `Work`: made on the driver, done in the workers."""
 
     layout: Layout
@@ -64,9 +64,9 @@ class DecodedWork:
                 yield self.layout.rows(batch, decoded)
 
 
-def decoded_work(
+def decode_task(
     options: ReadOptions, topics: Callable[[], Sequence[TopicName]], schema: StructType | None = None
-) -> DecodedWork:
+) -> DecodeTask:
     """For a read with `decode`; `topics` says which it is of. `schema` is what the user asked for, or what this gave
     before: columns that are not in it are not decoded. Raises `InvalidRequest`."""
     asked = options.decode
@@ -80,7 +80,7 @@ def decoded_work(
     registry = RegistryLocation(options.location, asked.registry)
     target = target_for(registry.open(), topics(), pick=asked.pick)
     layout = Layout.of(target, schema_of(options.columns) if schema is None else COLUMNS, mode)
-    return DecodedWork(
+    return DecodeTask(
         layout=layout if schema is None else layout.only(arrow_schema(schema)),
         registry=registry,
         mode=mode,

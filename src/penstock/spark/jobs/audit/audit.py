@@ -28,7 +28,7 @@ from penstock.spark.jobs.audit.archive_side import (
     Warehouse,
 )
 from penstock.spark.jobs.audit.findings import Finding, FindingKind, Findings
-from penstock.spark.jobs.audit.inventory import PartitionLog
+from penstock.spark.jobs.audit.inventory import LogSnapshot
 from penstock.spark.jobs.audit.partition_summary import PartitionSummary
 from penstock.spark.jobs.audit.runners import JobRunner, SparkRunner
 from penstock.spark.jobs.audit.scan_range import LossKind
@@ -74,7 +74,7 @@ class Comparison:
         """True if all payloads were compared, too, and not only the other fields."""
         return not any(digest.without_payload for digest in self.rows.days.values())
 
-    def lag(self, log: PartitionLog) -> int:
+    def lag(self, log: LogSnapshot) -> int:
         """Return how many messages wait to be archived."""
         return max(0, log.next_offset - max(self.holding.next, log.start))
 
@@ -83,7 +83,7 @@ class Comparison:
 class AuditedPartition:
     """A partition with the audit's results."""
 
-    log: PartitionLog
+    log: LogSnapshot
     summary: PartitionSummary
     comparison: Comparison | None = None
 
@@ -221,7 +221,7 @@ class _AuditRun:
 
     def _comparison(
         self,
-        log: PartitionLog,
+        log: LogSnapshot,
         scopes: Mapping[PartitionKey, ComparisonScope],
         rows: Mapping[PartitionKey, ArchivedRows],
     ) -> Comparison | None:
@@ -292,7 +292,7 @@ def _scope(archived: ArchivedRange, summary: PartitionSummary | None, holding: T
     return ComparisonScope(archived.start, archived.stop, lost, (holding.first, holding.next))
 
 
-def _empty_summary(log: PartitionLog) -> PartitionSummary:
+def _empty_summary(log: LogSnapshot) -> PartitionSummary:
     """Return the summary of an empty log."""
     return PartitionSummary(start=log.start, stop=log.next_offset)
 

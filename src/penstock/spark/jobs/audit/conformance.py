@@ -11,15 +11,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record import layout as at
 from penstock.record.block import Block, Longs
-from penstock.schema.language import Fault
-from penstock.schema.languages import Examiner
-from penstock.schema.worker.process import Judge, chunk_stop, start_of
-from penstock.schema.worker.protocol import Validate
+from penstock.schema.language import PayloadFault
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.worker.process import FramedPayloadValidator, chunk_stop, start_of
+from penstock.schema.worker.protocol import ValidationJob
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.options import Mode
 from penstock.spark.decode.target import target_of
@@ -34,7 +34,7 @@ _SCHEMAS_MAX: Final = 1000
 class SchemaChecks:
     """The validator and the decoder of one schema."""
 
-    judge: Judge | None
+    judge: FramedPayloadValidator | None
     """Validator; None if every payload conforms."""
     decoder: Decoder | None
     """Decoder; None if the schema makes no columns."""
@@ -46,7 +46,7 @@ class Conformance:
     def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
         self._topic = topic
-        self._examiner = Examiner()
+        self._examiner = SchemaLanguages()
         self._checks: dict[int, SchemaChecks | str] = {}
 
     def __call__(self, block: Block) -> Sample[Nonconforming]:
@@ -85,16 +85,16 @@ class Conformance:
                 self._checks[schema_id] = error.message
         return self._checks[schema_id]
 
-    def _payload_judge(self, definition: Definition, schema_id: int) -> Judge | None:
+    def _payload_judge(self, definition: Definition, schema_id: int) -> FramedPayloadValidator | None:
         if definition.kind is SchemaKind.BYTES:
             return None
-        job = Validate(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
-        return Judge(self._examiner.validator(definition), job)
+        job = ValidationJob(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
+        return FramedPayloadValidator(self._examiner.validator(definition), job)
 
     def _decoder(self, schema_id: int) -> Decoder | None:
         try:
             return Decoder(target_of(self._registry.open(), self._topic, [schema_id]), self._registry, Mode.QUARANTINE)
-        except (InvalidRequest, Misfit):
+        except (InvalidRequest, ValueMismatch):
             return None
 
 
@@ -109,7 +109,7 @@ def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
     return dict(zip(rows.tolist(), reasons.take(pa.array(rows)).to_pylist(), strict=True))
 
 
-def faults(judge: Judge | None, block: Block) -> dict[int, str]:
+def faults(judge: FramedPayloadValidator | None, block: Block) -> dict[int, str]:
     """Return the payloads that do not conform, and why: a quick check of many at a time, else one by one."""
     if judge is None:
         return {}
@@ -128,24 +128,24 @@ def faults(judge: Judge | None, block: Block) -> dict[int, str]:
     return found
 
 
-def _accepts(judge: Judge, lines: memoryview, count: int) -> bool:
+def _accepts(judge: FramedPayloadValidator, lines: memoryview, count: int) -> bool:
     try:
         return judge.validator.accepts_lines(lines, count)
     except (RecursionError, MemoryError):
         return False
 
 
-def _each(judge: Judge, block: Block, rows: range) -> dict[int, str]:
+def _each(judge: FramedPayloadValidator, block: Block, rows: range) -> dict[int, str]:
     faults_found = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
     return {row: _sentence(fault) for row, fault in faults_found if fault is not None}
 
 
-def _fault(judge: Judge, payload: bytes) -> Fault | None:
+def _fault(judge: FramedPayloadValidator, payload: bytes) -> PayloadFault | None:
     try:
         return judge.fault(payload)
     except (RecursionError, MemoryError):
-        return Fault("", "it cannot be examined: it takes too much memory or is nested too deeply")
+        return PayloadFault("", "it cannot be examined: it takes too much memory or is nested too deeply")
 
 
-def _sentence(fault: Fault) -> str:
+def _sentence(fault: PayloadFault) -> str:
     return f"{fault.path}: {fault.message}" if fault.path else fault.message

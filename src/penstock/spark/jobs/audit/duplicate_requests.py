@@ -23,7 +23,7 @@ from penstock.spark.jobs.audit.scan_range import scan_range
 from penstock.spark.jobs.audit.slice_audit import PartitionKey
 from penstock.spark.jobs.worker_jobs import cores, group_by_bytes
 from penstock.spark.runtime.classic import context
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def _request_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def requests_in(suspect: SuspectSlice) -> Iterator[pa.RecordBatch]:
     part = suspect.part
-    data = opened_data(part.location)
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs

@@ -16,7 +16,7 @@ from penstock.spark.jobs.audit.archive_side import (
     TableHolding,
     missing_and_duplicate,
 )
-from penstock.spark.jobs.audit.inventory import PartitionLog
+from penstock.spark.jobs.audit.inventory import LogSnapshot
 from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Digest, Disorder, Nonconforming, PartitionSummary
 from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets
 from penstock.storage.log.segment import segment_name
@@ -105,7 +105,7 @@ def total(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> 
 # findings of the log alone
 
 
-def log_findings(log: PartitionLog, summary: PartitionSummary) -> list[Finding]:
+def log_findings(log: LogSnapshot, summary: PartitionSummary) -> list[Finding]:
     """Return the listed findings of one partition, in the order of offsets."""
     found = [
         *_findings_of(log, summary.losses.first, _lost),
@@ -126,7 +126,7 @@ def uncounted_in_log(summary: PartitionSummary) -> dict[FindingKind, int]:
 
 
 def _findings_of(
-    log: PartitionLog, items: Iterable[Any], make: Callable[[PartitionLog, Any], Finding | None]
+    log: LogSnapshot, items: Iterable[Any], make: Callable[[LogSnapshot, Any], Finding | None]
 ) -> Iterator[Finding]:
     for item in items:
         finding = make(log, item)
@@ -134,7 +134,7 @@ def _findings_of(
             yield finding
 
 
-def _lost(log: PartitionLog, lost: LostOffsets) -> Finding | None:
+def _lost(log: LogSnapshot, lost: LostOffsets) -> Finding | None:
     """Return the finding of a loss; None if retention dropped the messages while the job ran."""
     if lost.kind is LossKind.DROPPED:
         return None
@@ -146,7 +146,7 @@ def _lost(log: PartitionLog, lost: LostOffsets) -> Finding | None:
     return _finding(log, FindingKind.DAMAGED, lost.start, what, count=len(lost), **place)
 
 
-def _disorder(log: PartitionLog, item: Disorder) -> Finding:
+def _disorder(log: LogSnapshot, item: Disorder) -> Finding:
     if item.is_duplicate:
         return _finding(
             log, FindingKind.DUPLICATE_ID, item.offset, f"the id {format_id(item.id)} is that of the record before it"
@@ -155,19 +155,19 @@ def _disorder(log: PartitionLog, item: Disorder) -> Finding:
     return _finding(log, FindingKind.ID_ORDER, item.offset, what)
 
 
-def _nonconforming(log: PartitionLog, item: Nonconforming) -> Finding:
+def _nonconforming(log: LogSnapshot, item: Nonconforming) -> Finding:
     what = f"the payload is not what schema {item.schema_id} (version {item.schema_version}) says: {item.reason}"
     return _finding(log, FindingKind.NONCONFORMING, item.offset, what)
 
 
-def _index(log: PartitionLog, fault: IndexFault) -> Finding:
+def _index(log: LogSnapshot, fault: IndexFault) -> Finding:
     what = f"{fault.count} index entries do not say where their records end (rebuildable)"
     if fault.header:
         what = "the index is missing or damaged (rebuildable)"
     return _finding(log, FindingKind.INDEX, fault.first, what, count=fault.count, segment=segment_name(fault.base))
 
 
-def _finding(log: PartitionLog, kind: FindingKind, offset: int | None, what: str, **place: Any) -> Finding:
+def _finding(log: LogSnapshot, kind: FindingKind, offset: int | None, what: str, **place: Any) -> Finding:
     return Finding(kind=kind, topic=log.topic, partition=log.partition, offset=offset, what=what, **place)
 
 
@@ -219,7 +219,7 @@ def duplicate_request_findings(items: Sequence[DuplicateRequest]) -> Iterator[Fi
 
 
 def archive_findings(
-    log: PartitionLog, summary: PartitionSummary, holding: TableHolding, scope: ComparisonScope, rows: ArchivedRows
+    log: LogSnapshot, summary: PartitionSummary, holding: TableHolding, scope: ComparisonScope, rows: ArchivedRows
 ) -> list[Finding]:
     """Return the differences at offsets that log and archive should both have, and other offsets the archive lacks."""
     found: list[Finding] = []
@@ -243,7 +243,7 @@ def archive_findings(
     return found
 
 
-def _count_only(log: PartitionLog, scope: ComparisonScope, rows: ArchivedRows) -> Iterator[Finding]:
+def _count_only(log: LogSnapshot, scope: ComparisonScope, rows: ArchivedRows) -> Iterator[Finding]:
     """Yield a finding by number alone where rows are too scattered to be listed as runs. Digests compare what the log
     has."""
     more = rows.claimed - scope.beyond
@@ -253,7 +253,7 @@ def _count_only(log: PartitionLog, scope: ComparisonScope, rows: ArchivedRows) -
         yield _finding(log, kind, None, what, count=abs(more))
 
 
-def _missing(log: PartitionLog, run: OffsetRun) -> str:
+def _missing(log: LogSnapshot, run: OffsetRun) -> str:
     if run[0] >= log.start:
         return "not in the archive"
     return (
@@ -262,7 +262,7 @@ def _missing(log: PartitionLog, run: OffsetRun) -> str:
     )
 
 
-def _run(log: PartitionLog, kind: FindingKind, run: OffsetRun, what: str) -> Finding:
+def _run(log: LogSnapshot, kind: FindingKind, run: OffsetRun, what: str) -> Finding:
     start, stop = run
     offsets = f"offset {start} is" if stop - start == 1 else f"offsets {start} to {stop - 1} are"
     return _finding(log, kind, start, f"{offsets} {what}", count=stop - start)
@@ -271,7 +271,7 @@ def _run(log: PartitionLog, kind: FindingKind, run: OffsetRun, what: str) -> Fin
 _NOTHING: Final = Digest()
 
 
-def _days(log: PartitionLog, log_days: Mapping[int, Digest], archive_days: Mapping[int, Digest]) -> Iterator[Finding]:
+def _days(log: LogSnapshot, log_days: Mapping[int, Digest], archive_days: Mapping[int, Digest]) -> Iterator[Finding]:
     for day in sorted({*log_days, *archive_days}):
         here, there = log_days.get(day, _NOTHING), archive_days.get(day, _NOTHING)
         why = difference(here, there)

@@ -10,7 +10,7 @@ from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.tally import TimeSpans
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.base.disk import Disk, opened
 from penstock.storage.inspect.data_reader import DataReader, LogReader, TopicReader
 from penstock.storage.log.repair import QUARANTINE
@@ -34,7 +34,7 @@ _SPANS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLog:
+class LogSnapshot:
     """The log of one partition when the job begins."""
 
     topic: str
@@ -58,7 +58,7 @@ class PartitionLog:
 class Inventory:
     """The existing logs, and the partitions without one."""
 
-    logs: tuple[PartitionLog, ...]
+    logs: tuple[LogSnapshot, ...]
     absent: tuple[tuple[str, int], ...] = ()
 
 
@@ -83,12 +83,12 @@ def take_inventory(
     return Inventory(tuple(logs), tuple(key for key in absent if key not in there))
 
 
-def _log(topic: TopicReader, number: int) -> PartitionLog:
+def _log(topic: TopicReader, number: int) -> LogSnapshot:
     reader = topic.partition(number)
     view = reader.view
     oldest, newest = _times(reader)
     files, size = _quarantined(topic.disk, topic, number)
-    return PartitionLog(
+    return LogSnapshot(
         topic=str(topic.name),
         partition=number,
         start=view.start,
@@ -121,13 +121,13 @@ def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]
     return len(names), total
 
 
-def slices(location: Location, data: DataReader, logs: Sequence[PartitionLog]) -> list[Slice]:
+def slices(location: Location, data: DataReader, logs: Sequence[LogSnapshot]) -> list[Slice]:
     """Return slices of all logs, in the order of topics, partitions and offsets."""
     ranges = {log.key: (log.start, log.next_offset) for log in logs}
-    return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
+    return plan_slices(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 
-def time_spans(logs: Sequence[PartitionLog]) -> TimeSpans:
+def time_spans(logs: Sequence[LogSnapshot]) -> TimeSpans:
     """Return spans of one common width, at most `_SPANS_MAX`, that cover all messages of the logs."""
     times = [time for log in logs for time in (log.oldest_ms, log.newest_ms) if time is not None]
     if not times:

@@ -11,7 +11,7 @@ from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.partition_summary import Losses, PartitionSummary
 from penstock.spark.jobs.audit.scan_range import dropped, scan_range
 from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, ArchivedRange, ConformanceCheck, RangeTally, TimeSpans
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
 PartitionKey = tuple[str, int]
 """A topic's full name, and a partition."""
@@ -59,7 +59,7 @@ def merge_summaries(
 
 
 def _scan_slice(part: Slice, task: AuditTask) -> PartitionSummary:
-    data = opened_data(part.location)
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs

@@ -15,7 +15,7 @@ from penstock.record.kernels import stream_kernels
 from penstock.spark.jobs.audit.scan_range import LostOffsets, scan_range
 from penstock.spark.jobs.audit.slice_audit import join_slices
 from penstock.spark.jobs.histogram import Histogram
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
 HOUR_MS: Final = 3_600_000
 GROUPS_MAX: Final = 100_000
@@ -86,7 +86,7 @@ def add_groups(groups: dict[Group, MessageSums], more: Mapping[Group, MessageSum
 
 
 def _counted(part: Slice, by: tuple[str, ...]) -> GroupTotals:
-    data = opened_data(part.location)
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs

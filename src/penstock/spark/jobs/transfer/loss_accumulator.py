@@ -12,9 +12,9 @@ from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.versions import spark_schema
 from penstock.spark.scan.columns import COLUMNS
 from penstock.spark.scan.filters import Filters
-from penstock.spark.scan.slice_reader import Loss, batches
-from penstock.spark.scan.slice_work import settled
-from penstock.spark.scan.slices import Slice, opened_data, plan
+from penstock.spark.scan.read_tasks import freezing_gc
+from penstock.spark.scan.slice_reader import LostRange, batches
+from penstock.spark.scan.slices import Slice, open_data, plan_slices
 from penstock.spark.source.batch_ranges import batch_ranges
 from penstock.spark.source.options import ReadOptions
 
@@ -40,8 +40,8 @@ class LossAccumulator:
     def read_without_lost(self, given: Mapping[str, str]) -> DataFrame:
         """Read what the source would read with these options, in all columns of the log, without lost messages."""
         options = ReadOptions.of(given, streaming=False)
-        ranges = batch_ranges(opened_data(options.location), options, options.where)
-        slices = plan(options.location, ranges)
+        ranges = batch_ranges(open_data(options.location), options, options.where)
+        slices = plan_slices(options.location, ranges)
         numbers = self._spark.range(0, len(slices), 1, max(1, len(slices)))
         return numbers.mapInArrow(_ReadSlices(slices, options.where, self._lost), spark_schema(COLUMNS))
 
@@ -64,14 +64,14 @@ class _ReadSlices:
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chosen = (self._slices[number] for batch in numbers for number in batch.column(0).to_pylist())
-        return settled(batch for part in chosen for batch in self._messages(part))
+        return freezing_gc(batch for part in chosen for batch in self._messages(part))
 
     def _messages(self, part: Slice) -> Iterator[pa.RecordBatch]:
         found = batches(part, COLUMNS.names, filters=self._filters, fail_on_data_loss=False, on_loss=self._lose)
         for batch in found:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=COLUMNS)
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, loss: LostRange) -> None:
         self._lost.add(frozenset({(loss.topic, loss.partition, loss.start, loss.stop)}))
 
 

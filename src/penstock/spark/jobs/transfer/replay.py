@@ -17,9 +17,9 @@ from penstock.core.names import TopicName
 from penstock.spark.jobs.transfer.selection import Origin, Selection, select_messages
 from penstock.spark.runtime.classic import context
 from penstock.spark.sink.frames import Progress, publish
-from penstock.spark.sink.identity import Identity
-from penstock.spark.sink.options import Numbers, SinkOptions
-from penstock.spark.sink.staging import once
+from penstock.spark.sink.identity import WriteIdentity
+from penstock.spark.sink.options import RowNumbers, SinkOptions
+from penstock.spark.sink.staging import single_use_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -138,16 +138,16 @@ def publish_numbered(
 ) -> PublishReport:
     """Publish rows that have `producer_name` and `request_id`, each producer's in order."""
     began = time.monotonic()
-    options = replace(target, numbers=Numbers.COLUMNS, run=run)
+    options = replace(target, numbers=RowNumbers.COLUMNS, run=run)
     # Request numbers skip stored messages, and a later start may have more: no start repeats this very write.
-    identity = Identity(query=once(), batch=0)
+    identity = WriteIdentity(query=single_use_name(), batch=0)
     tally = publish(_ordered(rows, options), options, identity, progress=progress)
     return PublishReport(
         run=run,
         target=options.topic or "",
         rows=tally.rows,
-        published=tally.rows - tally.settled,
-        known=tally.settled,
+        published=tally.rows - tally.stored_before,
+        known=tally.stored_before,
         seconds=time.monotonic() - began,
     )
 

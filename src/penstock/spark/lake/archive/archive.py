@@ -31,16 +31,16 @@ from penstock.spark.lake.tables.names import bad_table_of
 from penstock.spark.lake.tables.table import LakeTable, TopicPartition, wrong_owner
 from penstock.spark.lake.tables.table_factory import check_no_other_format, check_reachable, check_table_format
 from penstock.spark.runtime.failpoints import reach
-from penstock.spark.scan.slices import Slice, plan
-from penstock.spark.source.follower import Follower
+from penstock.spark.scan.slices import Slice, plan_slices
+from penstock.spark.source.follower import TopicFollower
 from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.topic_selection import Log, Subscribed
+from penstock.spark.source.topic_selection import PartitionLog, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.source.progress import Progress
+    from penstock.spark.source.progress import ProgressReporter
 
 BATCH_BYTES: Final = 1 << 30
 """Log bytes in one batch: bounds the work lost when a process is killed, and the number of files that wait for a
@@ -245,7 +245,7 @@ class ArchiveRun:
         self._request = request
         self._checkpoint = checkpoint
         self._on_batch = on_batch
-        self._progress: Progress | None = None
+        self._progress: ProgressReporter | None = None
 
     # before the first batch
 
@@ -321,7 +321,7 @@ class ArchiveRun:
     def _open_follower(self) -> None:
         """Set the starting position: behind the last batch that ended, or the first position of a new query."""
         log = self._checkpoint.log
-        self._follower = Follower(ReadOptions.of(self._source_options(), streaming=True))
+        self._follower = TopicFollower(ReadOptions.of(self._source_options(), streaming=True))
         if self._request.once:
             self._follower.freeze()
         if log.last_begun < 0:
@@ -420,17 +420,17 @@ class ArchiveRun:
     def _slices(self, end: Offsets) -> list[Slice]:
         """Return the slices between the last batch and `end`."""
         ranges = self._follower.ranges(self._done, end)
-        return plan(self._request.location, ranges, slice_bytes=self._request.batch_bytes)
+        return plan_slices(self._request.location, ranges, slice_bytes=self._request.batch_bytes)
 
     def _report_progress(self, slices: Sequence[Slice]) -> None:
         """Report the archived offsets to the broker as a subscription's position: for monitoring and for retention."""
         if self._request.subscription is None or self._request.broker is None:
             return
         if self._progress is None:
-            from penstock.spark.source.progress import Progress
+            from penstock.spark.source.progress import ProgressReporter
 
             tls = dict(self._request.location.storage_options)
-            self._progress = Progress(self._request.broker, self._request.subscription, tls, archive=True)
+            self._progress = ProgressReporter(self._request.broker, self._request.subscription, tls, archive=True)
         ends: dict[TopicPartition, int] = {}
         for each in slices:
             source = (each.topic, each.partition)
@@ -438,13 +438,13 @@ class ArchiveRun:
         self._progress.report(ends)
 
 
-def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition, Log]:
+def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition, PartitionLog]:
     """Return the partitions of these topics, or of all topics. Raises `TopicNotSupported` for a named topic that does
     not exist."""
     data = location.open()
     named = tuple(TopicName.parse(each) for each in topics)
-    subscribed = Subscribed(named) if named else Subscribed(pattern=re.compile(ALL_TOPICS))
-    return {key: Log(data, key, path) for key, path in subscribed.find(data).items()}
+    subscribed = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
+    return {key: PartitionLog(data, key, path) for key, path in subscribed.find(data).items()}
 
 
 def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -> None:
@@ -453,7 +453,7 @@ def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -
         check_no_other_format(destination.open(name))
 
 
-def _check_same_log(table: LakeTable, log: Log, position: int) -> None:
+def _check_same_log(table: LakeTable, log: PartitionLog, position: int) -> None:
     """Raise `StorageFailed` if the log is not the one that was archived: the topic was deleted and created again."""
     topic, partition = log.key
     _, following = log.edges()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import (
     BATCH_BYTES,
@@ -31,7 +31,7 @@ from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
 from penstock.spark.lake.tables.names import bad_table_of
 from penstock.spark.lake.tables.table import LakeTable, OffsetSpan, TopicPartition
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.inspect.data_reader import DataReader, TopicReader
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def backfill(
     destination: Destination,
     checkpoint: Checkpoint,
     *,
-    start: Place,
-    stop: Place | None = None,
+    start: Position,
+    stop: Position | None = None,
     batch_bytes: int = BATCH_BYTES,
     on_batch: Callable[[BatchReport], None] | None = None,
 ) -> ArchiveReport:
@@ -116,8 +116,8 @@ def open_backfill(
     topics: Sequence[str],
     destination: Destination,
     checkpoint: Path,
-    start: Place,
-    stop: Place | None = None,
+    start: Position,
+    stop: Position | None = None,
 ) -> Iterator[BackfillRun]:
     """Lock the checkpoint and yield a backfill run. Errors that need no engine to be found are raised here."""
     check_formats(destination, find_logs(location, topics))
@@ -134,8 +134,8 @@ class BackfillRun:
         topics: Sequence[str],
         destination: Destination,
         checkpoint: Checkpoint,
-        start: Place,
-        stop: Place | None = None,
+        start: Position,
+        stop: Position | None = None,
     ) -> None:
         self._location = location
         self._topics = [TopicName.parse(each) for each in topics]
@@ -159,7 +159,7 @@ class BackfillRun:
         found = [
             each
             for missing in self._ranges(data)
-            for each in plan(self._location, {missing.source: (missing.start, missing.stop)}, data=data)
+            for each in plan_slices(self._location, {missing.source: (missing.start, missing.stop)}, data=data)
         ]
         return Backlog(sum(each.stop - each.start for each in found), sum(each.bytes for each in found))
 
@@ -214,7 +214,7 @@ class BackfillRun:
         """Cut a range into batches, each adjacent to what the table has by then: the last one first where the span
         grows at its beginning."""
         ranges, aim = {missing.source: (missing.start, missing.stop)}, min(SLICE_BYTES, batch_bytes)
-        found = plan(self._location, ranges, slice_bytes=aim, data=data)
+        found = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
         batches = list(packed(found, batch_bytes))
         return reversed(batches) if missing.before else iter(batches)
 
@@ -223,7 +223,9 @@ def _spans_and_owner(table: LakeTable) -> tuple[dict[TopicPartition, OffsetSpan]
     return (table.spans(), table.owner()) if table.exists() else ({}, None)
 
 
-def _bounds(data: DataReader, name: TopicName, partition: int, start: Place, stop: Place | None) -> tuple[int, int]:
+def _bounds(
+    data: DataReader, name: TopicName, partition: int, start: Position, stop: Position | None
+) -> tuple[int, int]:
     log = data.topic(name).partition(partition)
     first, after = int(log.view.first_offset), int(log.view.next_offset)
     low = _clamped_offset(lambda: int(log.offset_of(start)), first, after)

@@ -36,7 +36,7 @@ from penstock.spark.lake.tables.table import (
 )
 from penstock.spark.lake.tables.table_factory import open_table
 from penstock.spark.runtime.failpoints import reach
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 
 TASK_BYTES_MIN: Final = 16 << 20
 TASK_BYTES_MAX: Final = 256 << 20
@@ -245,7 +245,7 @@ class BatchRunner:
         ranges = {(each.topic, each.partition): (each.start, each.stop) for each in _ranges(slices)}
         if not slices or len(ranges) < len(_ranges(slices)):
             return list(slices)
-        return plan(slices[0].location, ranges, slice_bytes=self._aim(slices))
+        return plan_slices(slices[0].location, ranges, slice_bytes=self._aim(slices))
 
     def _aim(self, slices: Sequence[Slice]) -> int:
         """Return about how many log bytes a task gets: as many tasks as make full turns of all cores."""

@@ -129,9 +129,9 @@ def _by_frame(spark: SparkSession, tasks: list[WriteTask]) -> list[str]:
 
 def _run_as_text(task: WriteTask) -> str:
     """Run one write task in a worker and return its result as JSON text."""
-    from penstock.spark.scan.slice_work import settle
+    from penstock.spark.scan.read_tasks import freeze_gc
 
-    settle()
+    freeze_gc()
     return json.dumps(run_as_json(task))
 
 

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.errors import PenstockError, from_dict
+from penstock.core.errors import PenstockError, error_from_dict
 from penstock.spark.lake.archive.bad_rows import BadRows
 from penstock.spark.lake.tables.cast import cast_array
 from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, LOG_NAMES, ColumnMapping, column_type
 from penstock.spark.lake.tables.file_writer import FileLayout, FileWriter
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.lake.tables.table import DataFile, OffsetRange
-from penstock.spark.scan.slice_reader import Loss, batches
+from penstock.spark.scan.slice_reader import LostRange, batches
 from penstock.spark.scan.slices import Slice
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def run_task(task: WriteTask) -> WriteResult:
         task.table, [OffsetRange(each.topic, each.partition, each.start, each.stop) for each in task.slices]
     )
 
-    def lose(loss: Loss) -> None:
+    def lose(loss: LostRange) -> None:
         result.lost += loss.stop - loss.start
 
     with ExitStack() as stack:
@@ -144,7 +144,7 @@ def results_of(said: Sequence[dict[str, Any]]) -> list[WriteResult]:
     """Return the results that workers sent. Raises the first error among them."""
     for each in said:
         if "error" in each:
-            raise from_dict(each["error"])
+            raise error_from_dict(each["error"])
     return [WriteResult.of_json(each) for each in said]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ConsoleRows:
     """Rows of a batch for the console; `more` is whether there were others."""
 
     query: str
@@ -34,7 +34,7 @@ class Shown:
     more: bool
 
 
-Show = Callable[[Shown], None]
+Show = Callable[[ConsoleRows], None]
 
 
 def start(pipeline: Pipeline, sink: Sink, frame: DataFrame, *, once: bool, show: Show) -> StreamingQuery:
@@ -120,14 +120,14 @@ class _ConsoleBatches:
         kept = frame.persist()
         try:
             kept.count()
-            self._show(shown(self._query, batch_id, frame.columns, kept.take(self._rows + 1), self._rows))
+            self._show(console_rows(self._query, batch_id, frame.columns, kept.take(self._rows + 1), self._rows))
         finally:
             kept.unpersist()
 
 
-def shown(query: str, batch: int, columns: list[str], found: list[Any], rows: int) -> Shown:
+def console_rows(query: str, batch: int, columns: list[str], found: list[Any], rows: int) -> ConsoleRows:
     kept = [[_readable(value) for value in row] for row in found[:rows]]
-    return Shown(query, batch, columns, kept, len(found) > rows)
+    return ConsoleRows(query, batch, columns, kept, len(found) > rows)
 
 
 def _readable(value: Any) -> Any:
@@ -146,7 +146,7 @@ def _readable(value: Any) -> Any:
 def write(pipeline: Pipeline, sink: Sink, frame: DataFrame, show: Show) -> int:
     """All rows, now; how many."""
     if isinstance(sink.to, ToConsole):
-        show(shown(pipeline.query_name(sink), 0, frame.columns, frame.take(sink.to.rows + 1), sink.to.rows))
+        show(console_rows(pipeline.query_name(sink), 0, frame.columns, frame.take(sink.to.rows + 1), sink.to.rows))
         return frame.count()
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

@@ -128,12 +128,12 @@ class ProgressReporter:
             self._send(positions)
         except Exception as error:  # the job goes on, whatever the error
             if not self._failed:
-                _LOG.warning("how far the job is could not be told to the broker at %s: %s", self._url, error)
+                _LOG.warning("progress of the job could not be reported to the broker at %s: %s", self._url, error)
             self._disconnect()
             self._done(failed=True)
             return False
         if self._failed:
-            _LOG.warning("the broker at %s hears again how far the job is", self._url)
+            _LOG.warning("progress of the job is reported to the broker at %s again", self._url)
         self._done(failed=False)
         return True
 

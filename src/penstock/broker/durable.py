@@ -147,7 +147,7 @@ class DurableBroker:
         effects: list[Effect] = []
         stored = self.publishing.grown()
         if stored:
-            effects += self.feeds.grown([(stream, appended) for (stream, _), appended in stored.items()])
+            effects += self.feeds.log_grown([(stream, appended) for (stream, _), appended in stored.items()])
         for (stream, partition), appended in stored.items():
             try:
                 effects += self.subscriptions.log_grown(stream, partition, appended)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
-from penstock.broker.reads.feed import Wanted
+from penstock.broker.reads.feed import FeedRequest
 from penstock.broker.topics.publish_batch import Placed
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
@@ -130,7 +130,7 @@ def _id(place: Placed) -> str | None:
 
 async def get_events(call: Call) -> EventStream:
     events, query = call.part(EventService), call.query
-    wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
+    wanted = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
     form = _form(call)
     who = _who(call)
     events.check_room(who)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from penstock.broker.admin.dead_letters import Graves
+from penstock.broker.admin.dead_letters import DeadLetterTopic
 from penstock.broker.broker import Broker
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import Stream
@@ -284,7 +284,7 @@ class SnapshotCollector:
         left: Counter[str] = Counter()
         async for stream in _yielding(each for each in streams if each.name.holds_dead_letters):
             shown = stream.topic.topic_uid in self._topics
-            count = sum(found.count for found in Graves(stream.name, stream).left().values())
+            count = sum(found.count for found in DeadLetterTopic(stream.name, stream).left().values())
             left[str(stream.name) if shown else OTHER_SERIES] += count
         return left
 

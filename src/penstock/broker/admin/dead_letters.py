@@ -196,7 +196,7 @@ def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
         for each in _dead_letter_topics(durable)
         if namespace in (None, each.original.namespace)
         and str(each.original) > after
-        and durable.sees(client, each.original)
+        and durable.can_describe(client, each.original)
     ]
     found.sort(key=lambda each: str(each.original))
     summaries = (_summary(each) for each in found[:limit])

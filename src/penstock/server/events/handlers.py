@@ -92,7 +92,7 @@ async def post_events(call: Call) -> Stored | StoredBatch:
 
 def _check_create(call: Call, events: EventService, topic: TopicName) -> None:
     """As everywhere: a topic that comes to be because somebody writes to it is created by whoever writes."""
-    if events.durable.creates(topic):
+    if events.durable.would_create(topic):
         call.check(Operation.CREATE, Resource.topic(topic))
 
 

@@ -22,7 +22,7 @@ from penstock.schema.languages import Examiner
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import carry_out
 from penstock.spark.scan.columns import NAMES
-from penstock.spark.sink.columns import NUMBERED, TAKEN
+from penstock.spark.sink.columns import ACCEPTED, NUMBERED
 from penstock.spark.sink.options import NAMES as SINK_OPTIONS
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.source import options
@@ -57,7 +57,7 @@ def test_every_option_of_the_sink_is_documented() -> None:
 
 
 def test_every_column_of_the_sink_is_documented() -> None:
-    assert {*TAKEN, *NUMBERED} <= set(part("Writing"))
+    assert {*ACCEPTED, *NUMBERED} <= set(part("Writing"))
 
 
 def test_the_defaults_of_the_sink_are_those_of_the_page() -> None:

@@ -64,12 +64,12 @@ async def _overloaded(root: Path) -> None:
         hub = Hub(broker, WireLimits(), now_ms, store.writer)
         handed.append(hub.committed)
         assert broker.durable is not None
-        publishing, stream = broker.durable.publishing, broker.durable.streams.find(topic)
+        publishing, state = broker.durable.publishing, broker.durable.topics.find(topic)
 
         def stored(numbers: range) -> asyncio.Future[object]:
             answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             keyed = [Message(payload=bytes(100), key=b"%d" % each) for each in numbers]
-            hub.apply(publishing.store(stream, read_draft(Draft.of(keyed)), partial(resolved, answer)))
+            hub.apply(publishing.store(state, read_draft(Draft.of(keyed)), partial(resolved, answer)))
             return answer
 
         def hold() -> None:
@@ -85,7 +85,7 @@ async def _overloaded(root: Path) -> None:
             full.set()
         busy.join()
         answers = await asyncio.gather(*taken)
-        places = [log.next_offset for log in stream.logs]
+        places = [log.next_offset for log in state.logs]
         refused = [each for each in answers if isinstance(each, ServiceUnavailable)]
         assert 0 < len(refused) < 10, "some of it was too much"
         assert sum(places) == 8 * (10 - len(refused))

@@ -13,7 +13,17 @@ from typing import Any, Final
 import msgspec
 
 from penstock.broker.access.policy import ANONYMOUS, Access, Principal
-from penstock.broker.base.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
+from penstock.broker.base.effects import (
+    AdjustBacklog,
+    Append,
+    AppendAtomically,
+    Close,
+    Effect,
+    RunInThread,
+    RunRegistryProcedure,
+    Send,
+    ValidatePayloads,
+)
 from penstock.broker.broker import Broker
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
@@ -41,7 +51,14 @@ _LAST_WORD_CHECKS: Final = 10
 """After so many of them that of a client is cut, too, which is slow and reads on."""
 
 
-_BACKGROUND_EFFECTS: Final = (Append, Work, Inspect, Consult, Held, AppendAll)
+_BACKGROUND_EFFECTS: Final = (
+    Append,
+    RunInThread,
+    ValidatePayloads,
+    RunRegistryProcedure,
+    AdjustBacklog,
+    AppendAtomically,
+)
 """Effects that wait for the disk, or for an examination, or tell of what does."""
 
 
@@ -263,11 +280,13 @@ class Hub:
     # the disk
 
     def _start_background(
-        self, effect: Work | Append | AppendAll | Inspect | Consult | Held, by: Session | None
+        self,
+        effect: RunInThread | Append | AppendAtomically | ValidatePayloads | RunRegistryProcedure | AdjustBacklog,
+        by: Session | None,
     ) -> None:
         """What waits for the disk, or for an examination, and who is to send no more while it does."""
-        if isinstance(effect, Work | Inspect | Consult):
-            if isinstance(effect, Work):
+        if isinstance(effect, RunInThread | ValidatePayloads | RunRegistryProcedure):
+            if isinstance(effect, RunInThread):
                 self._threads.submit(effect, by)
             else:
                 self._registry_tasks.submit(effect, by)
@@ -276,7 +295,7 @@ class Hub:
             return
         if isinstance(effect, Append):
             self._append(effect)
-        elif isinstance(effect, AppendAll):
+        elif isinstance(effect, AppendAtomically):
             self._append_all(effect)
         elif (session := self._sessions.get(effect.client)) is not None:
             session.unstored_bytes += effect.size
@@ -290,7 +309,7 @@ class Hub:
         else:
             self._track_append(ticket, effect)
 
-    def _append_all(self, effect: AppendAll) -> None:
+    def _append_all(self, effect: AppendAtomically) -> None:
         """All of them wait for the disk then, or none does and each is told why."""
         try:
             tickets = self._disk.submit_all([(each.log, each.draft) for each in effect.parts], wait=False)
@@ -337,7 +356,9 @@ class Hub:
                 self._wait_for_slow_consumers(session, slow)
             self._resume_session(session)
 
-    def _background_done(self, work: Work | Inspect | Consult, by: Session | None, outcome: Any) -> None:
+    def _background_done(
+        self, work: RunInThread | ValidatePayloads | RunRegistryProcedure, by: Session | None, outcome: Any
+    ) -> None:
         if by is not None:
             by.open_work -= 1
             self._resume_session(by)

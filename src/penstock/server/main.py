@@ -43,7 +43,7 @@ from penstock.storage.log.group_commit import Ticket, release_all
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
-    from penstock.server.transports.http import Http
+    from penstock.server.transports.http import HttpServer
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOCK: Final = SteadyClock()
@@ -149,7 +149,7 @@ async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: C
             stack.push_async_callback(http.close)
         ports = (*(_port(server) for server in servers), None if http is None else http.port)
         found = Ready(os.getpid(), str(store.root), *ports)
-        hub.broker.desk.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
+        hub.broker.context.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
         facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
         freeze_startup_objects()
         _LOG.info("listening", extra=facts | _recovery_fields(store))
@@ -238,7 +238,7 @@ async def _listen(hub: Hub, settings: Settings, tls: ReloadingTls | None) -> lis
 
 async def _open_http(
     hub: Hub, store: Store, settings: Settings, tls: ReloadingTls | None, conditions: HealthConditions
-) -> Http | None:
+) -> HttpServer | None:
     port = settings.http_port
     if port is None:
         return None
@@ -248,17 +248,17 @@ async def _open_http(
     from penstock.server.files.log_files import LogFiles
     from penstock.server.operations.state import OperationsState, RequestCounter
     from penstock.server.registry.cache import SchemaAnswerCache
-    from penstock.server.routes import ALL
+    from penstock.server.routes import ROUTES
     from penstock.server.security.credentials import note_page
-    from penstock.server.transports.http import Http
+    from penstock.server.transports.http import HttpServer
 
     events = EventService(hub)
     operations = OperationsState(hub, store, conditions, events)
-    parts = [SchemaAnswerCache(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
-    app = Api(hub, ALL, *parts, told=hub.broker.desk.told)
+    services = [SchemaAnswerCache(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
+    app = Api(hub, ROUTES, *services, redact=hub.broker.context.redact)
     try:
         context = None if tls is None else tls.context
-        return await Http.open(
+        return await HttpServer.open(
             RequestCounter(app, operations),
             settings.host,
             port,

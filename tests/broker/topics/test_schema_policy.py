@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.kit import ID2, Peer, World, block_of, code_of, error_of, numbered, own_id
 
-from penstock.broker.base.effects import Append, Work
+from penstock.broker.base.effects import Append, RunInThread
 from penstock.broker.topics.schema_policy import WARNING
 from penstock.core.errors import DiskFull, ServiceUnavailable
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
@@ -560,7 +560,7 @@ def test_a_use_is_durable_before_the_first_message_is_stored(world: World, ann: 
     schema = register(ann)
     world.hold()
     ann.post(f"append:people:1.0.0:{ID2}\n".encode() + block_of(message(schema=schema)))
-    assert [type(each) for each in world.open] == [Work]
+    assert [type(each) for each in world.open] == [RunInThread]
     world.do()
     assert [type(each) for each in world.open] == [Append]
     world.release()

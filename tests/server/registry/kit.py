@@ -21,7 +21,7 @@ from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, carry_out
 from penstock.server.api.app import Api
 from penstock.server.registry.cache import SchemaAnswerCache
-from penstock.server.routes import ALL
+from penstock.server.routes import ROUTES
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.topics import TopicSettings
 from penstock.testing import ManualClock
@@ -31,7 +31,7 @@ V1: Final = "application/vnd.schemaregistry.v1+json"
 
 
 @dataclass
-class LocalDesk:
+class LocalBackend:
     registry: Registry
     examiner: Examiner = field(default_factory=Examiner)
     topics: dict[TopicName, TopicSettings] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class LocalDesk:
 
 @dataclass
 class RegistryServer:
-    desk: LocalDesk
+    backend: LocalBackend
     serving: Serving
     client: Client
 
@@ -96,9 +96,9 @@ class RegistryServer:
 def serve_registry(folder: Path) -> Iterator[RegistryServer]:
     folder.mkdir(parents=True, exist_ok=True)
     with Catalog.open(folder / "catalog.db", clock=ManualClock()) as catalog:
-        desk = LocalDesk(Registry(catalog.schemas))
-        with Serving(Api(desk, ALL, SchemaAnswerCache())) as serving, Client(serving.port) as client:
-            yield RegistryServer(desk, serving, client)
+        backend = LocalBackend(Registry(catalog.schemas))
+        with Serving(Api(backend, ROUTES, SchemaAnswerCache())) as serving, Client(serving.port) as client:
+            yield RegistryServer(backend, serving, client)
 
 
 def record(*fields: str, name: str = "Order") -> str:

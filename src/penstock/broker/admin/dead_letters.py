@@ -43,7 +43,7 @@ from penstock.broker.reads.scan import (
     resume_token,
 )
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.letters import (
     ATTEMPT,
@@ -84,7 +84,7 @@ class DeadLetterTopic:
     """A topic and the stream of its dead letters."""
 
     original: TopicName
-    letters: Stream
+    letters: TopicState
 
     def left(self) -> dict[int, Ranges]:
         """The offsets of each partition that are not settled, as of now."""
@@ -104,7 +104,7 @@ def _dead_letter_topic(durable: DurableBroker, fields: Fields) -> DeadLetterTopi
     name = read.topic_name(fields)
     if name.namespace.endswith(DEAD_LETTER_SUFFIX):
         raise InvalidRequest(f"name the topic itself, not {name}, where its dead letters lie", field="topic")
-    found = durable.streams.get(name.dead_letters)
+    found = durable.topics.get(name.dead_letters)
     if found is None:
         raise TopicNotSupported(
             f"{name} has no dead letters: there is no topic {name.dead_letters}", topic=str(name.dead_letters)
@@ -204,10 +204,10 @@ def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) 
 
 
 def _dead_letter_topics(durable: DurableBroker) -> Iterator[DeadLetterTopic]:
-    for stream in durable.streams:
-        name = stream.name
-        if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and stream.kept:
-            yield DeadLetterTopic(both_names(name)[0], stream)
+    for topic in durable.topics:
+        name = topic.name
+        if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and topic.is_durable:
+            yield DeadLetterTopic(both_names(name)[0], topic)
 
 
 def _summary(dlq: DeadLetterTopic) -> Fields:
@@ -305,7 +305,7 @@ def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) 
 def _redrive(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, (*_RANGE_FIELDS, *_FILTER_FIELDS, "redrives_max"))
     redrives_max, dlq = _redrives_max(fields), _dead_letter_topic(durable, fields)
-    original = durable.streams.find(dlq.original)
+    original = durable.topics.find(dlq.original)
     check_durable(original)
     return _run(durable, client, fields, reply, dlq, RedriveLetters(original=original, redrives_max=redrives_max))
 
@@ -343,7 +343,7 @@ def _run(
         return redrive_run.next_batch()
 
     firsts = {number: log.first_offset for number, log in enumerate(dlq.letters.logs)}
-    return durable.subscriptions.ensure(dlq.letters, SUBSCRIPTION, firsts, begin)
+    return durable.subscriptions.get_or_create(dlq.letters, SUBSCRIPTION, firsts, begin)
 
 
 def _answer(dlq: DeadLetterTopic, reply: Reply, outcome: Any) -> list[Effect]:

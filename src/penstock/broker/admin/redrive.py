@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.broker.admin.messages import row_of_hit
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
@@ -20,7 +20,7 @@ from penstock.broker.reads.message_filter import MessageFilter
 from penstock.broker.reads.scan import Positions, Scan, ScanHit, TakeResult, resume_token
 from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
 from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
 from penstock.core.limits import MIB
@@ -101,7 +101,7 @@ class RedriveRun:
 
     durable: DurableBroker
     client: Client
-    letters: Stream
+    letters: TopicState
     action: LetterAction
     message_filter: MessageFilter
     matches: Callable[[Mapping[str, str]], bool]
@@ -227,7 +227,7 @@ class DropLetters:
 class RedriveLetters:
     """They are stored again in the topic they came from, each once, and settled."""
 
-    original: Stream
+    original: TopicState
     redrives_max: int
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
@@ -245,8 +245,8 @@ class RedriveLetters:
     def apply(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]:
         if partition in self._numbers:
             return self._with_producers(partition, rows, run, then)
-        topic, catalog = run.letters.topic, run.durable.streams.store.catalog
-        name = redriver(topic.name, partition, topic.partitions, topic.created_ms)
+        letters, catalog = run.letters.catalog_topic, run.durable.topics.store.catalog
+        name = redriver(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -254,7 +254,7 @@ class RedriveLetters:
             self._numbers[partition] = outcome
             return self._with_producers(partition, rows, run, then)
 
-        return [Work(lambda: catalog.producer_id(self.original.topic, name), numbered)]
+        return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
     def _with_producers(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
@@ -262,14 +262,14 @@ class RedriveLetters:
                 return then(outcome)
             return self._store(partition, rows, run, then)
 
-        return run.durable.streams.with_producers(self.original, known)
+        return run.durable.topics.with_producers(self.original, known)
 
     def _store(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]:
         rows = run.still_left(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
         stored = partial(self._stored, partition, rows, run, then)
-        if run.durable.streams.get(self.original.name) is not self.original:
+        if run.durable.topics.get(self.original.name) is not self.original:
             return then(TopicNotSupported(f"{self.original.name} was deleted meanwhile"))
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)

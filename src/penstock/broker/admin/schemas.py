@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.broker.access.policy import SERVER, Kind, Operation, Resource
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Consult, Effect
+from penstock.broker.base.effects import Effect, RunRegistryProcedure
 from penstock.broker.base.replies import json_bytes, listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
@@ -71,7 +71,7 @@ def _consult(procedure: Procedure[Any], reply: Reply, shape: Callable[[Any], Fie
     def done(outcome: Any) -> list[Effect]:
         return reply(outcome if isinstance(outcome, PenstockError) else shape(outcome))
 
-    return [Consult(procedure, done)]
+    return [RunRegistryProcedure(procedure, done)]
 
 
 # what is asked

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import re2
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.context import Reply
 from penstock.broker.reads.merge import (
     Accept,
@@ -27,7 +27,7 @@ from penstock.broker.reads.merge import (
     merge_logs,
     newest_ticks,
 )
-from penstock.broker.topics.topics import AutoCreate, Stream, Streams
+from penstock.broker.topics.topics import AutoCreate, Topics, TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, QuotaExceeded, TopicNotSupported
 from penstock.core.ids import TICKS_MAX, format_id, ticks_of_high_word, ticks_of_id, ticks_of_unix_ms
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
@@ -101,23 +101,23 @@ class _FeedWaiter:
 class Feeds:
     """All of one broker."""
 
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
         self._revision = -1
         self._named: dict[TopicName, list[LogSource]] = {}
         self._chosen: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
         """The one that was asked for last is the last."""
         self._waiting: dict[int, _FeedWaiter] = {}
         self._numbers = count()
-        self.frontier = newest_ticks([log for stream in streams for log in stream.logs])
+        self.frontier = newest_ticks([log for topic in topics for log in topic.logs])
         """Everything up to here is stored, or never will be."""
 
     # what is asked for
 
     def select(self, request: FeedRequest) -> FeedSelection:
         """Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` for what cannot be read."""
-        if self._revision != self._streams.revision:
-            self._revision = self._streams.revision
+        if self._revision != self._topics.revision:
+            self._revision = self._topics.revision
             self._named.clear()
             self._chosen.clear()
         return FeedSelection(self._revision, self._sources(request), _compile_cached(request.matcher), self.frontier)
@@ -136,8 +136,8 @@ class Feeds:
     def _find(self, request: FeedRequest) -> list[LogSource]:
         found = [
             source
-            for stream in self._matching_topics(request)
-            for source in self._sources_of_topic(stream, request.partition)
+            for topic in self._matching_topics(request)
+            for source in self._sources_of_topic(topic, request.partition)
         ]
         if len(found) > LOGS_MAX:
             raise QuotaExceeded(
@@ -146,28 +146,28 @@ class Feeds:
             )
         return found
 
-    def _matching_topics(self, request: FeedRequest) -> list[Stream]:
+    def _matching_topics(self, request: FeedRequest) -> list[TopicState]:
         """One topic that may yet come to be by itself is waited for."""
         one = request.topic
         if one is None:
-            return [each for each in self._streams if each.kept and request.topics.matches(each.name)]
-        stream = self._streams.get(one)
-        if stream is None and self._streams.auto_create is AutoCreate.RELIABLE:
+            return [each for each in self._topics if each.is_durable and request.topics.matches(each.name)]
+        topic = self._topics.get(one)
+        if topic is None and self._topics.auto_create is AutoCreate.RELIABLE:
             return []
-        stream = stream or self._streams.find(one)
-        if not stream.kept:
+        topic = topic or self._topics.find(one)
+        if not topic.is_durable:
             raise TopicNotSupported(f"{one} is a live topic: it keeps nothing to read", topic=str(one))
-        return [stream]
+        return [topic]
 
-    def _sources_of_topic(self, stream: Stream, partition: int | None) -> list[LogSource]:
+    def _sources_of_topic(self, topic: TopicState, partition: int | None) -> list[LogSource]:
         """Every log has one source, however many read it."""
-        if partition is not None and not 0 <= partition < len(stream.logs):
+        if partition is not None and not 0 <= partition < len(topic.logs):
             raise InvalidRequest(
-                f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}", field="partition"
+                f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
             )
-        found = self._named.get(stream.name)
+        found = self._named.get(topic.name)
         if found is None:
-            found = self._named[stream.name] = _sources_of(stream)
+            found = self._named[topic.name] = _sources_of(topic)
         return found if partition is None else [found[partition]]
 
     def start(self, request: FeedRequest, place: Place, *, resumed: bool, reply: Reply) -> list[Effect]:
@@ -178,7 +178,7 @@ class Feeds:
             return reply(FeedStart(min(after, end), resumed=True, ahead=after > end))
         if isinstance(place, AtOffset):
             (log,) = self._only_log(request)
-            return [Work(partial(_start_before, log, int(place.offset), end), reply, reads=True)]
+            return [RunInThread(partial(_start_before, log, int(place.offset), end), reply, read_only=True)]
         return reply(FeedStart(_ticks_before(place, end)))
 
     def _only_log(self, request: FeedRequest) -> list[Log]:
@@ -211,7 +211,7 @@ class Feeds:
                 merge_logs(sources, positions, after=after, until=selection.until, accept=accept, resumed=resumed)
             )
 
-        return [Work(read, reply, reads=True)]
+        return [RunInThread(read, reply, read_only=True)]
 
     def wait(self, request: FeedRequest, reply: Reply) -> Callable[[], None]:
         """Have `reply` called once when there may be something new; what is returned ends the wait."""
@@ -222,14 +222,14 @@ class Feeds:
     def _stop_waiting(self, number: int) -> None:
         self._waiting.pop(number, None)
 
-    def log_grown(self, stored: Sequence[tuple[Stream, Sequence[Appended]]]) -> list[Effect]:
+    def log_grown(self, stored: Sequence[tuple[TopicState, Sequence[Appended]]]) -> list[Effect]:
         """Blocks are on disk: all of a group, and none of a group that is not whole."""
         for _, appended in stored:
             last = appended[-1]
             self.frontier = max(self.frontier, last.first_ticks + last.records - 1)
         if not self._waiting:
             return []
-        names = {stream.name for stream, _ in stored}
+        names = {topic.name for topic, _ in stored}
         concerned: dict[TopicPattern, bool] = {}
         effects: list[Effect] = []
         for number, each in list(self._waiting.items()):
@@ -241,11 +241,11 @@ class Feeds:
         return effects
 
 
-def _sources_of(stream: Stream) -> list[LogSource]:
-    topic, name = stream.topic, stream.topic.name
+def _sources_of(topic: TopicState) -> list[LogSource]:
+    name, partitions = topic.name, topic.catalog_topic.partitions
     return [
-        LogSource(log, name, number, f"/{name.namespace}/{name.partition(number, topic.partitions)}")
-        for number, log in enumerate(stream.logs)
+        LogSource(log, name, number, f"/{name.namespace}/{name.partition(number, partitions)}")
+        for number, log in enumerate(topic.logs)
     ]
 
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.publishing import Publishing
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import (
     InvalidRequest,
     MalformedMessage,
@@ -50,8 +50,8 @@ _REASON_CHARS_MAX: Final = 1024
 
 
 class DeadLetterWriter:
-    def __init__(self, streams: Streams, publishing: Publishing) -> None:
-        self._streams = streams
+    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+        self._topics = topics
         self._publishing = publishing
         self._numbers: dict[tuple[int, int], int] = {}
         """Of the producers in whose name dead letters are stored: by subscription and partition."""
@@ -60,7 +60,7 @@ class DeadLetterWriter:
 
     def write(self, runner: SubscriptionRunner, letter: events.DeadLetter) -> list[Effect]:
         """Read it, and go on from there."""
-        log = runner.stream.logs[letter.partition]
+        log = runner.topic.logs[letter.partition]
 
         def read() -> Message | Gap:
             gone = Gap(letter.offset, letter.offset + 1, RETENTION)
@@ -73,7 +73,7 @@ class DeadLetterWriter:
             reasons = [gap.reason for gap in gaps_of(chunk.damages) if gap.start <= letter.offset < gap.stop]
             return gone._replace(reason=reasons[0]) if reasons else gone
 
-        return [Work(read, partial(self._read, runner, letter, _number(letter)), reads=True)]
+        return [RunInThread(read, partial(self._read, runner, letter, _number(letter)), read_only=True)]
 
     def _read(
         self, runner: SubscriptionRunner, letter: events.DeadLetter, number: int, outcome: Message | Gap | PenstockError
@@ -82,18 +82,22 @@ class DeadLetterWriter:
             return runner.handle(events.Lost(letter.partition, *outcome))
         if isinstance(outcome, PenstockError):
             return self._failed(runner, letter, outcome)
-        settings = runner.stream.topic.settings
+        settings = runner.topic.settings
         kept = TopicSettings(payload_bytes_max=settings.payload_bytes_max, segment_bytes_max=settings.segment_bytes_max)
-        name = runner.stream.name.dead_letters
+        name = runner.topic.name.dead_letters
         then = partial(self._with_topic, runner, letter, replace(outcome, request_id=number))
-        return self._streams.ensure(name, then, settings=kept, forced=True)
+        return self._topics.get_or_create(name, then, settings=kept, forced=True)
 
     def _with_topic(
-        self, runner: SubscriptionRunner, letter: events.DeadLetter, message: Message, dlq_topic: Stream | PenstockError
+        self,
+        runner: SubscriptionRunner,
+        letter: events.DeadLetter,
+        message: Message,
+        dlq_topic: TopicState | PenstockError,
     ) -> list[Effect]:
         if isinstance(dlq_topic, PenstockError):
             return self._failed(runner, letter, dlq_topic)
-        if not dlq_topic.kept:
+        if not dlq_topic.is_durable:
             live = f"{dlq_topic.name} is a live topic and keeps nothing: delete it, and it is made as it must be"
             return self._failed(runner, letter, TopicNotSupported(live, topic=str(dlq_topic.name)))
         key = (runner.uid, letter.partition)
@@ -107,18 +111,18 @@ class DeadLetterWriter:
             if isinstance(outcome, PenstockError):
                 return self._failed(runner, letter, outcome)
             self._numbers[key] = outcome
-            return self._streams.with_producers(
+            return self._topics.with_producers(
                 dlq_topic, lambda _: self._store(runner, letter, message, dlq_topic, outcome)
             )
 
-        return [Work(lambda: self._streams.store.catalog.producer_id(dlq_topic.topic, name), numbered)]
+        return [RunInThread(lambda: self._topics.store.catalog.producer_id(dlq_topic.catalog_topic, name), numbered)]
 
     def _store(
         self,
         runner: SubscriptionRunner,
         letter: events.DeadLetter,
         message: Message,
-        dlq_topic: Stream,
+        dlq_topic: TopicState,
         producer_id: int,
     ) -> list[Effect]:
         if dlq_topic.producers is None:
@@ -151,7 +155,7 @@ class DeadLetterWriter:
         _LOG.error(
             "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
             place,
-            runner.stream.name,
+            runner.topic.name,
             runner.name,
             error.message,
         )
@@ -168,7 +172,7 @@ def _number(letter: events.DeadLetter) -> int:
 
 def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: Message) -> Mapping[str, str]:
     """Those of the message, traces among them, and where it came from. If they are too many, ours are kept."""
-    topic = runner.stream.topic
+    topic = runner.topic.catalog_topic
     name = f"/{topic.name.namespace}/{topic.name.partition(letter.partition, topic.partitions)}"
     ours = {
         ORIGINAL_TOPIC: name,

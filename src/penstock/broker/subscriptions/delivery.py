@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
-from penstock.broker.base.effects import Effect, Send, Work
+from penstock.broker.base.effects import Effect, RunInThread, Send
 from penstock.broker.base.replies import json_bytes, own_message
-from penstock.broker.context import Desk
+from penstock.broker.context import BrokerContext
 from penstock.broker.reads.offset_reads import OffsetRead, read_spans
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.block_cache import BlockCache, rows_of
@@ -39,7 +39,7 @@ from penstock.storage.log.segment import READ_BYTES
 
 if TYPE_CHECKING:
     from penstock.broker.live.connections import Client
-    from penstock.broker.topics.topics import Stream
+    from penstock.broker.topics.topics import TopicState
 
 _VERSION: Final = "1.0.0"
 _MESSAGE_BYTES: Final = 512
@@ -102,18 +102,18 @@ class SubscriptionRunner:
 
     def __init__(
         self,
-        stream: Stream,
+        topic: TopicState,
         name: str,
         uid: int,
         machine: SubscriptionMachine,
         *,
-        desk: Desk,
+        context: BrokerContext,
         cursor_store: CursorStore | None,
         cache: BlockCache,
         dead_letter: Callable[[SubscriptionRunner, events.DeadLetter], list[Effect]],
         reschedule: Callable[[SubscriptionRunner], None],
     ) -> None:
-        self.stream = stream
+        self.topic = topic
         self.name = name
         self.uid = uid
         self.machine = machine
@@ -135,12 +135,12 @@ class SubscriptionRunner:
         self._replaced = _NONE_REPLACED
         """Consumers, by the ids of their `subscribe`, whose place another has taken: they do not take it back."""
 
-        self._desk = desk
+        self._context = context
         self._cursor_store = cursor_store
         self._cache = cache
         self._dead_letter = dead_letter
         self._reschedule = reschedule
-        self._resource = Resource.topic(stream.name)
+        self._resource = Resource.topic(topic.name)
 
     @property
     def _in_blocks(self) -> bool:
@@ -150,7 +150,7 @@ class SubscriptionRunner:
     @property
     def is_internal(self) -> bool:
         """Whether it is the broker's own."""
-        return is_internal(self.stream.name, self.name)
+        return is_internal(self.topic.name, self.name)
 
     @property
     def is_reader(self) -> bool:
@@ -197,7 +197,7 @@ class SubscriptionRunner:
     def note_report(self, partitions: Iterable[int]) -> list[Effect]:
         """Somebody who reads the files says how far that is, of these partitions."""
         for partition in partitions:
-            self.machine.cursors[partition].reported_ms = self._desk.unix_ms_of(self._desk.now_ms)
+            self.machine.cursors[partition].reported_ms = self._context.unix_ms_of(self._context.now_ms)
         return [effect for partition in partitions for effect in self._carry_out(events.SaveCursor(partition))]
 
     @property
@@ -214,7 +214,7 @@ class SubscriptionRunner:
 
     def tick(self) -> list[Effect]:
         effects: list[Effect] = []
-        if self._retry_ms is not None and self._retry_ms <= self._desk.now_ms:
+        if self._retry_ms is not None and self._retry_ms <= self._context.now_ms:
             self._retry_ms = None
             unread, self._failed_reads = self._failed_reads, []
             for consumer, partition, spans in unread:
@@ -228,7 +228,7 @@ class SubscriptionRunner:
         """What the group decides, done. Raises what it refuses."""
         if self.ended:
             return []
-        decided = self.machine.handle(event, self._desk.now_ms)
+        decided = self.machine.handle(event, self._context.now_ms)
         before = self._announce_seek(event) if isinstance(event, events.Seek) else []
         effects = [*before, *(effect for each in decided for effect in self._carry_out(each))]
         self._reschedule(self)
@@ -311,13 +311,13 @@ class SubscriptionRunner:
 
     def _fetch(self, partition: int, offset: int) -> list[Effect]:
         """What was stored this very moment need not be read."""
-        block = self.stream.at_hand(partition, offset)
+        block = self.topic.lent_block(partition, offset)
         if block is not None:
             return self._fetched(partition, offset, self._match(block, int(block.offsets.stop)))
         room = sum(max(0, each.window_bytes - each.in_flight_bytes) for each in self.machine.consumers.values())
         size = min(READ_BYTES if self._in_blocks else _FETCH_BYTES_MIN, max(_FETCH_BYTES_MIN, room))
-        read = partial(self._read, self.stream.logs[partition], offset, size)
-        return [Work(read, partial(self._fetched, partition, offset), reads=True)]
+        read = partial(self._read, self.topic.logs[partition], offset, size)
+        return [RunInThread(read, partial(self._fetched, partition, offset), read_only=True)]
 
     def _read(self, log: Log, offset: int, size: int) -> FetchResult:
         """In another thread: the log, and nothing that changes here."""
@@ -343,14 +343,14 @@ class SubscriptionRunner:
             self._cache.put((self.uid, partition), outcome.block)
             runs, slots, gaps = outcome.runs, outcome.slots, outcome.gaps
             return self.handle(events.Supplied(partition, offset, runs, outcome.next_offset, slots, gaps))
-        first = int(self.stream.logs[partition].first_offset)
+        first = int(self.topic.logs[partition].first_offset)
         if isinstance(outcome, OffsetOutOfRange) and offset < first:
             return self.handle(events.Lost(partition, offset, first))  # retention was quicker
         self.last_error = outcome
         cursor = self.machine.cursors[partition]
         if cursor.fetching and cursor.fetched == offset:
             cursor.fetching = False  # it is asked for again with the next tick
-            self._retry_ms = self._desk.now_ms + _FETCH_RETRY_MS
+            self._retry_ms = self._context.now_ms + _FETCH_RETRY_MS
             self._reschedule(self)
         return []
 
@@ -370,9 +370,9 @@ class SubscriptionRunner:
         return self._read_spans(consumer, partition, spans)
 
     def _read_spans(self, consumer: str, partition: int, spans: Sequence[Span]) -> list[Effect]:
-        read = partial(read_spans, self.stream.logs[partition], spans)
+        read = partial(read_spans, self.topic.logs[partition], spans)
         waiting = self._pending_reads[consumer, partition]
-        return [Work(read, partial(self._read_again, consumer, partition, spans, waiting), reads=True)]
+        return [RunInThread(read, partial(self._read_again, consumer, partition, spans, waiting), read_only=True)]
 
     def _read_again(
         self,
@@ -390,7 +390,7 @@ class SubscriptionRunner:
         if isinstance(outcome, PenstockError):
             self.last_error = outcome
             self._failed_reads.append((consumer, partition, spans))
-            self._retry_ms = self._desk.now_ms + _FETCH_RETRY_MS
+            self._retry_ms = self._context.now_ms + _FETCH_RETRY_MS
             return []
         effects = [each for block in outcome.blocks for each in self._send(consumer, partition, block)]
         if outcome.rest:
@@ -409,14 +409,14 @@ class SubscriptionRunner:
         if endpoint.blocks:
             return [Send(endpoint.client, endpoint.records(partition, block))]
         frames = (
-            endpoint.message(self._metadata(partition, block, row), block.payload(row), self._desk.new_id())
+            endpoint.message(self._metadata(partition, block, row), block.payload(row), self._context.new_id())
             for row in range(len(block))
         )
         return [Send(endpoint.client, b"".join(frames))]
 
     def _is_allowed(self, endpoint: ConsumerEndpoint) -> bool:
         """Asked again with every delivery: whoever may no longer consume is about to be dismissed."""
-        access = self._desk.access
+        access = self._context.access
         if not access.enabled:
             return True
         connection = ANONYMOUS if endpoint.connection is None else endpoint.connection.principal
@@ -426,14 +426,14 @@ class SubscriptionRunner:
         """The fields of a StreamMessage, but for its payload."""
         record = block.record(row)
         message = record.message
-        topic = self.stream.topic
+        topic = self.topic.catalog_topic
         name = f"/{topic.name.namespace}/{topic.name.partition(partition, topic.partitions)}"
         facts: dict[str, Any] = {
             "request_id": message.request_id,
             "msg_id": {
                 "producer_id": message.producer_id,
                 "topic_name": name,
-                "broker_addr": self._desk.address,
+                "broker_addr": self._context.address,
                 "topic_offset": record.offset,
             },
             "publish_time": record.publish_time_ms,
@@ -454,10 +454,10 @@ class SubscriptionRunner:
     # what people ask
 
     def describe(self) -> dict[str, Any]:
-        machine, now_ms = self.machine, self._desk.now_ms
+        machine, now_ms = self.machine, self._context.now_ms
         partitions = [self._describe_partition(each) for each in machine.cursors]
         return {
-            "topic": str(self.stream.name),
+            "topic": str(self.topic.name),
             "subscription": self.name,
             "type": machine.options.kind.value,
             "internal": self.is_internal,
@@ -489,10 +489,10 @@ class SubscriptionRunner:
         """Why it does not move; or that it does, or has nothing to do."""
         return reasons(
             self.machine,
-            now_ms=self._desk.now_ms,
+            now_ms=self._context.now_ms,
             reported_at=self.reported_at,
             last_error=self.last_error,
-            time_of=lambda at_ms: iso_time(self._desk.unix_ms_of(at_ms)),
+            time_of=lambda at_ms: iso_time(self._context.unix_ms_of(at_ms)),
             address_of=self._address_of,
         )
 

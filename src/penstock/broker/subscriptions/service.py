@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
-from penstock.broker.context import Desk, Reply
+from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.block_cache import BlockCache
@@ -23,7 +23,7 @@ from penstock.broker.subscriptions.delivery import ConsumerEndpoint, Subscriptio
 from penstock.broker.subscriptions.machine import SubscriptionMachine
 from penstock.broker.subscriptions.requests import SubscribeRequest, check_same_options, subscription_options
 from penstock.broker.topics.schema_rejections import NotThere
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX, WireLimits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
@@ -61,17 +61,17 @@ class Subscriptions:
 
     def __init__(
         self,
-        streams: Streams,
-        desk: Desk,
+        topics: Topics,
+        context: BrokerContext,
         limits: WireLimits,
         dead_letter: Callable[[SubscriptionRunner, events.DeadLetter], list[Effect]],
     ) -> None:
-        self._streams = streams
-        self._catalog = streams.store.catalog
-        self._desk = desk
+        self._topics = topics
+        self._catalog = topics.store.catalog
+        self._context = context
         self._limits = limits
         self._dead_letter = dead_letter
-        self.cursor_store = CursorStore(self._catalog, desk)
+        self.cursor_store = CursorStore(self._catalog, context)
         self._cache = BlockCache()
         self._memberships: dict[str, dict[tuple[TopicName, str], Membership]] = {}
 
@@ -85,30 +85,30 @@ class Subscriptions:
         cursors: dict[int, dict[int, Cursor]] = {}
         for (uid, partition), cursor in self._catalog.load_all_cursors().items():
             cursors.setdefault(uid, {})[partition] = cursor
-        by_uid = {stream.topic.topic_uid: stream for stream in self._streams}
+        by_uid = {topic.uid: topic for topic in self._topics}
         for found in self._catalog.list_subscriptions():
             self._start_runner(by_uid[found.topic_uid], found, cursors.get(found.subscription_uid, {}))
 
-    def _start_runner(self, stream: Stream, found: Subscription, cursors: dict[int, Cursor]) -> SubscriptionRunner:
-        ends = {number: int(log.next_offset) for number, log in enumerate(stream.logs)}
+    def _start_runner(self, topic: TopicState, found: Subscription, cursors: dict[int, Cursor]) -> SubscriptionRunner:
+        ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         for number, cursor in cursors.items():
             if cursor.floor > ends[number]:  # without syncs, a power cut may take messages that were acknowledged
-                _LOG.warning("a cursor was ahead of its log", extra={"topic": str(stream.name), "partition": number})
+                _LOG.warning("a cursor was ahead of its log", extra={"topic": str(topic.name), "partition": number})
                 cursors[number] = Cursor(floor=Offset(ends[number]))
         machine = SubscriptionMachine(found.options, cursors, ends, paused=found.paused)
-        runner = self._runner(stream, found.name, found.subscription_uid, machine, self.cursor_store)
-        stream.subscriptions[found.name] = runner
+        runner = self._runner(topic, found.name, found.subscription_uid, machine, self.cursor_store)
+        topic.subscriptions[found.name] = runner
         return runner
 
     def _runner(
-        self, stream: Stream, name: str, uid: int, machine: SubscriptionMachine, cursor_store: CursorStore | None
+        self, topic: TopicState, name: str, uid: int, machine: SubscriptionMachine, cursor_store: CursorStore | None
     ) -> SubscriptionRunner:
         return SubscriptionRunner(
-            stream,
+            topic,
             name,
             uid,
             machine,
-            desk=self._desk,
+            context=self._context,
             cursor_store=cursor_store,
             cache=self._cache,
             dead_letter=self._dead_letter,
@@ -129,62 +129,62 @@ class Subscriptions:
 
     def tick(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._due and self._due[0][0] <= self._desk.now_ms:
+        while self._due and self._due[0][0] <= self._context.now_ms:
             due_ms, _, runner = heapq.heappop(self._due)
             if self._scheduled.get(runner.uid) == due_ms:  # otherwise it is due earlier, and was
                 del self._scheduled[runner.uid]
                 effects += runner.tick()
-        if self.cursor_store.due_ms is not None and self.cursor_store.due_ms <= self._desk.now_ms:
+        if self.cursor_store.due_ms is not None and self.cursor_store.due_ms <= self._context.now_ms:
             effects += self.cursor_store.flush()
         return effects
 
-    def log_grown(self, stream: Stream, partition: int, appended: Sequence[Appended]) -> list[Effect]:
+    def log_grown(self, topic: TopicState, partition: int, appended: Sequence[Appended]) -> list[Effect]:
         """Blocks are on disk, behind each other."""
         end = int(appended[-1].offset) + appended[-1].records
         effects: list[Effect] = []
-        with stream.fresh(partition, appended):
-            for runner in stream.subscriptions.values():
+        with topic.lend_blocks(partition, appended):
+            for runner in topic.subscriptions.values():
                 effects += runner.handle(events.LogGrown(partition, end))
         return effects
 
     # finding
 
-    def find(self, topic: TopicName, name: str) -> SubscriptionRunner:
+    def find(self, topic_name: TopicName, name: str) -> SubscriptionRunner:
         """Raises `InvalidRequest` if there is no such subscription."""
-        stream = self._streams.find(topic)
-        found = stream.subscriptions.get(name)
+        topic = self._topics.find(topic_name)
+        found = topic.subscriptions.get(name)
         if found is None:
-            known = sorted(each for each in stream.subscriptions if not stream.subscriptions[each].is_reader)[:10]
+            known = sorted(each for each in topic.subscriptions if not topic.subscriptions[each].is_reader)[:10]
             raise NotThere(
-                f"{topic} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
+                f"{topic_name} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
                 subscription=name,
             )
         return found
 
     def __iter__(self) -> Any:
-        return (each for stream in self._streams for each in stream.subscriptions.values() if not each.is_reader)
+        return (each for topic in self._topics for each in topic.subscriptions.values() if not each.is_reader)
 
     # subscribing
 
     def subscribe(self, client: Client, header: Header, request: SubscribeRequest, reply: Reply) -> list[Effect]:
-        return self._streams.ensure(request.topic, partial(self._with_stream, client, header, request, reply))
+        return self._topics.get_or_create(request.topic, partial(self._with_topic, client, header, request, reply))
 
-    def _with_stream(
-        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, stream: Stream | PenstockError
+    def _with_topic(
+        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, topic: TopicState | PenstockError
     ) -> list[Effect]:
-        if isinstance(stream, PenstockError):
-            return reply(stream)
+        if isinstance(topic, PenstockError):
+            return reply(topic)
         try:
-            return self._subscribe(client, header, request, reply, stream)
+            return self._subscribe(client, header, request, reply, topic)
         except PenstockError as error:
             return reply(error)
 
     def _subscribe(
-        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, stream: Stream
+        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, topic: TopicState
     ) -> list[Effect]:
-        if not stream.kept:
+        if not topic.is_durable:
             raise TopicNotSupported(
-                f"{stream.name} is a live topic: it keeps nothing to read later; subscribe without options"
+                f"{topic.name} is a live topic: it keeps nothing to read later; subscribe without options"
             )
         join = partial(self._join, client, header, request, reply)
         if request.name is None:
@@ -194,35 +194,35 @@ class Subscriptions:
                 types=request.options.get("types", ()),
                 keys=request.options.get("keys", ()),
             )
-            opened = partial(self._open_reader, stream, options, join, reply)
-            return [Work(lambda: start_offsets(stream, request.start), opened, reads=True)]
-        found = stream.subscriptions.get(request.name)
+            opened = partial(self._open_reader, topic, options, join, reply)
+            return [RunInThread(lambda: start_offsets(topic, request.start), opened, read_only=True)]
+        found = topic.subscriptions.get(request.name)
         if found is not None:
             check_same_options(found.machine.options, request)
             return join(found, created=False)
-        options = subscription_options(_defaults(stream) | request.options)
-        _check_dead_letters(stream, options)
-        create = partial(self._create, stream, request, options)
-        return [Work(create, partial(self._created, stream, request, join, reply))]
+        options = subscription_options(_defaults(topic) | request.options)
+        _check_dead_letters(topic, options)
+        create = partial(self._create, topic, request, options)
+        return [RunInThread(create, partial(self._created, topic, request, join, reply))]
 
     def _create(
-        self, stream: Stream, request: SubscribeRequest, options: SubscriptionOptions
+        self, topic: TopicState, request: SubscribeRequest, options: SubscriptionOptions
     ) -> tuple[Subscription, dict[int, Cursor]]:
         """In the catalog's thread."""
         assert request.name is not None  # noqa: S101 - readers are not created
-        starts = {number: Offset(offset) for number, offset in start_offsets(stream, request.start).items()}
-        made = self._catalog.create_subscription(stream.topic, request.name, options, starts)
+        starts = {number: Offset(offset) for number, offset in start_offsets(topic, request.start).items()}
+        made = self._catalog.create_subscription(topic.catalog_topic, request.name, options, starts)
         return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
     def _created(
         self,
-        stream: Stream,
+        topic: TopicState,
         request: SubscribeRequest,
         join: Callable[..., list[Effect]],
         reply: Reply,
         outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError,
     ) -> list[Effect]:
-        found = stream.subscriptions.get(request.name or "")
+        found = topic.subscriptions.get(request.name or "")
         if found is not None:  # somebody else created it meanwhile
             try:
                 check_same_options(found.machine.options, request)
@@ -231,23 +231,23 @@ class Subscriptions:
             return join(found, created=False)
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return join(self._start_runner(stream, *outcome), created=True)
+        return join(self._start_runner(topic, *outcome), created=True)
 
-    def create(self, stream: Stream, request: SubscribeRequest, reply: Reply) -> list[Effect]:
+    def create(self, topic: TopicState, request: SubscribeRequest, reply: Reply) -> list[Effect]:
         """A subscription that nobody consumes yet. One that is there must be as it was asked for."""
         join = partial(self._answer_created, reply)
-        found = stream.subscriptions.get(request.name or "")
+        found = topic.subscriptions.get(request.name or "")
         if found is not None:
             check_same_options(found.machine.options, request)
             return join(found, created=False)
-        options = subscription_options(_defaults(stream) | request.options)
-        _check_dead_letters(stream, options)
-        created = partial(self._created, stream, request, join, reply)
-        return [Work(partial(self._create, stream, request, options), created)]
+        options = subscription_options(_defaults(topic) | request.options)
+        _check_dead_letters(topic, options)
+        created = partial(self._created, topic, request, join, reply)
+        return [RunInThread(partial(self._create, topic, request, options), created)]
 
     def _answer_created(self, reply: Reply, runner: SubscriptionRunner, *, created: bool) -> list[Effect]:
         try:
-            self._check_not_deleted(runner.stream)
+            self._check_not_deleted(runner.topic)
         except PenstockError as error:
             return reply(error)
         return reply({"created": created} | runner.describe())
@@ -256,38 +256,38 @@ class Subscriptions:
         """How many durable subscriptions and readers a connection consumes."""
         return len(self._memberships.get(client.id, {}))
 
-    def ensure(
+    def get_or_create(
         self,
-        stream: Stream,
+        topic: TopicState,
         name: str,
         starts: Mapping[int, Offset],
         then: Callable[[SubscriptionRunner | PenstockError], list[Effect]],
     ) -> list[Effect]:
         """Go on with a subscription; one that is not there is made, as nobody has asked for anything else."""
-        known = stream.subscriptions.get(name)
+        known = topic.subscriptions.get(name)
         if known is not None:
             return then(known)
-        options = subscription_options(_defaults(stream))
+        options = subscription_options(_defaults(topic))
 
         def create() -> tuple[Subscription, dict[int, Cursor]]:
-            made = self._catalog.create_subscription(stream.topic, name, options, starts)
+            made = self._catalog.create_subscription(topic.catalog_topic, name, options, starts)
             return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
         def created(outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
-            found = stream.subscriptions.get(name)
+            found = topic.subscriptions.get(name)
             if found is not None:  # somebody else created it meanwhile
                 return then(found)
             try:
-                self._check_not_deleted(stream)
+                self._check_not_deleted(topic)
             except PenstockError as error:
                 return then(error)
-            return then(outcome if isinstance(outcome, PenstockError) else self._start_runner(stream, *outcome))
+            return then(outcome if isinstance(outcome, PenstockError) else self._start_runner(topic, *outcome))
 
-        return [Work(create, created)]
+        return [RunInThread(create, created)]
 
     def _open_reader(
         self,
-        stream: Stream,
+        topic: TopicState,
         options: SubscriptionOptions,
         join: Callable[..., list[Effect]],
         reply: Reply,
@@ -296,11 +296,11 @@ class Subscriptions:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
         cursors = {number: Cursor(floor=Offset(offset)) for number, offset in outcome.items()}
-        ends = {number: int(log.next_offset) for number, log in enumerate(stream.logs)}
+        ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         uid = next(self._readers)
         name = f"reader~{-uid}"  # no subscription has such a name
-        runner = self._runner(stream, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
-        stream.subscriptions[name] = runner
+        runner = self._runner(topic, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
+        topic.subscriptions[name] = runner
         return join(runner, created=True)
 
     def _join(
@@ -313,13 +313,13 @@ class Subscriptions:
         *,
         created: bool,
     ) -> list[Effect]:
-        key = (runner.stream.name, runner.name)
+        key = (runner.topic.name, runner.name)
         try:
             if not client.connected:
                 raise InvalidRequest("the connection is gone")
-            self._check_not_deleted(runner.stream)
-            self._desk.access.check(
-                client.principal, Operation.CONSUME, Resource.topic(runner.stream.name), client.origin
+            self._check_not_deleted(runner.topic)
+            self._context.access.check(
+                client.principal, Operation.CONSUME, Resource.topic(runner.topic.name), client.origin
             )  # once more: what was waited for may have taken long
             mine = self._current_memberships(client)
             if len(mine) + len(client.subscriptions) >= self._limits.subscriptions_max:
@@ -331,18 +331,18 @@ class Subscriptions:
                 raise InvalidRequest(f"this connection consumes {runner.name} of {request.topic} already")
             window_bytes = self._grant_window(client, request)
             endpoint = ConsumerEndpoint(
-                consumer=self._desk.new_id(),
+                consumer=self._context.new_id(),
                 client=client.id,
                 topic=header.topic,
                 parent=header.request_id,
                 blocks=request.blocks,
-                stream_id=self._desk.new_id(),
+                stream_id=self._context.new_id(),
                 connection=client,
             )
             effects = runner.join(endpoint, request.consumer, request.window, window_bytes)
         except PenstockError as error:
             if runner.is_reader:
-                runner.stream.subscriptions.pop(runner.name, None)
+                runner.topic.subscriptions.pop(runner.name, None)
             return reply(error)
         # However small the window, one message is always in flight.
         mine[key] = Membership(runner, endpoint.consumer, max(window_bytes, _WINDOW_BYTES_MIN))
@@ -359,9 +359,9 @@ class Subscriptions:
         }
         return [*reply(answer), *effects]
 
-    def _check_not_deleted(self, stream: Stream) -> None:
-        if self._streams.get(stream.name) is not stream:
-            raise TopicNotSupported(f"{stream.name} was deleted meanwhile", topic=str(stream.name))
+    def _check_not_deleted(self, topic: TopicState) -> None:
+        if self._topics.get(topic.name) is not topic:
+            raise TopicNotSupported(f"{topic.name} was deleted meanwhile", topic=str(topic.name))
 
     def _current_memberships(self, client: Client) -> dict[tuple[TopicName, str], Membership]:
         """What this connection consumes; what another has taken over since is forgotten."""
@@ -411,16 +411,16 @@ class Subscriptions:
         runner = taken.runner
         if not runner.is_reader:
             return runner.leave(taken.consumer)
-        runner.stream.subscriptions.pop(runner.name, None)
+        runner.topic.subscriptions.pop(runner.name, None)
         runner.end("closed")
         return []
 
     def end(self, runner: SubscriptionRunner, reason: str) -> list[Effect]:
         """It is deleted: nobody consumes it any more."""
-        runner.stream.subscriptions.pop(runner.name, None)
+        runner.topic.subscriptions.pop(runner.name, None)
         self.cursor_store.forget(runner.uid)
         for endpoint in runner.endpoints.values():
-            self._memberships.get(endpoint.client, {}).pop((runner.stream.name, runner.name), None)
+            self._memberships.get(endpoint.client, {}).pop((runner.topic.name, runner.name), None)
         return runner.end(reason)
 
     # acknowledging
@@ -483,7 +483,7 @@ class Subscriptions:
             answer = {"subscription": runner.name, "positions": {str(key): value for key, value in outcome.items()}}
             return [*effects, *self.cursor_store.when_durable(reply, answer)]
 
-        return [Work(lambda: start_offsets(runner.stream, place, partition), found, reads=True)]
+        return [RunInThread(lambda: start_offsets(runner.topic, place, partition), found, read_only=True)]
 
 
 _ACK_FORMS: Final = ("offsets", "ranges", "cumulative", "extend")
@@ -504,26 +504,26 @@ def _count(spans: list[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def start_offsets(stream: Stream, place: Place | dict[int, Place], partition: int | None = None) -> dict[int, int]:
+def start_offsets(topic: TopicState, place: Place | dict[int, Place], partition: int | None = None) -> dict[int, int]:
     """Where a place is in each partition now. Raises `OffsetOutOfRange` for an offset that is not there."""
     if isinstance(place, dict):
-        if set(place) != set(range(len(stream.logs))):
-            raise InvalidRequest(f"{stream.name} has partitions 0 to {len(stream.logs) - 1}: name a place in each")
-        return {number: int(stream.logs[number].offset_of(each)) for number, each in place.items()}
-    numbers = range(len(stream.logs)) if partition is None else [partition]
-    if partition is not None and not 0 <= partition < len(stream.logs):
-        raise InvalidRequest(f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}")
+        if set(place) != set(range(len(topic.logs))):
+            raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}: name a place in each")
+        return {number: int(topic.logs[number].offset_of(each)) for number, each in place.items()}
+    numbers = range(len(topic.logs)) if partition is None else [partition]
+    if partition is not None and not 0 <= partition < len(topic.logs):
+        raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}")
     if isinstance(place, AtOffset) and len(numbers) > 1:
         raise InvalidRequest(
-            f"{stream.name} has {len(numbers)} partitions, each with offsets of its own: name the partition too"
+            f"{topic.name} has {len(numbers)} partitions, each with offsets of its own: name the partition too"
         )
-    return {number: int(stream.logs[number].offset_of(place)) for number in numbers}
+    return {number: int(topic.logs[number].offset_of(place)) for number in numbers}
 
 
-def _defaults(stream: Stream) -> Fields:
+def _defaults(topic: TopicState) -> Fields:
     """What the topic says of its subscriptions. Dead letters have no dead letters of their own."""
-    settings = stream.topic.settings
-    found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(stream.name) else {}
+    settings = topic.settings
+    found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(topic.name) else {}
     if settings.redeliveries is not None:
         found["redeliveries"] = settings.redeliveries
     if settings.exhausted is not None:
@@ -535,8 +535,8 @@ def is_dead_letters(name: TopicName) -> bool:
     return name.namespace.endswith(DEAD_LETTER_SUFFIX)
 
 
-def _check_dead_letters(stream: Stream, options: SubscriptionOptions) -> None:
-    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letters(stream.name):
+def _check_dead_letters(topic: TopicState, options: SubscriptionOptions) -> None:
+    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letters(topic.name):
         raise InvalidRequest(
-            f"{stream.name} holds dead letters, and has none of its own: exhausted is block or drop", field="exhausted"
+            f"{topic.name} holds dead letters, and has none of its own: exhausted is block or drop", field="exhausted"
         )

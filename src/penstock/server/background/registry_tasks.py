@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.broker.base.effects import Consult, Effect, Inspect, Work
+from penstock.broker.base.effects import Effect, RunInThread, RunRegistryProcedure, ValidatePayloads
 from penstock.core.errors import PenstockError
 from penstock.schema.steps import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
 from penstock.server.background.schema_workers import SchemaWorkers
@@ -23,7 +23,10 @@ class RegistryTasks:
     """Examinations in their processes, commits in the catalog's thread, and the rest on the event loop."""
 
     def __init__(
-        self, threads: ThreadPool, done: Callable[[Inspect | Consult, Any, Any], None], now_ms: Callable[[], int]
+        self,
+        threads: ThreadPool,
+        done: Callable[[ValidatePayloads | RunRegistryProcedure, Any, Any], None],
+        now_ms: Callable[[], int],
     ) -> None:
         """`done` is told what came of each, and by whom it was asked for."""
         self._now_ms = now_ms
@@ -32,17 +35,17 @@ class RegistryTasks:
         self._schema_workers = SchemaWorkers()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, effect: Inspect | Consult, by: Session | None = None) -> None:
+    def submit(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None = None) -> None:
         """Of each who asks, inspections are done in the order in which they are submitted."""
         task = asyncio.get_running_loop().create_task(self._run_effect(effect, by))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_effect(self, effect: Inspect | Consult, by: Session | None) -> None:
+    async def _run_effect(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> None:
         outcome: Any
         REQUESTER.set(self._requester(effect, by))  # of this task alone
         try:
-            if isinstance(effect, Consult):
+            if isinstance(effect, RunRegistryProcedure):
                 outcome = await self.run(effect.procedure)
             else:
                 outcome = await self._schema_workers.validate(effect.definition, effect.block, effect.schema_id)
@@ -53,11 +56,11 @@ class RegistryTasks:
             outcome = PenstockError(f"The broker failed: {type(error).__name__}")
         self._done(effect, by, outcome)
 
-    def _requester(self, effect: Inspect | Consult, by: Session | None) -> Requester:
+    def _requester(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> Requester:
         """Whoever has gone, or has waited for longer than it said it would, need not be answered."""
         if by is None:
             return REQUESTER.get()
-        client, until_ms = by.client, effect.until_ms if isinstance(effect, Consult) else None
+        client, until_ms = by.client, effect.until_ms if isinstance(effect, RunRegistryProcedure) else None
 
         def waits() -> bool:
             return client.waits and (until_ms is None or self._now_ms() < until_ms)
@@ -89,7 +92,7 @@ class RegistryTasks:
 
     async def _commit(self, call: Callable[[], Any]) -> Any:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._threads.submit(Work(call, partial(resolved, done)))
+        self._threads.submit(RunInThread(call, partial(resolved, done)))
         outcome = await done
         if isinstance(outcome, PenstockError):
             raise outcome

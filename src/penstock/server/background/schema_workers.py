@@ -147,8 +147,8 @@ class SchemaWorker:
 
     def fitting_count(self, block: Block) -> int:
         """How many of its payloads fit into the shared memory."""
-        needs = np.cumsum(block.payload_sizes + 1 + 8)
-        return int(np.searchsorted(needs, self._shared_bytes - protocol.NOTES.size - 16, side="right"))
+        permission = np.cumsum(block.payload_sizes + 1 + 8)
+        return int(np.searchsorted(permission, self._shared_bytes - protocol.NOTES.size - 16, side="right"))
 
     async def close(self) -> None:
         await self._end()

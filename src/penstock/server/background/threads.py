@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from penstock.broker.base.effects import Work
+from penstock.broker.base.effects import RunInThread
 from penstock.core.errors import PenstockError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -18,13 +18,13 @@ _READERS: Final = 2
 """Enough that a cold read of one subscription does not hold up all others."""
 
 
-_Submission = tuple[Work, Any]
+_Submission = tuple[RunInThread, Any]
 
 
 class ThreadPool:
     """One thread that does things in order, and a few that read."""
 
-    def __init__(self, done: Callable[[Work, Any, Any], None]) -> None:
+    def __init__(self, done: Callable[[RunInThread, Any, Any], None]) -> None:
         """`done` is told what came of each, and by whom it was asked for."""
         self._loop = asyncio.get_running_loop()
         self._done = done
@@ -37,8 +37,8 @@ class ThreadPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Work, by: Any = None) -> None:
-        (self._reading if work.reads else self._ordered).put((work, by))
+    def submit(self, work: RunInThread, by: Any = None) -> None:
+        (self._reading if work.read_only else self._ordered).put((work, by))
 
     def _run(self, submissions: queue.SimpleQueue[_Submission | None]) -> None:
         while (submission := submissions.get()) is not None:
@@ -59,7 +59,7 @@ class ThreadPool:
             thread.join()
 
 
-def _outcome(work: Work) -> Any:
+def _outcome(work: RunInThread) -> Any:
     try:
         return work.run()
     except PenstockError as error:

@@ -16,7 +16,7 @@ from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
 from penstock.core.places import AtId, Place, parse_place
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 from penstock.server.api.routing import quoted
 from penstock.server.events import publish_formats
 from penstock.server.events.outgoing_cloudevents import STRUCTURED
@@ -72,28 +72,28 @@ class StoredBatch(Struct, frozen=True):
 # POST
 
 
-async def post_events(call: Call) -> Stored | StoredBatch:
-    events = call.part(EventService)
-    topic = TopicName.parse(call.query["topic"])
-    _check_create(call, events, topic)
-    headers = publish_formats.request_headers(call.scope["headers"])
-    key = call.query["key"]
+async def post_events(request: ApiRequest) -> Stored | StoredBatch:
+    events = request.service(EventService)
+    topic = TopicName.parse(request.query["topic"])
+    _check_create(request, events, topic)
+    headers = publish_formats.request_headers(request.scope["headers"])
+    key = request.query["key"]
     defaults = PublishDefaults(
-        type=call.query["type"],
+        type=request.query["type"],
         key=None if key is None else key.encode(),
-        payload_lines=call.query["lines"] == "payload",
+        payload_lines=request.query["lines"] == "payload",
     )
-    _check_size(events, headers, len(call.body))
-    posted = await read_beside(headers, call.body, defaults)
-    numbered = publish_formats.numbered(headers, len(posted.messages), call.principal.name)
+    _check_size(events, headers, len(request.body))
+    posted = await read_beside(headers, request.body, defaults)
+    numbered = publish_formats.numbered(headers, len(posted.messages), request.principal.name)
     places = await events.post(topic, posted, numbered)
     return _single(topic, places[0]) if posted.single else _several(topic, places)
 
 
-def _check_create(call: Call, events: EventService, topic: TopicName) -> None:
+def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
     """As everywhere: a topic that comes to be because somebody writes to it is created by whoever writes."""
     if events.durable.would_create(topic):
-        call.check(Operation.CREATE, Resource.topic(topic))
+        request.check(Operation.CREATE, Resource.topic(topic))
 
 
 async def read_beside(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
@@ -128,33 +128,33 @@ def _id(place: Placed) -> str | None:
 # GET
 
 
-async def get_events(call: Call) -> EventStream:
-    events, query = call.part(EventService), call.query
+async def get_events(request: ApiRequest) -> EventStream:
+    events, query = request.service(EventService), request.query
     wanted = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
-    form = _form(call)
-    who = _who(call)
-    events.check_room(who)
+    form = _form(request)
+    client = _client_of(request)
+    events.check_room(client)
     events.feeds.select(wanted)  # refuses what cannot be read
-    resume = call.headers["last-event-id"] or query["lastEventId"]
+    resume = request.headers["last-event-id"] or query["lastEventId"]
     start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
-    request = StreamRequest(
+    stream_request = StreamRequest(
         wanted=wanted,
         form=form,
         start=start,
         until=None if query["follow"] else events.feeds.frontier,
         limit=query["limit"],
         heartbeat=_heartbeat(query["heartbeat"], form),
-        principal=call.principal,
-        who=who,
+        principal=request.principal,
+        client=client,
     )
-    return EventStream(events, request)
+    return EventStream(events, stream_request)
 
 
-def _who(call: Call) -> str:
+def _client_of(request: ApiRequest) -> str:
     """Among whom streams are shared out."""
-    if call.principal is not ANONYMOUS:
-        return call.principal.name
-    address, _, _ = call.origin.address.rpartition(":")
+    if request.principal is not ANONYMOUS:
+        return request.principal.name
+    address, _, _ = request.origin.address.rpartition(":")
     return address
 
 
@@ -165,18 +165,18 @@ def _topics(text: str) -> TopicPattern:
     return found
 
 
-def _form(call: Call) -> StreamFormat:
-    accept = _accept(call)
+def _form(request: ApiRequest) -> StreamFormat:
+    accept = _accept(request)
     best = _best(accept)
     if best is None:
         raise HttpError(
             HTTPStatus.NOT_ACCEPTABLE, f"Accept: {quoted(accept)} takes none of {SSE}, {NDJSON}, {STRUCTURED}"
         )
-    return StreamFormat.ENVELOPES if best is StreamFormat.EVENTS and call.query["envelope"] else best
+    return StreamFormat.ENVELOPES if best is StreamFormat.EVENTS and request.query["envelope"] else best
 
 
-def _accept(call: Call) -> str:
-    return call.headers["accept"] or "*/*"
+def _accept(request: ApiRequest) -> str:
+    return request.headers["accept"] or "*/*"
 
 
 def _best(accept: str) -> StreamFormat | None:

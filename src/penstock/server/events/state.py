@@ -70,8 +70,8 @@ class EventService:
     async def _ask_broker(self, ask: Callable[[Reply], list[Effect]]) -> Any:
         """What is answered. Raises it where it is an error."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        desk = self._hub.broker.desk
-        desk.now_ms = max(desk.now_ms, self._hub.now_ms())
+        context = self._hub.broker.context
+        context.now_ms = max(context.now_ms, self._hub.now_ms())
         self._hub.apply(ask(partial(resolved, answered)))
         outcome = await answered
         if isinstance(outcome, PenstockError):
@@ -102,21 +102,21 @@ class EventService:
         """Written for streams that have not taken it yet."""
         return self.chunks.sending_bytes
 
-    def check_room(self, who: str) -> None:
+    def check_room(self, client: str) -> None:
         if self.streams >= STREAMS_MAX:
             raise QuotaExceeded(f"{STREAMS_MAX} streams are open, and no more may be: try again", limit=STREAMS_MAX)
-        if list(self._who.values()).count(who) >= STREAMS_PER_CLIENT_MAX:
+        if list(self._who.values()).count(client) >= STREAMS_PER_CLIENT_MAX:
             raise QuotaExceeded(
-                f"{STREAMS_PER_CLIENT_MAX} streams are open for {who}, and no more may be: end one of them",
+                f"{STREAMS_PER_CLIENT_MAX} streams are open for {client}, and no more may be: end one of them",
                 limit=STREAMS_PER_CLIENT_MAX,
             )
         if self.closing:
             raise ServiceUnavailable("the broker stops: ask again when it is back")
 
-    def enter(self, mark: object, who: str, wake: Callable[[], object]) -> None:
+    def enter(self, mark: object, client: str, wake: Callable[[], object]) -> None:
         """A stream begins: it is woken when it may have to end."""
         self._wakers[mark] = wake
-        self._who[mark] = who
+        self._who[mark] = client
         self._hub.broker.metrics.add("http.streams.opened")
 
     def leave(self, mark: object) -> None:
@@ -145,7 +145,7 @@ class EventService:
 
         def read(reply: Reply) -> list[Effect]:
             writer = self._writers[form]
-            writer.address = self._hub.broker.desk.address
+            writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
                 positions,

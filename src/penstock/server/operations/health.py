@@ -112,8 +112,8 @@ class HealthConditions:
 
 def append_failures(broker: Broker) -> list[str]:
     """Why each log that takes no appends any more does not."""
-    streams = () if broker.durable is None else broker.durable.streams
-    return [log.failure.message for stream in streams for log in stream.logs if log.failure is not None]
+    topics = () if broker.durable is None else broker.durable.topics
+    return [log.failure.message for topic in topics for log in topic.logs if log.failure is not None]
 
 
 async def watch_health(conditions: HealthConditions, broker: Broker) -> None:

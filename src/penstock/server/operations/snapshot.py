@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from penstock.broker.admin.dead_letters import DeadLetterTopic
 from penstock.broker.broker import Broker
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import View
@@ -244,34 +244,34 @@ class SnapshotCollector:
 
     async def collect(self) -> BrokerSnapshot:
         broker = self._sessions.broker
-        streams = [] if broker.durable is None else list(broker.durable.streams)
-        topics = await self._topics_of(streams)
-        runners = [each for stream in streams for each in stream.subscriptions.values() if not each.is_reader]
+        topics = [] if broker.durable is None else list(broker.durable.topics)
+        topic_snapshots = await self._topics_of(topics)
+        runners = [each for topic in topics for each in topic.subscriptions.values() if not each.is_reader]
         subscriptions = [each for each in runners if not each.is_internal]
         shown = await self._subscriptions_of(subscriptions, self._sessions.now_ms())
         return BrokerSnapshot(
-            unix_ms=broker.desk.unix_ms(),
+            unix_ms=broker.context.unix_ms(),
             counts=broker.metrics.counts(),
             message_bytes=broker.metrics.bytes,
             connections=len(broker.clients),
             requests_open=broker.requests_open,
-            topics=len(streams),
+            topics=len(topics),
             subscriptions=len(subscriptions),
-            shown_topics=topics,
+            shown_topics=topic_snapshots,
             shown_subscriptions=shown,
-            dead_letters=await self._dead_letters(streams),
+            dead_letters=await self._dead_letters(topics),
             output=await self._output_snapshot(),
             held=self._sessions.held_bytes,
-            storage=None if self._store is None else await self._storage_snapshot(self._store, streams),
+            storage=None if self._store is None else await self._storage_snapshot(self._store, topics),
         )
 
-    async def _topics_of(self, streams: list[Stream]) -> tuple[TopicSnapshot, ...]:
-        by_uid = {stream.topic.topic_uid: stream for stream in streams}
+    async def _topics_of(self, topics: list[TopicState]) -> tuple[TopicSnapshot, ...]:
+        by_uid = {topic.uid: topic for topic in topics}
         self._topics.choose(by_uid.keys(), lambda uid: by_uid[uid].messages)
         shown: list[TopicSnapshot] = []
         others: list[TopicSnapshot] = []
-        async for uid, stream in _yielding(by_uid.items()):
-            one, snapshot = uid in self._topics, _snapshot_of_topic(stream)
+        async for uid, topic in _yielding(by_uid.items()):
+            one, snapshot = uid in self._topics, _snapshot_of_topic(topic)
             self._published.add(uid, snapshot.name if one else OTHER_SERIES, _values(snapshot, _TOPIC_COUNTERS))
             (shown if one else others).append(snapshot)
         found = [_counted(each, self._published.of(each.name)) for each in shown]
@@ -279,13 +279,13 @@ class SnapshotCollector:
         self._published.end_collection()
         return (*found, _counted(_aggregate_topics(others), rest)) if others or any(rest.values()) else tuple(found)
 
-    async def _dead_letters(self, streams: list[Stream]) -> Mapping[str, int]:
+    async def _dead_letters(self, topics: list[TopicState]) -> Mapping[str, int]:
         """Under the name of their topic where that has a line of its own."""
         left: Counter[str] = Counter()
-        async for stream in _yielding(each for each in streams if each.name.holds_dead_letters):
-            shown = stream.topic.topic_uid in self._topics
-            count = sum(found.count for found in DeadLetterTopic(stream.name, stream).left().values())
-            left[str(stream.name) if shown else OTHER_SERIES] += count
+        async for topic in _yielding(each for each in topics if each.name.holds_dead_letters):
+            shown = topic.uid in self._topics
+            count = sum(found.count for found in DeadLetterTopic(topic.name, topic).left().values())
+            left[str(topic.name) if shown else OTHER_SERIES] += count
         return left
 
     async def _subscriptions_of(
@@ -316,9 +316,9 @@ class SnapshotCollector:
             queued, largest, behind = queued + size, max(largest, size), behind + session.behind
         return OutputSnapshot(queued=queued, largest=largest, behind=behind)
 
-    async def _storage_snapshot(self, store: Store, streams: list[Stream]) -> StorageSnapshot:
+    async def _storage_snapshot(self, store: Store, topics: list[TopicState]) -> StorageSnapshot:
         logs, full, failed = 0, 0, []
-        async for place, log in _yielding(_logs(streams)):
+        async for place, log in _yielding(_logs(topics)):
             logs += 1
             full += log.refusal is not None
             self._damages.add(place, _DAMAGED, {_DAMAGED: sum(len(damage.offsets) for damage in log.damages)})
@@ -349,11 +349,11 @@ async def _yielding(items: Iterable[Any]) -> Any:
             until = time.monotonic() + _SLICE_SECONDS
 
 
-def _logs(streams: list[Stream]) -> Iterator[tuple[tuple[int, int], Log]]:
+def _logs(topics: list[TopicState]) -> Iterator[tuple[tuple[int, int], Log]]:
     """Each with its topic and its partition."""
-    for stream in streams:
-        for partition, log in enumerate(stream.logs):
-            yield (stream.topic.topic_uid, partition), log
+    for topic in topics:
+        for partition, log in enumerate(topic.logs):
+            yield (topic.uid, partition), log
 
 
 def _values(snapshot: TopicSnapshot | SubscriptionSnapshot, names: tuple[str, ...]) -> dict[str, int]:
@@ -373,9 +373,9 @@ def _busy(runner: SubscriptionRunner) -> int:
     return runner.machine.delivered + sum(cursor.backlog for cursor in runner.machine.cursors.values())
 
 
-def _snapshot_of_topic(stream: Stream) -> TopicSnapshot:
-    views = tuple(log.view for log in stream.logs)
-    return TopicSnapshot(name=str(stream.name), published=stream.messages, published_bytes=stream.bytes, views=views)
+def _snapshot_of_topic(topic: TopicState) -> TopicSnapshot:
+    views = tuple(log.view for log in topic.logs)
+    return TopicSnapshot(name=str(topic.name), published=topic.messages, published_bytes=topic.bytes, views=views)
 
 
 def _aggregate_topics(topics: list[TopicSnapshot]) -> TopicSnapshot:
@@ -385,11 +385,11 @@ def _aggregate_topics(topics: list[TopicSnapshot]) -> TopicSnapshot:
 
 
 def _snapshot_of_subscription(runner: SubscriptionRunner, now_ms: int, *, floors: bool) -> SubscriptionSnapshot:
-    machine, logs = runner.machine, runner.stream.logs
+    machine, logs = runner.machine, runner.topic.logs
     lags = {partition: cursor.backlog for partition, cursor in machine.cursors.items()}
     since_ms = machine.unacked_since_ms()
     return SubscriptionSnapshot(
-        topic=str(runner.stream.name),
+        topic=str(runner.topic.name),
         name=runner.name,
         delivered=machine.delivered,
         acked=machine.acked,

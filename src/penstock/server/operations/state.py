@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.broker.reads.publish_times import published_ms
-from penstock.server.api.routing import ROUTE
+from penstock.server.api.routing import SCOPE_ROUTE
 from penstock.server.operations.health import Health, HealthConditions, append_failures
 from penstock.server.operations.metrics import measured, render
 from penstock.server.operations.process import process_figures
@@ -113,7 +113,7 @@ class RequestCounter:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         def counting(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                route = scope.get(ROUTE, NO_ROUTE)
+                route = scope.get(SCOPE_ROUTE, NO_ROUTE)
                 method = scope["method"] if route != NO_ROUTE else NO_ROUTE
                 self._answered[method, route, str(message["status"])] += 1
             return send(message)

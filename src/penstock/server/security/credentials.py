@@ -42,9 +42,9 @@ class HasAccess(Protocol):
     def access(self) -> Access: ...
 
 
-async def identify(desk: HasAccess, scope: Scope) -> Principal:
+async def identify(backend: HasAccess, scope: Scope) -> Principal:
     """Who sent a request; `ANONYMOUS` where nobody says. Raises `Unauthorized` for credentials that are no good."""
-    access = desk.access
+    access = backend.access
     if not access.enabled:
         return ANONYMOUS
     found = shown_token(access, header(scope, b"authorization"), header(scope, b"x-api-key"), origin(scope))

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record import layout as at
@@ -23,7 +23,7 @@ from penstock.schema.worker.protocol import Validate
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.options import Mode
 from penstock.spark.decode.target import target_of
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Nonconforming, Sample
 
 _COLUMNS: Final = ("value", "schema_id", "schema_version", "offset", "id")
@@ -31,7 +31,7 @@ _SCHEMAS_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ruler:
+class SchemaChecks:
     """What the messages of one schema are held against."""
 
     judge: Judge | None
@@ -43,11 +43,11 @@ class Ruler:
 class Conformance:
     """Made in the worker, for one topic."""
 
-    def __init__(self, registry: RegistryAt, topic: str) -> None:
+    def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
         self._topic = topic
         self._examiner = Examiner()
-        self._rulers: dict[int, Ruler | str] = {}
+        self._checks: dict[int, SchemaChecks | str] = {}
 
     def __call__(self, block: Block) -> Sample[Nonconforming]:
         named = np.flatnonzero(block.columns[:, at.FLAGS] & at.FLAG_SCHEMA)
@@ -57,12 +57,12 @@ class Conformance:
         return found
 
     def _judge(self, block: Block, places: Longs, schema_id: int) -> Sample[Nonconforming]:
-        ruler = self._ruler(schema_id)
+        checks = self._checks_of(schema_id)
         chosen = block if len(places) == len(block) else block.gather(places)
-        if isinstance(ruler, str):
-            reasons = dict.fromkeys(range(len(chosen)), ruler)
+        if isinstance(checks, str):
+            reasons = dict.fromkeys(range(len(chosen)), checks)
         else:
-            reasons = undecoded(ruler.decoder, chosen) | faults(ruler.judge, chosen)
+            reasons = undecoded(checks.decoder, chosen) | faults(checks.judge, chosen)
         rows = sorted(reasons)[:SAMPLES_MAX]
         places_of = chosen.columns[rows][:, [at.OFFSET, at.SCHEMA_VERSION]].tolist()
         kept = (
@@ -71,19 +71,21 @@ class Conformance:
         )
         return Sample(tuple(kept), len(reasons))
 
-    def _ruler(self, schema_id: int) -> Ruler | str:
+    def _checks_of(self, schema_id: int) -> SchemaChecks | str:
         """Why there is none, where the schema is not known or is none."""
-        if schema_id not in self._rulers:
-            if len(self._rulers) >= _SCHEMAS_MAX:
-                self._rulers.clear()
+        if schema_id not in self._checks:
+            if len(self._checks) >= _SCHEMAS_MAX:
+                self._checks.clear()
             try:
                 definition = self._registry.open().schema(schema_id)
-                self._rulers[schema_id] = Ruler(self._judging(definition, schema_id), self._decoder(schema_id))
+                self._checks[schema_id] = SchemaChecks(
+                    self._payload_judge(definition, schema_id), self._decoder(schema_id)
+                )
             except PenstockError as error:
-                self._rulers[schema_id] = error.message
-        return self._rulers[schema_id]
+                self._checks[schema_id] = error.message
+        return self._checks[schema_id]
 
-    def _judging(self, definition: Definition, schema_id: int) -> Judge | None:
+    def _payload_judge(self, definition: Definition, schema_id: int) -> Judge | None:
         if definition.kind is SchemaKind.BYTES:
             return None
         job = Validate(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
@@ -92,7 +94,7 @@ class Conformance:
     def _decoder(self, schema_id: int) -> Decoder | None:
         try:
             return Decoder(target_of(self._registry.open(), self._topic, [schema_id]), self._registry, Mode.QUARANTINE)
-        except (InvalidRequest, Misfit):
+        except (InvalidRequest, ValueMismatch):
             return None
 
 
@@ -134,8 +136,8 @@ def _accepts(judge: Judge, lines: memoryview, count: int) -> bool:
 
 
 def _each(judge: Judge, block: Block, rows: range) -> dict[int, str]:
-    said = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
-    return {row: _sentence(fault) for row, fault in said if fault is not None}
+    faults_found = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
+    return {row: _sentence(fault) for row, fault in faults_found if fault is not None}
 
 
 def _fault(judge: Judge, payload: bytes) -> Fault | None:

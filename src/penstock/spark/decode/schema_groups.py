@@ -17,11 +17,11 @@ from penstock.core.errors import MalformedMessage
 NO_SCHEMA: Final = "it names no schema"
 NOT_FRAMED: Final = "it does not begin with a zero byte and the id of its schema"
 
-Places = Any
+RowNumbers = Any
 """An array of numbers of rows."""
 
 
-class Group(NamedTuple):
+class SchemaGroup(NamedTuple):
     """Rows whose payloads were written with one schema."""
 
     schema_id: int | None
@@ -30,7 +30,7 @@ class Group(NamedTuple):
     """Which of its messages, where the payload says so."""
     start: int
     """Where the value begins in each payload."""
-    places: Places
+    places: RowNumbers
 
 
 class Unreadable(NamedTuple):
@@ -40,18 +40,18 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-def by_schema(schema_ids: pa.Array) -> Iterator[Group]:
+def by_schema(schema_ids: pa.Array) -> Iterator[SchemaGroup]:
     """By what messages name. Zero is what a message has that names none."""
     ids = np.asarray(pc.fill_null(schema_ids, 0))
     found = np.unique(ids)
     for schema_id in found.tolist():
         places = np.arange(len(ids)) if len(found) == 1 else np.flatnonzero(ids == schema_id)
-        yield Group(schema_id or None, None, 0, places)
+        yield SchemaGroup(schema_id or None, None, 0, places)
 
 
 def by_prefix(
     payloads: pa.Array, schema_ids: pa.Array, framing: str, has_indexes: Callable[[int], bool]
-) -> Iterator[Group | Unreadable]:
+) -> Iterator[SchemaGroup | Unreadable]:
     """By what payloads begin with, as clients of other registries write it.
 
     With `auto` only those that do are taken so, unless they name another schema besides. `has_indexes`: whether a
@@ -65,7 +65,7 @@ def by_prefix(
         except MalformedMessage as error:
             yield Unreadable(place, error.message)
     for key, places in found.items():
-        yield Group(*key, np.asarray(places))
+        yield SchemaGroup(*key, np.asarray(places))
 
 
 def _key(

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests.spark.jobs.data_kit import archived, audited, flip, make_data, segments
 from tests.spark.log_kit import ORDERS
 
-from penstock.spark.jobs.audit.audit import Wanted
-from penstock.spark.jobs.audit.figures import size_text, span_text
-from penstock.spark.jobs.audit.findings import Kind
-from penstock.spark.jobs.audit.inventory import Log, spans_of
-from penstock.spark.jobs.audit.page import page
-from penstock.spark.jobs.audit.plots import SERIES_MAX, Bars, Series, draw, few, short, ticks
-from penstock.spark.jobs.audit.report import as_dict
+from penstock.spark.jobs.audit.audit import AuditRequest
+from penstock.spark.jobs.audit.findings import FindingKind
+from penstock.spark.jobs.audit.inventory import PartitionLog, time_spans
+from penstock.spark.jobs.audit.report.fields import as_dict
+from penstock.spark.jobs.audit.report.figures import size_text, span_text
+from penstock.spark.jobs.audit.report.page import page
+from penstock.spark.jobs.audit.report.plots import SERIES_MAX, Bars, Series, draw, few, short, ticks
 from penstock.spark.jobs.stats.groups import BY
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>&'
@@ -34,7 +34,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = make_data(tmp_path_factory.mktemp("report") / "data")
     warehouse = archived(root, stop=60)
     flip(segments(root)[0], 20)
-    return as_dict(audited(root, Wanted(against=warehouse)))
+    return as_dict(audited(root, AuditRequest(against=warehouse)))
 
 
 def spoiled(value: Any) -> Any:
@@ -121,7 +121,7 @@ def names_in(value: Any) -> set[str]:
 def test_every_field_kind_and_group_is_in_the_manual(report: dict[str, Any]) -> None:
     fields = rows_below("### The report")
     assert fields[: len(report)] == list(report)
-    assert fields[len(report) :] == [kind.value for kind in Kind]
+    assert fields[len(report) :] == [kind.value for kind in FindingKind]
     assert rows_below("## Stats") == list(BY)
     assert [name for name in names_in(report) if f"`{name}`" not in MANUAL] == []
 
@@ -245,11 +245,11 @@ def test_numbers_are_short() -> None:
 
 @given(st.integers(0, 4_000_000_000_000), st.integers(0, 4_000_000_000_000))
 def test_spans_of_time_cover_the_log_and_are_few(first: int, length: int) -> None:
-    log = Log(
+    log = PartitionLog(
         topic="/default/t", partition=0, start=0, next_offset=2, size=1, segments=1, oldest_ms=first,
         newest_ms=first + length,
     )  # fmt: skip
-    spans = spans_of([log])
+    spans = time_spans([log])
     assert spans.count <= 120
     assert spans.since_ms <= first
     assert first + length < spans.since_ms + spans.width_ms * spans.count

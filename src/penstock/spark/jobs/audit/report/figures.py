@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from penstock.spark.jobs.audit.plots import NARROW, WIDE, Bars, Series, draw, few, legend
+from penstock.spark.jobs.audit.report.plots import NARROW, WIDE, Bars, Series, draw, few, legend
 
 Report = dict[str, Any]
 

@@ -16,7 +16,7 @@ from penstock.spark.scan.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RecordTask:
     """Made on the driver, done in the workers: it pickles. Batches have exactly this schema."""
 
     schema: pa.Schema
@@ -36,7 +36,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceRows:
+class SliceListTask:
     """Gives the slice itself, as one row: for jobs whose workers read it themselves."""
 
     schema: pa.Schema = SLICE_COLUMNS
@@ -47,23 +47,23 @@ class SliceRows:
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-_settled = 0
+_frozen_modules = 0
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """In a worker, when all that is heavy has been imported and compiled code is loaded, which is after the first
     batch: Spark's daemon collects garbage after every task, and would walk through all of it each time, which takes as
     long as reading a million messages."""
-    global _settled
-    if len(sys.modules) != _settled:
-        _settled = len(sys.modules)
+    global _frozen_modules
+    if len(sys.modules) != _frozen_modules:
+        _frozen_modules = len(sys.modules)
         gc.collect()
         gc.freeze()
 
 
-def settled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def freezing_gc(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same batches; what was needed to make them is left alone from then on."""
     for batch in batches:
-        settle()
+        freeze_gc()
         yield batch
-    settle()
+    freeze_gc()

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from penstock import __version__
-from penstock.spark.jobs.audit.figures import figures, size_text, table
+from penstock.spark.jobs.audit.report.figures import figures, size_text, table
 
 _ROWS_MAX: Final = 1000
 """Of one table: a page stays readable, and of a size that a browser takes. The JSON has all."""
@@ -24,7 +24,7 @@ _HASHES: Final = (
 
 def page(report: dict[str, Any]) -> str:
     """The whole page, for `report.as_dict`."""
-    style = files("penstock.spark.jobs.audit").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("penstock.spark.jobs.audit.report").joinpath("page.css").read_text(encoding="utf-8")
     title = f"Audit of {report['data']}"
     parts = [
         _header(report),

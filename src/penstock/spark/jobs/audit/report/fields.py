@@ -7,11 +7,11 @@ from itertools import groupby
 from typing import Any, Final
 
 from penstock.core.clock import iso_time
-from penstock.spark.jobs.audit.audit import Audit, Audited, Comparison
+from penstock.spark.jobs.audit.audit import Audit, AuditedPartition, Comparison
 from penstock.spark.jobs.audit.findings import day_text, difference
 from penstock.spark.jobs.audit.partition_summary import Digest
-from penstock.spark.jobs.audit.scan_range import Loss
-from penstock.spark.jobs.histogram import total as added
+from penstock.spark.jobs.audit.scan_range import LossKind
+from penstock.spark.jobs.histogram import total as total
 
 VERSION: Final = 1
 """Of the fields. One is added without a new version; none changes its meaning or goes without one."""
@@ -32,7 +32,7 @@ def as_dict(audit: Audit) -> dict[str, Any]:
         "findings": {
             "total": audit.found.count,
             "by_kind": {kind.value: count for kind, count in (audit.found.totals or {}).items()},
-            "told": [finding.as_dict() for finding in audit.found.told],
+            "told": [finding.as_dict() for finding in audit.found.listed],
         },
         "notes": list(audit.notes),
     }
@@ -48,11 +48,11 @@ def time_text(unix_ms: int | None) -> str | None:
 
 
 def _checked(audit: Audit) -> dict[str, Any]:
-    against = audit.wanted.against
+    against = audit.request.against
     return {
-        "schemas": audit.wanted.schemas,
-        "duplicates": "topic" if audit.wanted.duplicates else "partition",
-        "archive": None if against is None else {"warehouse": against.uri, "format": against.kind},
+        "schemas": audit.request.schemas,
+        "duplicates": "topic" if audit.request.duplicates else "partition",
+        "archive": None if against is None else {"warehouse": against.uri, "format": against.table_format},
     }
 
 
@@ -61,21 +61,21 @@ def _summary(audit: Audit, topics: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "topics": len(topics),
         "partitions": len(audit.partitions),
         "segments": sum(each.log.segments for each in audit.partitions),
-        "messages": sum(each.part.records for each in audit.partitions),
-        "bytes": sum(each.part.record_bytes for each in audit.partitions),
-        "payload_bytes": sum(each.part.payload_bytes for each in audit.partitions),
-        "lost": sum(_lost(each, Loss.DAMAGED, Loss.MISSING) for each in audit.partitions),
+        "messages": sum(each.summary.records for each in audit.partitions),
+        "bytes": sum(each.summary.record_bytes for each in audit.partitions),
+        "payload_bytes": sum(each.summary.payload_bytes for each in audit.partitions),
+        "lost": sum(_lost(each, LossKind.DAMAGED, LossKind.MISSING) for each in audit.partitions),
         "findings": audit.found.count,
     }
 
 
-def _lost(each: Audited, *kinds: Loss) -> int:
-    return sum(each.part.losses.records.get(kind, 0) for kind in kinds)
+def _lost(each: AuditedPartition, *kinds: LossKind) -> int:
+    return sum(each.summary.losses.records.get(kind, 0) for kind in kinds)
 
 
-def _topic(topic: str, partitions: Sequence[Audited]) -> dict[str, Any]:
-    parts = [each.part for each in partitions]
-    latency = added(part.latency for part in parts)
+def _topic(topic: str, partitions: Sequence[AuditedPartition]) -> dict[str, Any]:
+    parts = [each.summary for each in partitions]
+    latency = total(part.latency for part in parts)
     schemas: dict[tuple[int, int], int] = {}
     for part in parts:
         for key, count in part.schemas.items():
@@ -87,7 +87,7 @@ def _topic(topic: str, partitions: Sequence[Audited]) -> dict[str, Any]:
         "payload_bytes": sum(part.payload_bytes for part in parts),
         "first_time": time_text(_edge(min, (part.first_ms for part in parts))),
         "last_time": time_text(_edge(max, (part.last_ms for part in parts))),
-        "sizes": added(part.sizes for part in parts).as_dict(),
+        "sizes": total(part.sizes for part in parts).as_dict(),
         "latency_ms": latency.as_dict() if len(latency) else None,
         "schemas": [{"id": key[0], "version": key[1], "messages": count} for key, count in sorted(schemas.items())],
         "partitions": [_partition(each) for each in partitions],
@@ -99,8 +99,8 @@ def _edge(choose: Any, times: Iterable[int | None]) -> int | None:
     return choose(known) if known else None
 
 
-def _partition(each: Audited) -> dict[str, Any]:
-    log, part = each.log, each.part
+def _partition(each: AuditedPartition) -> dict[str, Any]:
+    log, part = each.log, each.summary
     return {
         "partition": log.partition,
         "first_offset": log.start,
@@ -108,9 +108,9 @@ def _partition(each: Audited) -> dict[str, Any]:
         "segments": log.segments,
         "messages": part.records,
         "bytes": part.record_bytes,
-        "damaged": _lost(each, Loss.DAMAGED),
-        "missing": _lost(each, Loss.MISSING),
-        "dropped": _lost(each, Loss.DROPPED),
+        "damaged": _lost(each, LossKind.DAMAGED),
+        "missing": _lost(each, LossKind.MISSING),
+        "dropped": _lost(each, LossKind.DROPPED),
         "out_of_order": part.disorder.count,
         "nonconforming": part.nonconforming.count,
         "producers": len(part.requests),
@@ -119,9 +119,9 @@ def _partition(each: Audited) -> dict[str, Any]:
     }
 
 
-def _archive(each: Audited, compared: Comparison) -> dict[str, Any]:
-    days = sorted({*each.part.digests, *compared.rows.days})
-    rows = [_day(day, each.part.digests.get(day, Digest()), compared.rows.days.get(day, Digest())) for day in days]
+def _archive(each: AuditedPartition, compared: Comparison) -> dict[str, Any]:
+    days = sorted({*each.summary.digests, *compared.rows.days})
+    rows = [_day(day, each.summary.digests.get(day, Digest()), compared.rows.days.get(day, Digest())) for day in days]
     return {
         "table": compared.holding.table,
         "first_offset": compared.holding.first,
@@ -138,7 +138,7 @@ def _archive(each: Audited, compared: Comparison) -> dict[str, Any]:
 
 def _day(day: int, log: Digest, archive: Digest) -> dict[str, Any]:
     """With the hash that both have: of contents, or of places where the archive keeps no payloads."""
-    hashes = (log.places, archive.places) if archive.bare else (log.contents, archive.contents)
+    hashes = (log.places, archive.places) if archive.without_payload else (log.contents, archive.contents)
     fields = f"{log.fields:016x}", f"{archive.fields:016x}"
     return {
         "day": day_text(day),
@@ -152,7 +152,7 @@ def _volume(audit: Audit) -> dict[str, Any]:
     """By topic, for every span of time that has messages."""
     found: dict[tuple[int, str], tuple[int, int]] = {}
     for each in audit.partitions:
-        for span, (count, size) in each.part.volume.items():
+        for span, (count, size) in each.summary.volume.items():
             before = found.get((span, each.log.topic), (0, 0))
             found[span, each.log.topic] = before[0] + count, before[1] + size
     spans = audit.spans

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.serde.schemas import needs_schemas
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.schemas import require_schema_extra
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.spark.decode.columns.builder import REFUSALS, Batches
-from penstock.spark.decode.languages.rows import reason
-from penstock.spark.decode.languages.writer_schemas import written
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, ColumnsBuilder
+from penstock.spark.decode.languages.rows import describe_fault
+from penstock.spark.decode.languages.writer_schemas import writer_schema
 from penstock.spark.decode.target import Target
 
 _PARTS: Final = 16
@@ -26,38 +26,38 @@ _TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
 
 
 @dataclass(slots=True)
-class Made:
+class DecodedRows:
     parts: list[tuple[pa.RecordBatch, Sequence[int]]] = field(default_factory=list)
     """Rows, and the places of their payloads among all."""
     faults: dict[int, str] = field(default_factory=dict)
 
 
-class Plan(Protocol):
-    def make(self, payloads: pa.Array) -> Made: ...
+class PayloadDecoder(Protocol):
+    def make(self, payloads: pa.Array) -> DecodedRows: ...
 
 
-class Refusal:
+class RefusingDecoder:
     """Of a schema that cannot be read, or not into this target: all its payloads are bad for the same reason."""
 
     def __init__(self, said: str) -> None:
         self._said = said
 
-    def make(self, payloads: pa.Array) -> Made:
-        return Made(faults=dict.fromkeys(range(len(payloads)), self._said))
+    def make(self, payloads: pa.Array) -> DecodedRows:
+        return DecodedRows(faults=dict.fromkeys(range(len(payloads)), self._said))
 
 
-class Reading:
+class SchemaDecoder:
     def __init__(self, target: Target, definition: Definition, message: tuple[int, ...] | None) -> None:
-        """Raises `InvalidRequest` or `Misfit`."""
-        source = written(_as(definition, target), message)
+        """Raises `InvalidRequest` or `ValueMismatch`."""
+        source = writer_schema(_as(definition, target), message)
         if target.keys.isdisjoint(field.keys[0] for field in source.shape.fields):
-            raise Misfit(f"what it was written with has none of the columns of {target.topic}")
+            raise ValueMismatch(f"what it was written with has none of the columns of {target.topic}")
         self._read = source.reader(target.shape)
-        self._batches = Batches(target.shape, source.shape, source.text)
+        self._batches = ColumnsBuilder(target.shape, source.shape, source.text)
 
-    def make(self, payloads: pa.Array) -> Made:
+    def make(self, payloads: pa.Array) -> DecodedRows:
         rows = self._read(payloads)
-        return Made(list(self._isolated(rows.values, rows.places, rows.faults)), rows.faults)
+        return DecodedRows(list(self._isolated(rows.values, rows.places, rows.faults)), rows.faults)
 
     def _isolated(
         self, values: Sequence[Any], places: Sequence[int], faults: dict[int, str]
@@ -67,9 +67,9 @@ class Reading:
             return
         try:
             yield self._batches.make(values), places
-        except REFUSALS as error:
+        except VALUE_ERRORS as error:
             if len(values) == 1:
-                faults[places[0]] = reason(error)
+                faults[places[0]] = describe_fault(error)
                 return
             size = -(-len(values) // _PARTS)
             for start in range(0, len(values), size):
@@ -77,12 +77,14 @@ class Reading:
                 yield from self._isolated(values[part], places[part], faults)
 
 
-def plan_for(target: Target, definition: Definition, message: tuple[int, ...] | None = None) -> Plan:
+def payload_decoder_for(
+    target: Target, definition: Definition, message: tuple[int, ...] | None = None
+) -> PayloadDecoder:
     try:
-        with needs_schemas():
-            return Reading(target, definition, message)
-    except (InvalidRequest, Misfit) as error:
-        return Refusal(reason(error))
+        with require_schema_extra():
+            return SchemaDecoder(target, definition, message)
+    except (InvalidRequest, ValueMismatch) as error:
+        return RefusingDecoder(describe_fault(error))
 
 
 def _as(definition: Definition, target: Target) -> Definition:
@@ -94,7 +96,7 @@ def _as(definition: Definition, target: Target) -> Definition:
     if SchemaKind.STRING in target.kinds and definition.kind in _TEXTUAL:
         return Definition(SchemaKind.STRING, "")
     kinds = " or ".join(sorted(target.kinds))
-    raise Misfit(f"it was written as {definition.kind}, and is to be read as {kinds}")
+    raise ValueMismatch(f"it was written as {definition.kind}, and is to be read as {kinds}")
 
 
 def pieces(payloads: pa.Array, bytes_max: int) -> Iterator[tuple[int, pa.Array]]:

@@ -44,24 +44,24 @@ from penstock.broker.reads.scan import (
 )
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import TopicState
-from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
-from penstock.core.letters import (
+from penstock.core.dead_letter_attributes import (
     ATTEMPT,
     ORIGINAL_OFFSET,
     ORIGINAL_SUBSCRIPTION,
     REASON,
-    REDRIVES_ASKED_MAX,
+    REDRIVE_SUBSCRIPTION,
+    REDRIVES_CEILING,
     REDRIVES_MAX,
-    SUBSCRIPTION,
-    both_names,
-    original_topic,
-    redrives,
-    verdict,
+    original_topic_of,
+    redrive_count,
+    redrive_verdict,
+    topic_and_dead_letter_topic,
 )
+from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
-from penstock.core.ranges import Ranges
-from penstock.record.rows import Row, attributes_of
+from penstock.core.offset_set import OffsetSet
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -86,16 +86,16 @@ class DeadLetterTopic:
     original: TopicName
     letters: TopicState
 
-    def left(self) -> dict[int, Ranges]:
+    def left(self) -> dict[int, OffsetSet]:
         """The offsets of each partition that are not settled, as of now."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
-        found: dict[int, Ranges] = {}
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
+        found: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
-            settled = Ranges()
+            settled = OffsetSet()
             if runner is not None:
                 cursor = runner.machine.cursors[number]
-                settled = Ranges([(0, cursor.floor), *cursor.acked])
-            found[number] = Ranges(settled.gaps(int(log.first_offset), int(log.next_offset)))
+                settled = OffsetSet([(0, cursor.floor), *cursor.acked])
+            found[number] = OffsetSet(settled.gaps(int(log.first_offset), int(log.next_offset)))
         return found
 
 
@@ -158,7 +158,7 @@ class LetterRange:
     until: str | None
     """Where an earlier call ended, or would have: what came after that is not meant."""
 
-    left: dict[int, Ranges]
+    left: dict[int, OffsetSet]
 
     def positions(self) -> tuple[Positions, Positions]:
         """Where to begin, which is not before the first that is left, and where to stop."""
@@ -179,7 +179,7 @@ def _parse_letter_range(dlq: DeadLetterTopic, fields: Fields) -> LetterRange:
 
 
 def _redrives_max(fields: Fields) -> int:
-    return read.number(fields, "redrives_max", REDRIVES_MAX, at_least=1, at_most=REDRIVES_ASKED_MAX)
+    return read.number(fields, "redrives_max", REDRIVES_MAX, at_least=1, at_most=REDRIVES_CEILING)
 
 
 # list
@@ -207,7 +207,7 @@ def _dead_letter_topics(durable: DurableBroker) -> Iterator[DeadLetterTopic]:
     for topic in durable.topics:
         name = topic.name
         if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and topic.is_durable:
-            yield DeadLetterTopic(both_names(name)[0], topic)
+            yield DeadLetterTopic(topic_and_dead_letter_topic(name)[0], topic)
 
 
 def _summary(dlq: DeadLetterTopic) -> Fields:
@@ -228,7 +228,7 @@ def _summary(dlq: DeadLetterTopic) -> Fields:
 class LetterPage(MessagePage):
     """Dead letters for one answer, with what each says of itself."""
 
-    left: dict[int, Ranges] = field(default_factory=dict)
+    left: dict[int, OffsetSet] = field(default_factory=dict)
     letter_filter: LetterFilter = field(default_factory=lambda: LetterFilter(None, None, None))
     original: TopicName = field(default_factory=lambda: TopicName.parse("any"))
     redrives_max: int = REDRIVES_MAX
@@ -246,18 +246,18 @@ class LetterPage(MessagePage):
     def least(self, hit: ScanHit) -> Fields:
         return MessagePage.least(self, hit) | self._letter_fields(row_of_hit(hit))
 
-    def _letter_fields(self, row: Row) -> Fields:
+    def _letter_fields(self, row: RecordRow) -> Fields:
         attributes = attributes_of(row)
         said = {
-            "original_topic": original_topic(attributes),
+            "original_topic": original_topic_of(attributes),
             "original_offset": attributes.get(ORIGINAL_OFFSET, ""),
             "subscription": attributes.get(ORIGINAL_SUBSCRIPTION, ""),
             "reason": attributes.get(REASON, ""),
             "attempts": attributes.get(ATTEMPT, ""),
         }
         found = {
-            "redrives": redrives(attributes),
-            "verdict": verdict(attributes, self.original, self.redrives_max),
+            "redrives": redrive_count(attributes),
+            "verdict": redrive_verdict(attributes, self.original, self.redrives_max),
         }
         return {name: text[:_LETTER_TEXT_CHARS_MAX] for name, text in said.items()} | found
 
@@ -343,7 +343,7 @@ def _run(
         return redrive_run.next_batch()
 
     firsts = {number: log.first_offset for number, log in enumerate(dlq.letters.logs)}
-    return durable.subscriptions.get_or_create(dlq.letters, SUBSCRIPTION, firsts, begin)
+    return durable.subscriptions.get_or_create(dlq.letters, REDRIVE_SUBSCRIPTION, firsts, begin)
 
 
 def _answer(dlq: DeadLetterTopic, reply: Reply, outcome: Any) -> list[Effect]:

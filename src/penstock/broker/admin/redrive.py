@@ -21,14 +21,21 @@ from penstock.broker.reads.scan import Positions, Scan, ScanHit, TakeResult, res
 from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
 from penstock.broker.topics.topics import TopicState
+from penstock.core.dead_letter_attributes import (
+    FOREIGN_LETTER,
+    REDRIVE_SUBSCRIPTION,
+    REDRIVEN_TOO_OFTEN,
+    redrive_producer_name,
+    redrive_verdict,
+    redriven_attributes,
+)
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
-from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
 from penstock.core.limits import MIB
-from penstock.core.ranges import Ranges, joined
+from penstock.core.offset_set import OffsetSet, offset_spans
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
-from penstock.record.rows import Row, attributes_of
-from penstock.schema.language import Fault
+from penstock.record.rows import RecordRow, attributes_of
+from penstock.schema.language import PayloadFault
 
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
@@ -69,9 +76,9 @@ class RedriveProgress:
 class LetterAction(Protocol):
     """What is done with letters of one partition. They are settled by `settle`, those that are done with."""
 
-    def accepts(self, row: Row, progress: RedriveProgress) -> bool: ...
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool: ...
 
-    def apply(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]: ...
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]: ...
 
     def summary(self, progress: RedriveProgress) -> Fields: ...
 
@@ -80,8 +87,8 @@ class LetterAction(Protocol):
 class _LetterBatch:
     """Letters that are treated together."""
 
-    accepts: Callable[[ScanHit, Row], bool]
-    rows: dict[int, list[Row]] = field(default_factory=dict)
+    accepts: Callable[[ScanHit, RecordRow], bool]
+    rows: dict[int, list[RecordRow]] = field(default_factory=dict)
     bytes: int = 0
 
     def take(self, hit: ScanHit) -> TakeResult:
@@ -105,7 +112,7 @@ class RedriveRun:
     action: LetterAction
     message_filter: MessageFilter
     matches: Callable[[Mapping[str, str]], bool]
-    left: dict[int, Ranges]
+    left: dict[int, OffsetSet]
     positions: Positions
     """All before these is treated, and settled; or is not meant."""
 
@@ -143,14 +150,16 @@ class RedriveRun:
     def end(self) -> bool:
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
-    def _accepts(self, hit: ScanHit, row: Row) -> bool:
+    def _accepts(self, hit: ScanHit, row: RecordRow) -> bool:
         there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
         return there and self.action.accepts(row, self.progress)
 
     def _scanned(self, batch: _LetterBatch, scan: Scan) -> list[Effect]:
         return self._apply_all(scan, list(batch.rows.items()), None)
 
-    def _apply_all(self, scan: Scan, groups: list[tuple[int, list[Row]]], error: PenstockError | None) -> list[Effect]:
+    def _apply_all(
+        self, scan: Scan, groups: list[tuple[int, list[RecordRow]]], error: PenstockError | None
+    ) -> list[Effect]:
         """One partition after the other; then all that was looked at is done with."""
         if error is not None:
             return self.stop(error)
@@ -166,22 +175,24 @@ class RedriveRun:
         self.damaged += scan.damaged
         return self.next_batch()
 
-    def still_left(self, partition: int, rows: list[Row]) -> list[Row]:
+    def still_left(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
         """Those that nobody has dropped, sent back or taken since they were looked for."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
             return rows
         cursor = runner.machine.cursors[partition]
         return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
-    def mark_done(self, partition: int, rows: list[Row], then: Continuation) -> list[Effect]:
+    def mark_done(self, partition: int, rows: list[RecordRow], then: Continuation) -> list[Effect]:
         """They are not left any more, durably."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
-            gone = TopicNotSupported(f"subscription {SUBSCRIPTION} of {self.letters.name} was deleted meanwhile")
+            gone = TopicNotSupported(
+                f"subscription {REDRIVE_SUBSCRIPTION} of {self.letters.name} was deleted meanwhile"
+            )
             return then(gone)
         effects = runner.handle(events.LogGrown(partition, int(self.letters.logs[partition].next_offset)))
-        for start, stop in joined(row[1] for row in rows):
+        for start, stop in offset_spans(row[1] for row in rows):
             effects += runner.handle(events.Skip(partition, start, stop))
 
         def settled(outcome: object) -> list[Effect]:
@@ -213,10 +224,10 @@ class RedriveRun:
 class DropLetters:
     """They are settled, and nothing else; they stay in the log for as long as its retention says."""
 
-    def accepts(self, row: Row, progress: RedriveProgress) -> bool:  # noqa: ARG002 - all that are meant
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - all that are meant
         return True
 
-    def apply(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]:
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
         return run.mark_done(partition, rows, then)
 
     def summary(self, progress: RedriveProgress) -> Fields:
@@ -232,21 +243,21 @@ class RedriveLetters:
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
 
-    def accepts(self, row: Row, progress: RedriveProgress) -> bool:
-        found = verdict(attributes_of(row), self.original.name, self.redrives_max)
-        progress.strangers += found == STRANGER
-        progress.too_often += found == TOO_OFTEN
-        return found not in (STRANGER, TOO_OFTEN)
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:
+        found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
+        progress.strangers += found == FOREIGN_LETTER
+        progress.too_often += found == REDRIVEN_TOO_OFTEN
+        return found not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
 
     def summary(self, progress: RedriveProgress) -> Fields:
         names = ("repeated", "too_often", "strangers", "refused")
         return {"redriven": progress.done} | {name: getattr(progress, name) for name in names}
 
-    def apply(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]:
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
         if partition in self._numbers:
             return self._with_producers(partition, rows, run, then)
         letters, catalog = run.letters.catalog_topic, run.durable.topics.store.catalog
-        name = redriver(letters.name, partition, letters.partitions, letters.created_ms)
+        name = redrive_producer_name(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -256,7 +267,9 @@ class RedriveLetters:
 
         return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
-    def _with_producers(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]:
+    def _with_producers(
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation
+    ) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
@@ -264,7 +277,7 @@ class RedriveLetters:
 
         return run.durable.topics.with_producers(self.original, known)
 
-    def _store(self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation) -> list[Effect]:
+    def _store(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
         rows = run.still_left(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
@@ -279,7 +292,7 @@ class RedriveLetters:
             return stored(error)
 
     def _stored(
-        self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation, outcome: Any
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, outcome: Any
     ) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return self._not_stored(partition, rows, run, then, outcome)
@@ -288,14 +301,14 @@ class RedriveLetters:
         kept = [row for number, row in enumerate(rows) if number not in refused]
         return run.mark_done(partition, kept, then)
 
-    def _refuse(self, partition: int, rows: list[Row], run: RedriveRun, refused: Any) -> set[int]:
+    def _refuse(self, partition: int, rows: list[RecordRow], run: RedriveRun, refused: Any) -> set[int]:
         """Those that the schema policy does not let in."""
         for number, *reason in refused:
             run.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
         return {number for number, *_ in refused}
 
     def _not_stored(
-        self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation, error: PenstockError
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError
     ) -> list[Effect]:
         """If it is the fault of one, the others are sent one by one."""
         if error.code not in _LETTER_ERRORS:
@@ -309,7 +322,7 @@ class RedriveLetters:
         return self._store_one_by_one(partition, rows, run, then, None)
 
     def _store_one_by_one(
-        self, partition: int, rows: list[Row], run: RedriveRun, then: Continuation, error: PenstockError | None
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError | None
     ) -> list[Effect]:
         if error is not None or not rows:
             return then(error)
@@ -317,16 +330,16 @@ class RedriveLetters:
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
-    return sentence(Fault(path, message))
+    return sentence(PayloadFault(path, message))
 
 
-def _message(row: Row, producer_id: int) -> Message:
+def _message(row: RecordRow, producer_id: int) -> Message:
     _, offset, _, type_, key, payload, producer, _, _, schema, attributes = row
     return Message(
         payload=payload,
         type=type_,
         key=key,
-        attributes=sent_back(attributes or {}),
+        attributes=redriven_attributes(attributes or {}),
         producer_name=producer,
         producer_id=producer_id,
         request_id=offset + 1,

@@ -26,7 +26,7 @@ from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
 from penstock.core.names import TopicName
-from penstock.schema.registry.models import subject_name
+from penstock.schema.registry.models import parse_subject
 from penstock.storage.catalog.subscriptions import SubscriptionOptions
 from penstock.storage.catalog.topics import Dispatch, Exhausted, Retention, SchemaPolicy, Topic, TopicSettings
 from penstock.storage.log.log import Log
@@ -63,7 +63,7 @@ def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
     given = {name: value for name, value in merged.items() if value is not None}
     settings: TopicSettings = _convert("settings", given, TopicSettings)
     for subject in settings.schema_subjects or ():
-        subject_name(subject)
+        parse_subject(subject)
     return settings
 
 

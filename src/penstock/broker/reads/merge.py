@@ -18,12 +18,12 @@ from penstock.core.gaps import RETENTION, gaps_of
 from penstock.core.ids import high_word, id_bytes, ticks_of_high_word, ticks_of_id
 from penstock.core.limits import KIB
 from penstock.core.names import TopicName
-from penstock.core.places import AtId
+from penstock.core.positions import AtId
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
-from penstock.record.rows import Row
+from penstock.record.block import EMPTY_BLOCK, Block
+from penstock.record.rows import RecordRow
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import Chunk
+from penstock.storage.log.log_view import ReadChunk
 
 SLICE_BYTES: Final = 128 * KIB
 """Looked at in one go: a few milliseconds, also where nothing of it is wanted."""
@@ -75,7 +75,7 @@ class FeedGap:
 class MergedSlice:
     """What came next."""
 
-    rows: list[tuple[LogSource, Row]]
+    rows: list[tuple[LogSource, RecordRow]]
     gaps: list[FeedGap]
     after: int
     """Everything up to here, by the time in the ids, is in the slice, or was not wanted, or is gone."""
@@ -89,7 +89,7 @@ class _LogReader:
     source: LogSource
     offset: int
     head: int
-    block: Block = EMPTY
+    block: Block = EMPTY_BLOCK
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ def merge_logs(
     return MergedSlice(rows=rows, gaps=merge.gaps, after=max(after, bound), positions=merge.positions)
 
 
-def _by_id(found: tuple[LogSource, Row]) -> bytes:
+def _by_id(found: tuple[LogSource, RecordRow]) -> bytes:
     return found[1][0]
 
 
@@ -213,7 +213,7 @@ def _fill(merge: _MergeState, reader: _LogReader, size: int) -> int:
     return ticks_of_high_word(int(reader.block.columns[-1, at.ID_HIGH]))
 
 
-def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> Chunk:
+def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> ReadChunk:
     """From there on; what is gone or damaged meanwhile is noted, and stepped over."""
     while True:
         try:
@@ -233,7 +233,7 @@ def _read(merge: _MergeState, source: LogSource, offset: int, size: int) -> Chun
 
 def _rows_up_to(
     merge: _MergeState, reader: _LogReader, bound: int, accept: Accept | None
-) -> list[tuple[LogSource, Row]]:
+) -> list[tuple[LogSource, RecordRow]]:
     """What lies up to the bound, and is wanted."""
     block = reader.block
     if not len(block):
@@ -248,7 +248,7 @@ def _rows_up_to(
         merge.positions[reader.source.log] = ReadPosition(reader.offset)
     taken = block.select(0, count)
     if accept is not None and count:
-        taken = taken.only(taken.accepted(accept))
+        taken = taken.filtered(taken.accepted(accept))
     return [(reader.source, row) for row in taken.rows()]
 
 

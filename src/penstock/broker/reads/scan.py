@@ -28,9 +28,9 @@ from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, MIB
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
+from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import Chunk
+from penstock.storage.log.log_view import ReadChunk
 
 SCAN_MESSAGES: Final = 10_000
 """Messages looked at in one call, unless somebody asks for more or less."""
@@ -121,7 +121,7 @@ class _PartitionReader:
     partition: int
     log: Log
     stop: int
-    block: Block = EMPTY
+    block: Block = EMPTY_BLOCK
     table: list[list[int]] = field(default_factory=list)
     """Of every record of the block what `_COLUMNS` say."""
 
@@ -259,7 +259,7 @@ class Scan:
 
     def _drop(self, reader: _PartitionReader) -> None:
         self._held -= reader.block.data.nbytes
-        reader.load(EMPTY, [])
+        reader.load(EMPTY_BLOCK, [])
 
     def _read(self, reader: _PartitionReader) -> None:
         """The next messages of a partition; none at its end."""
@@ -273,7 +273,7 @@ class Scan:
             following = block.offsets.start if len(block) else min(chunk.next_offset, reader.stop)
             self.positions[partition] = max(self.positions[partition], int(following))
 
-    def _chunk(self, reader: _PartitionReader) -> Chunk:
+    def _chunk(self, reader: _PartitionReader) -> ReadChunk:
         size = max(_CHUNK_BYTES_MIN, min(_CHUNK_BYTES, _STEP_BYTES // len(self._readers)))
         while True:
             position = self.positions[reader.partition]
@@ -289,7 +289,7 @@ class Scan:
             self._note_damage(reader, chunk)
             return chunk
 
-    def _note_damage(self, reader: _PartitionReader, chunk: Chunk) -> None:
+    def _note_damage(self, reader: _PartitionReader, chunk: ReadChunk) -> None:
         for each in chunk.damages:
             start, stop = int(each.offsets.start), min(int(each.offsets.stop), reader.stop)
             if start < stop:

@@ -120,7 +120,7 @@ class Hub:
         try:
             client, effects = self.broker.connect(address, self.now_ms(), principal=principal, surface=surface)
         except ServiceUnavailable as error:
-            transport.write(self.broker.refusal(error))
+            transport.write(self.broker.error_frame(error))
             transport.close(error)
             return None
         session = Session(self, transport, client)
@@ -409,7 +409,7 @@ class Hub:
         self._end_with_error(session, error)
 
     def _end_with_error(self, session: Session, error: PenstockError) -> None:
-        self.apply([self.broker.last_word(session.client, error), Close(session.client.id, error)])
+        self.apply([self.broker.closing_error(session.client, error), Close(session.client.id, error)])
 
     def _end_for_flood(self, session: Session, error: PenstockError) -> None:
         """It holds what others need."""
@@ -476,7 +476,7 @@ class Hub:
         self.apply(self.broker.drain(self.now_ms(), grace_ms))
         while time.monotonic() < until and not self.broker.idle:
             await asyncio.sleep(0.01)
-        self.apply(self.broker.abandon(self.now_ms()))
+        self.apply(self.broker.abandon_requests(self.now_ms()))
         await self._close_all(until)
         await self._registry_tasks.close()
         self._threads.close()

@@ -208,7 +208,7 @@ class Session:
 
     def heard(self) -> None:
         """A sign of life that is no message; the stream may have answered it itself."""
-        self.hub.broker.heard(self.client, self.hub.now_ms())
+        self.hub.broker.note_activity(self.client, self.hub.now_ms())
         if self.behind:
             self.hub.end_if_too_slow(self)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
-from penstock.broker.reads.feed import Wanted
+from penstock.broker.reads.feed import FeedRequest
 from penstock.broker.topics.publish_batch import Placed
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
@@ -92,7 +92,7 @@ async def post_events(request: ApiRequest) -> Stored | StoredBatch:
 
 def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
     """As everywhere: a topic that comes to be because somebody writes to it is created by whoever writes."""
-    if events.durable.creates(topic):
+    if events.durable.would_create(topic):
         request.check(Operation.CREATE, Resource.topic(topic))
 
 
@@ -130,7 +130,7 @@ def _id(place: Placed) -> str | None:
 
 async def get_events(request: ApiRequest) -> EventStream:
     events, query = request.service(EventService), request.query
-    wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
+    wanted = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
     form = _form(request)
     client = _client_of(request)
     events.check_room(client)

@@ -11,8 +11,8 @@ from typing import Any, Final
 from penstock.broker.base.effects import Effect
 from penstock.broker.context import Reply
 from penstock.broker.durable import DurableBroker
-from penstock.broker.reads.feed import Feeds, Selection, Start, Wanted
-from penstock.broker.reads.merge import Spots
+from penstock.broker.reads.feed import FeedRequest, Feeds, FeedSelection, FeedStart
+from penstock.broker.reads.merge import ReadPositions
 from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
@@ -124,15 +124,22 @@ class EventService:
         if self._wakers.pop(mark, None) is not None:
             self._hub.broker.metrics.add("http.streams.closed")
 
-    async def start(self, wanted: Wanted, place: Position, *, resumed: bool) -> Start:
-        start: Start = await self._ask_broker(partial(self._start, wanted, place, resumed))
+    async def start(self, wanted: FeedRequest, place: Position, *, resumed: bool) -> FeedStart:
+        start: FeedStart = await self._ask_broker(partial(self._start, wanted, place, resumed))
         return start
 
-    def _start(self, wanted: Wanted, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
+    def _start(self, wanted: FeedRequest, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
         return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
 
     async def chunk(
-        self, wanted: Wanted, form: StreamFormat, selection: Selection, after: int, spots: Spots, *, resumed: bool
+        self,
+        wanted: FeedRequest,
+        form: StreamFormat,
+        selection: FeedSelection,
+        after: int,
+        positions: ReadPositions,
+        *,
+        resumed: bool,
     ) -> Chunk:
         """What comes next, written. Whoever stands at the same place gets the same."""
 
@@ -141,7 +148,7 @@ class EventService:
             writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
-                spots,
+                positions,
                 after=after,
                 resumed=resumed,
                 written=writer.chunk,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from penstock.broker.admin.dead_letters import Graves
+from penstock.broker.admin.dead_letters import DeadLetterTopic
 from penstock.broker.broker import Broker
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import TopicState
@@ -284,7 +284,7 @@ class SnapshotCollector:
         left: Counter[str] = Counter()
         async for topic in _yielding(each for each in topics if each.name.holds_dead_letters):
             shown = topic.uid in self._topics
-            count = sum(found.count for found in Graves(topic.name, topic).left().values())
+            count = sum(found.count for found in DeadLetterTopic(topic.name, topic).left().values())
             left[str(topic.name) if shown else OTHER_SERIES] += count
         return left
 

@@ -34,7 +34,7 @@ from penstock.broker.base.effects import (
 from penstock.broker.broker import Broker
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
-from penstock.protocol.blocks import Scratch
+from penstock.protocol.batch_reader import Scratch
 from penstock.protocol.frames import FrameLimits
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, Result
@@ -44,7 +44,7 @@ from penstock.server.resources.buffer_budget import BufferBudget
 from penstock.server.resources.read_budget import ReadBudget
 from penstock.server.session import NO_SESSIONS, UNAUTHENTICATED_MESSAGES_MAX, Session
 from penstock.server.transport import Transport
-from penstock.storage.log.group_commit import GroupCommit, Ticket
+from penstock.storage.log.group_commit import GroupCommit, PendingAppend
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
@@ -104,7 +104,7 @@ class Hub:
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self._writer = writer
-        self._appends: dict[Ticket, Append] = {}
+        self._appends: dict[PendingAppend, Append] = {}
         self._threads = ThreadPool(self._background_done)
         self._registry_tasks = RegistryTasks(self._threads, self._background_done, now_ms)
         self._arm()  # time passes also while nobody is connected
@@ -130,7 +130,7 @@ class Hub:
         try:
             client, effects = self.broker.connect(address, self.now_ms(), principal=principal, surface=surface)
         except ServiceUnavailable as error:
-            transport.write(self.broker.refusal(error))
+            transport.write(self.broker.error_frame(error))
             transport.close(error)
             return None
         session = Session(self, transport, client)
@@ -337,19 +337,19 @@ class Hub:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._writer
 
-    def _track_append(self, ticket: Ticket, effect: Append) -> None:
+    def _track_append(self, ticket: PendingAppend, effect: Append) -> None:
         self._appends[ticket] = effect
         self.unstored_bytes += len(effect.draft.data)
         session = self._sessions.get(effect.client)
         if session is not None:
             session.unstored_bytes += len(effect.draft.data)
 
-    def committed(self, tickets: Sequence[Ticket]) -> None:
+    def committed(self, tickets: Sequence[PendingAppend]) -> None:
         """Report a group that is on disk, or has failed. Called by the writer, in its own thread."""
         with suppress(RuntimeError):  # the event loop is closed: no session is left
             self._loop.call_soon_threadsafe(self._committed, tickets)
 
-    def _committed(self, tickets: Sequence[Ticket]) -> None:
+    def _committed(self, tickets: Sequence[PendingAppend]) -> None:
         results, publishers = [], set()
         for ticket in tickets:
             effect = self._appends.pop(ticket, None)
@@ -420,7 +420,7 @@ class Hub:
         self._end_with_error(session, error)
 
     def _end_with_error(self, session: Session, error: PenstockError) -> None:
-        self.apply([self.broker.last_word(session.client, error), Close(session.client.id, error)])
+        self.apply([self.broker.closing_error(session.client, error), Close(session.client.id, error)])
 
     def _end_for_flood(self, session: Session, error: PenstockError) -> None:
         """End a session that holds what others need, and count it as a flood."""
@@ -488,7 +488,7 @@ class Hub:
         self.apply(self.broker.drain(self.now_ms(), grace_ms))
         while time.monotonic() < until and not self.broker.idle:
             await asyncio.sleep(0.01)
-        self.apply(self.broker.abandon(self.now_ms()))
+        self.apply(self.broker.abandon_requests(self.now_ms()))
         await self._close_all(until)
         await self._registry_tasks.close()
         self._threads.close()

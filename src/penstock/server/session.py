@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.broker.base.effects import Effect
 from penstock.broker.live.connections import Client
-from penstock.protocol.blocks import BlockReader
+from penstock.protocol.batch_reader import BatchReader
 from penstock.protocol.frames import FrameLimits
 from penstock.server.transport import Transport
 
@@ -78,7 +78,7 @@ class Session:
             if self.restricted
             else (hub.frame_limits, hub.scratch)
         )
-        self.reader = BlockReader(limits, scratch)
+        self.reader = BatchReader(limits, scratch)
         self.share = hub.buffers.open(unauthenticated=self.restricted)
         self.pending_reads: deque[bytes] = deque()
         """Reads that have not been handled yet."""
@@ -214,7 +214,7 @@ class Session:
 
     def heard(self) -> None:
         """Record a sign of life that is no message; the transport may have answered it already."""
-        self.hub.broker.heard(self.client, self.hub.now_ms())
+        self.hub.broker.note_activity(self.client, self.hub.now_ms())
         if self.behind:
             self.hub.end_if_too_slow(self)
 

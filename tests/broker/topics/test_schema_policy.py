@@ -14,8 +14,8 @@ from penstock.core.errors import DiskFull, ServiceUnavailable
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.languages import Examiner
-from penstock.schema.steps import carry_out
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.steps import run_procedure
 
 CLOSED = {"type": "object", "additionalProperties": False}
 INTEGER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -536,7 +536,9 @@ def test_a_schema_that_is_gone_before_its_use_is_noted_is_as_if_it_had_never_bee
     world.open.clear()
     assert world.broker.durable is not None
     for permanent in (False, True):
-        carry_out(world.broker.durable.registry.delete_subject("people-value", permanent=permanent), Examiner())
+        run_procedure(
+            world.broker.durable.registry.delete_subject("people-value", permanent=permanent), SchemaLanguages()
+        )
     world.open.append(note)
     world.release()
     assert "is not registered" in refused(ann.answer(ID2))

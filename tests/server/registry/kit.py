@@ -16,9 +16,9 @@ from penstock.broker.admin.topics import parse_settings
 from penstock.broker.base.request_fields import topic_name
 from penstock.core.errors import TopicNotSupported
 from penstock.core.names import TopicName
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import Procedure, carry_out
+from penstock.schema.steps import Procedure, run_procedure
 from penstock.server.api.app import Api
 from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.routes import ROUTES
@@ -33,7 +33,7 @@ V1: Final = "application/vnd.schemaregistry.v1+json"
 @dataclass
 class LocalBackend:
     registry: Registry
-    examiner: Examiner = field(default_factory=Examiner)
+    examiner: SchemaLanguages = field(default_factory=SchemaLanguages)
     topics: dict[TopicName, TopicSettings] = field(default_factory=dict)
     failure: Exception | None = None
     access: Access = field(default_factory=Access)
@@ -41,7 +41,7 @@ class LocalBackend:
     async def run(self, procedure: Procedure[_Result]) -> _Result:
         if self.failure is not None:
             raise self.failure
-        return carry_out(procedure, self.examiner)
+        return run_procedure(procedure, self.examiner)
 
     async def ask(self, topic: str, fields: dict[str, Any], _principal: Principal) -> dict[str, Any]:
         if topic == "system.schema.delete":

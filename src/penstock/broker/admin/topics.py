@@ -26,7 +26,7 @@ from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
 from penstock.core.names import TopicName
-from penstock.schema.registry.models import subject_name
+from penstock.schema.registry.models import parse_subject
 from penstock.storage.catalog.subscriptions import SubscriptionOptions
 from penstock.storage.catalog.topics import Dispatch, Exhausted, Retention, SchemaPolicy, Topic, TopicSettings
 from penstock.storage.log.log import Log
@@ -63,7 +63,7 @@ def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
     given = {name: value for name, value in merged.items() if value is not None}
     settings: TopicSettings = _convert("settings", given, TopicSettings)
     for subject in settings.schema_subjects or ():
-        subject_name(subject)
+        parse_subject(subject)
     return settings
 
 
@@ -225,7 +225,9 @@ def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
         (
             each
             for each in durable.topics
-            if namespace in (None, each.name.namespace) and str(each.name) > after and durable.sees(client, each.name)
+            if namespace in (None, each.name.namespace)
+            and str(each.name) > after
+            and durable.can_describe(client, each.name)
         ),
         key=lambda each: str(each.name),
     )
@@ -263,12 +265,12 @@ def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, rep
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
     limit, catalog = _limit(fields), durable.topics.store.catalog
-    counts = Counter(each.name.namespace for each in durable.topics if durable.sees(client, each.name))
+    counts = Counter(each.name.namespace for each in durable.topics if durable.can_describe(client, each.name))
 
     def known(names: tuple[str, ...] | PenstockError) -> list[Effect]:
         if isinstance(names, PenstockError):
             return reply(names)
-        mine = {each for each in names if durable.may(client, Operation.DESCRIBE, Resource.namespace(each))}
+        mine = {each for each in names if durable.is_allowed(client, Operation.DESCRIBE, Resource.namespace(each))}
         found = sorted(each for each in mine | counts.keys() if each > after)
         shown = ({"namespace": each, "topics": counts[each]} for each in found[:limit])
         return reply(listed(durable.answer_bytes_max, "namespaces", shown, len(found)))
@@ -324,7 +326,7 @@ def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, 
         if wanted in (None, each.topic)
         and _place(each) > place
         and (each.reported_at is not None or not reported)
-        and durable.sees(client, each.topic.name)
+        and durable.can_describe(client, each.topic.name)
     ]
     found.sort(key=_place)
     described = [_summary(each) for each in found[:limit]]

@@ -23,8 +23,8 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import NUMBER_MAX, Message, SchemaRef
 from penstock.schema.errors import InvalidSchema, SchemaNotFound
-from penstock.schema.language import Fault
-from penstock.schema.registry.models import Status, Which
+from penstock.schema.language import PayloadFault
+from penstock.schema.registry.models import LookupFilter, VersionStatus
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schemas import SchemaCatalog, topic_place
 from penstock.storage.catalog.topics import SchemaPolicy, TopicSettings
@@ -74,7 +74,7 @@ WARNING: Final = "x-schema-warning"
 """The attribute of a message that its topic's policy does not allow, and only warns of."""
 _WARNING_CHARS_MAX: Final = 256
 
-Passed = Callable[[Block, Mapping[int, Fault]], list[Effect]]
+Passed = Callable[[Block, Mapping[int, PayloadFault]], list[Effect]]
 """Where a block goes on: with the rows of it that are refused, and why."""
 
 
@@ -84,7 +84,7 @@ class Rule(NamedTuple):
     settings: TopicSettings
     revision: int
     subjects: tuple[str, ...]
-    allowed: Mapping[tuple[int, int], Status]
+    allowed: Mapping[tuple[int, int], VersionStatus]
     default: SchemaRef | None
 
     @property
@@ -102,7 +102,7 @@ class Passage:
     passed: Passed
     failed: Callable[[PenstockError], list[Effect]]
     judged: bool
-    faults: dict[int, Fault] = field(default_factory=dict)
+    faults: dict[int, PayloadFault] = field(default_factory=dict)
     open: int = 0
     error: PenstockError | None = None
 
@@ -180,7 +180,9 @@ class Guards:
         if known is not None and known.settings is settings and known.revision == self._registry.revision:
             return known
         subjects = settings.schema_subjects or (default_subject(topic.name),)
-        allowed = {} if settings.schema_policy in (None, SchemaPolicy.NONE) else self._registry.allowed(subjects)
+        allowed = (
+            {} if settings.schema_policy in (None, SchemaPolicy.NONE) else self._registry.accepted_versions(subjects)
+        )
         default = self._default(subjects[0], settings.schema_default)
         rule = self._rules[topic] = Rule(settings, self._registry.revision, subjects, allowed, default)
         return rule
@@ -188,26 +190,28 @@ class Guards:
     def _default(self, subject: str, version: int | str | None) -> SchemaRef | None:
         if version is None:
             return None
-        statuses = self._registry.allowed((subject,)).items()
+        statuses = self._registry.accepted_versions((subject,)).items()
         found = {named[1]: SchemaRef(*named) for named, status in statuses if not status.deleted}
         return found.get(max(found, default=0) if version == LATEST else int(version))
 
     # what is named
 
-    def _misnamed(self, topic: TopicState, rule: Rule, block: Block) -> Iterator[tuple[int, Fault]]:
+    def _misnamed(self, topic: TopicState, rule: Rule, block: Block) -> Iterator[tuple[int, PayloadFault]]:
         for schema, rows in _named(block):
             fault = self._fault(topic, rule, schema)
             if fault is not None:
                 yield from dict.fromkeys(rows.tolist(), fault).items()
 
-    def _fault(self, topic: TopicState, rule: Rule, schema: SchemaRef) -> Fault | None:
+    def _fault(self, topic: TopicState, rule: Rule, schema: SchemaRef) -> PayloadFault | None:
         status = rule.allowed.get((schema.id, schema.version))
         if status is None:
-            return Fault("", self._not_allowed(topic, rule, schema))
+            return PayloadFault("", self._not_allowed(topic, rule, schema))
         if status.deleted:
-            return Fault("", f"version {schema.version} of {status.subject!r} is deleted")
+            return PayloadFault("", f"version {schema.version} of {status.subject!r} is deleted")
         if status.deprecated is not None and rule.settings.schema_deprecated is False:
-            return Fault("", f"version {schema.version} of {status.subject!r} is deprecated: {status.deprecated}")
+            return PayloadFault(
+                "", f"version {schema.version} of {status.subject!r} is deprecated: {status.deprecated}"
+            )
         return None
 
     def _not_allowed(self, topic: TopicState, rule: Rule, schema: SchemaRef) -> str:
@@ -220,7 +224,7 @@ class Guards:
         if here:
             return f"schema {schema.id} is version {here[0]} of {wanted}, not {schema.version}"
         try:
-            (subject, _), *_ = self._registry.places(schema.id, Which.ALL)
+            (subject, _), *_ = self._registry.versions_of_schema(schema.id, LookupFilter.INCLUDE_DELETED)
         except SchemaNotFound:
             return f"schema {schema.id} is not registered"
         return f"schema {schema.id} is of {subject!r}, and {topic.name} wants a version of {wanted}"
@@ -246,11 +250,11 @@ class Guards:
                 yield ValidatePayloads(definition, schema.id, block, partial(self._inspected, topic, passage, rows))
 
     def _inspected(
-        self, topic: TopicState, passage: Passage, rows: Any, outcome: dict[int, Fault] | PenstockError
+        self, topic: TopicState, passage: Passage, rows: Any, outcome: dict[int, PayloadFault] | PenstockError
     ) -> list[Effect]:
         unseen = isinstance(outcome, InvalidSchema) or passage.rule.policy is SchemaPolicy.WARN
         if isinstance(outcome, PenstockError) and unseen:
-            passage.faults |= dict.fromkeys(rows.tolist(), Fault("", f"it was not looked at: {outcome.message}"))
+            passage.faults |= dict.fromkeys(rows.tolist(), PayloadFault("", f"it was not looked at: {outcome.message}"))
         elif isinstance(outcome, PenstockError):
             passage.error = passage.error or outcome
         else:
@@ -327,7 +331,7 @@ class Guards:
             return passage.passed(_marked(passage.block, faults), {})
         return passage.passed(passage.block, {})
 
-    def _warn(self, topic: TopicState, faults: Mapping[int, Fault]) -> None:
+    def _warn(self, topic: TopicState, faults: Mapping[int, PayloadFault]) -> None:
         self._context.metrics.add("schema.warned", len(faults))
         self.mismatches.add(topic, len(faults), sentence(faults[min(faults)]), self._context.now_ms)
 
@@ -356,7 +360,7 @@ def _unmarked(block: Block) -> Block:
     return _edited(block, edited)
 
 
-def _marked(block: Block, faults: Mapping[int, Fault]) -> Block:
+def _marked(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
     """The same, with an attribute on the messages that are not as they should be and have room for it."""
     columns = block.columns
     name = WARNING.encode()

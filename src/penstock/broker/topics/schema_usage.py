@@ -15,7 +15,7 @@ from penstock.broker.base.request_fields import Fields
 from penstock.core.errors import PenstockError
 from penstock.record import layout as at
 from penstock.schema.errors import ReferenceExists
-from penstock.schema.registry.models import Which, version_number
+from penstock.schema.registry.models import LookupFilter, parse_version
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schemas import TOPIC_PLACE, SchemaCatalog, archive_place, topic_place
 from penstock.storage.catalog.subscriptions import check_subscription_name
@@ -76,8 +76,11 @@ def with_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExist
 
 def _going(registry: Registry, subject: str, version: int | str | None) -> set[int]:
     """The schemas of what is to be deleted for good; none, if it may not be: whoever deletes it says why."""
-    number = None if version is None else version_number(version)
-    found = [registry.version(subject, each, Which.ALL) for each in registry.versions(subject, Which.ALL)]
+    number = None if version is None else parse_version(version)
+    found = [
+        registry.version(subject, each, LookupFilter.INCLUDE_DELETED)
+        for each in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
+    ]
     wanted = [each for each in found if number in (None, each.version)]
     return {each.schema_id for each in wanted} if all(each.deleted for each in wanted) else set()
 

@@ -6,10 +6,10 @@ import re
 from typing import Any, Final
 
 from penstock.broker.access.policy import Operation
-from penstock.broker.admin.messages import SHOWN, SHOWN_MAX
+from penstock.broker.admin.messages import PAGE_MESSAGES, PAGE_MESSAGES_MAX
 from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX
-from penstock.broker.reads.scan import SCANNED, SCANNED_MAX
-from penstock.core.letters import REDRIVES_ASKED_MAX, REDRIVES_MAX
+from penstock.broker.reads.scan import SCAN_MESSAGES, SCAN_MESSAGES_MAX
+from penstock.core.dead_letter_attributes import REDRIVES_CEILING, REDRIVES_MAX
 from penstock.core.limits import KIB, LIST_ENTRIES_MAX, MIB, PARTITIONS_MAX
 from penstock.server.admin import access, answers, bodies, dead_letters, messages, subscriptions, topics
 from penstock.server.api.routing import Method, Parameter, Permission, Route, text
@@ -62,15 +62,19 @@ _PAGE: Final = (
 _OF_NAMESPACE: Final = _text("namespace", "those of one namespace")
 _PARTITION: Final = _number("partition", "one partition alone", at_most=PARTITIONS_MAX - 1)
 _SCAN_LIMITS: Final = (
-    _number("limit", f"messages in the answer, {SHOWN} unless said", at_least=1, at_most=SHOWN_MAX),
-    _number("scan", f"messages looked at in this call, {SCANNED} unless said", at_least=1, at_most=SCANNED_MAX),
+    _number("limit", f"messages in the answer, {PAGE_MESSAGES} unless said", at_least=1, at_most=PAGE_MESSAGES_MAX),
+    _number(
+        "scan", f"messages looked at in this call, {SCAN_MESSAGES} unless said", at_least=1, at_most=SCAN_MESSAGES_MAX
+    ),
     _number("previewBytes", f"of each payload, {PREVIEW_BYTES} unless said", at_most=PREVIEW_BYTES_MAX),
     _text("resume", "go on where an answer stopped"),
 )
 _RANGE_FILTERS: Final = (
     _PARTITION,
     _text("from", "earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or the id of a message"),
-    _number("last", "in the place of from: so many before the end of each partition", at_least=1, at_most=SCANNED_MAX),
+    _number(
+        "last", "in the place of from: so many before the end of each partition", at_least=1, at_most=SCAN_MESSAGES_MAX
+    ),
     _text("until", "up to, not with, an offset, a time or the id of a message"),
 )
 _MESSAGE_FILTERS: Final = (
@@ -90,7 +94,7 @@ _DEAD_LETTER_FILTERS: Final = (
     _text("until", "no further than an answer's until says: what came after that is not meant"),
     _number(
         "redrivesMax", f"for the verdict: so often it is sent back, {REDRIVES_MAX} unless said",
-        at_least=1, at_most=REDRIVES_ASKED_MAX,
+        at_least=1, at_most=REDRIVES_CEILING,
     ),
 )  # fmt: skip
 

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from penstock.broker.base.effects import Effect, RunInThread, RunRegistryProcedure, ValidatePayloads
 from penstock.core.errors import PenstockError
-from penstock.schema.steps import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
+from penstock.schema.steps import (
+    AtLowPriority,
+    CheckCompatibility,
+    CommitToCatalog,
+    ParseSchema,
+    Procedure,
+    ProcedureStep,
+    Result,
+    advance,
+)
 from penstock.server.background.schema_workers import SchemaWorkers
 from penstock.server.background.threads import ThreadPool
 from penstock.server.resources.fair_queue import REQUESTER, Requester, requester_name
@@ -82,14 +91,14 @@ class RegistryTasks:
         result: Result = step.value
         return result
 
-    async def _run_step(self, step: Step) -> Any:
-        low_priority = isinstance(step, Aside)
-        match step.step if isinstance(step, Aside) else step:
-            case Examine() as examine:
+    async def _run_step(self, step: ProcedureStep) -> Any:
+        low_priority = isinstance(step, AtLowPriority)
+        match step.step if isinstance(step, AtLowPriority) else step:
+            case ParseSchema() as examine:
                 return await self._schema_workers.examine(examine, low_priority=low_priority)
-            case Compare() as compare:
+            case CheckCompatibility() as compare:
                 return await self._schema_workers.compare(compare, low_priority=low_priority)
-            case Commit(call):
+            case CommitToCatalog(call):
                 return await self._commit(call)
 
     async def _commit(self, call: Callable[[], Any]) -> Any:

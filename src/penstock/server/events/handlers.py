@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
-from penstock.broker.reads.feed import Wanted
+from penstock.broker.reads.feed import FeedRequest
 from penstock.broker.topics.publish_batch import Placed
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
-from penstock.core.places import AtId, Place, parse_place
+from penstock.core.positions import AtId, Position, parse_position
 from penstock.server.api.errors import HttpError
 from penstock.server.api.request import ApiRequest
 from penstock.server.api.routing import quoted
@@ -92,7 +92,7 @@ async def post_events(request: ApiRequest) -> Stored | StoredBatch:
 
 def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
     """Require the permission to create a topic that this request would create, as on every other surface."""
-    if events.durable.creates(topic):
+    if events.durable.would_create(topic):
         request.check(Operation.CREATE, Resource.topic(topic))
 
 
@@ -130,7 +130,7 @@ def _id(place: Placed) -> str | None:
 
 async def get_events(request: ApiRequest) -> EventStream:
     events, query = request.service(EventService), request.query
-    wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
+    wanted = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
     form = _form(request)
     client = _client_of(request)
     events.check_room(client)
@@ -198,14 +198,14 @@ def _weight(parameter: str) -> float:
         return 1.0
 
 
-def _place(resume: str | None, start: str) -> Place:
+def _place(resume: str | None, start: str) -> Position:
     """Return where to start. An id from Last-Event-ID goes before `from`."""
     name = "Last-Event-ID" if resume else "from"
     text = resume or start
     try:
         if len(text) > QUOTED_CHARS_MAX:
             raise InvalidRequest("it is too long")
-        found = parse_place(text)
+        found = parse_position(text)
     except InvalidRequest as error:
         raise InvalidRequest(f"{name}: {error.message}", field=name) from None
     if resume and not isinstance(found, AtId):

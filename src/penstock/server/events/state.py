@@ -10,12 +10,12 @@ from typing import Any, Final
 from penstock.broker.base.effects import Effect
 from penstock.broker.context import Reply
 from penstock.broker.durable import DurableBroker
-from penstock.broker.reads.feed import Feeds, Selection, Start, Wanted
-from penstock.broker.reads.merge import Spots
+from penstock.broker.reads.feed import FeedRequest, Feeds, FeedSelection, FeedStart
+from penstock.broker.reads.merge import ReadPositions
 from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.server.background.registry_tasks import resolved
 from penstock.server.events.publish_formats import PublishRequest
 from penstock.server.events.shared_chunks import ChunkCache
@@ -123,15 +123,22 @@ class EventService:
         if self._wakers.pop(mark, None) is not None:
             self._hub.broker.metrics.add("http.streams.closed")
 
-    async def start(self, wanted: Wanted, place: Place, *, resumed: bool) -> Start:
-        start: Start = await self._ask_broker(partial(self._start, wanted, place, resumed))
+    async def start(self, wanted: FeedRequest, place: Position, *, resumed: bool) -> FeedStart:
+        start: FeedStart = await self._ask_broker(partial(self._start, wanted, place, resumed))
         return start
 
-    def _start(self, wanted: Wanted, place: Place, resumed: bool, reply: Reply) -> list[Effect]:
+    def _start(self, wanted: FeedRequest, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
         return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
 
     async def chunk(
-        self, wanted: Wanted, form: StreamFormat, selection: Selection, after: int, spots: Spots, *, resumed: bool
+        self,
+        wanted: FeedRequest,
+        form: StreamFormat,
+        selection: FeedSelection,
+        after: int,
+        positions: ReadPositions,
+        *,
+        resumed: bool,
     ) -> Chunk:
         """Return the next chunk, encoded. Readers at the same position share it."""
 
@@ -140,7 +147,7 @@ class EventService:
             writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
-                spots,
+                positions,
                 after=after,
                 resumed=resumed,
                 written=writer.chunk,

@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.broker.access.policy import Operation, Principal, Resource
 from penstock.broker.base.effects import Effect
-from penstock.broker.reads.feed import Start, Wanted, cursor_text
-from penstock.broker.reads.merge import Spots
+from penstock.broker.reads.feed import FeedRequest, FeedStart, cursor_text
+from penstock.broker.reads.merge import ReadPositions
 from penstock.core.errors import PenstockError, StorageFailed
 from penstock.core.limits import KIB
 from penstock.server.events.state import EventService
@@ -51,9 +51,9 @@ _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 class StreamRequest:
     """The parameters of one stream."""
 
-    wanted: Wanted
+    wanted: FeedRequest
     form: StreamFormat
-    start: Start
+    start: FeedStart
     until: int | None
     """The position at which the stream ends; None if it goes on."""
     limit: int | None
@@ -75,7 +75,7 @@ class EventStream(Response):
         self._position = self._reported = request.start.after
         self._resumed = request.start.resumed
         self._remaining = request.limit
-        self._spots: Spots = {}
+        self._log_positions: ReadPositions = {}
         self._resource = Resource.topic(request.wanted.topics)
         self._woken: asyncio.Future[None] | None = None
         self._gone = False
@@ -187,7 +187,12 @@ class EventStream(Response):
         if selection.until <= self._position:
             return None
         return await self._events.chunk(
-            self._request.wanted, self._request.form, selection, self._position, self._spots, resumed=self._resumed
+            self._request.wanted,
+            self._request.form,
+            selection,
+            self._position,
+            self._log_positions,
+            resumed=self._resumed,
         )
 
     async def _send(self, send: Send, chunk: Chunk) -> None:
@@ -205,7 +210,7 @@ class EventStream(Response):
         if self._remaining is not None:
             self._remaining -= count
         if count == len(chunk.ends):
-            self._position, self._spots, self._resumed = chunk.after, chunk.spots, False
+            self._position, self._log_positions, self._resumed = chunk.after, chunk.positions, False
         if count:
             self._reported = self._position
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from penstock.broker.reads.merge import Gap, Slice, Source, Spots
-from penstock.record.rows import Row, attributes_of
+from penstock.broker.reads.merge import FeedGap, LogSource, MergedSlice, ReadPositions
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.server.events.outgoing_cloudevents import STRUCTURED, cloud_event, note_event
 
 SSE: Final = "text/event-stream"
@@ -66,12 +66,12 @@ class Chunk:
     """The end of each message in `body`. Gaps come before the first."""
     after: int
     """The position after this chunk."""
-    spots: Spots
+    positions: ReadPositions
 
     @property
     def size(self) -> int:
         """The memory that it takes, about. With a thousand logs, the positions take more than the body."""
-        return len(self.body) + len(self.spots) * _SPOT_BYTES
+        return len(self.body) + len(self.positions) * _SPOT_BYTES
 
 
 class MessageId(Struct, frozen=True):
@@ -109,7 +109,7 @@ class StreamWriter:
     def __init__(self, form: StreamFormat, address: str = "") -> None:
         self.address = address
         self._encode = msgspec.json.Encoder().encode
-        self._event: Callable[[Source, Row], bytes] = {
+        self._event: Callable[[LogSource, RecordRow], bytes] = {
             StreamFormat.EVENTS: sse_event,
             StreamFormat.ENVELOPES: self._envelope,
             StreamFormat.LINES: self._line,
@@ -118,7 +118,7 @@ class StreamWriter:
         noted = {StreamFormat.LINES: self._noted_line, StreamFormat.CLOUDEVENTS: self._noted_cloud_event}
         self._note: Callable[[str, dict[str, Any]], bytes] = noted.get(form, self._noted_event)
 
-    def chunk(self, found: Slice) -> Chunk:
+    def chunk(self, found: MergedSlice) -> Chunk:
         parts = [self.note(GAP, gap_facts(gap)) for gap in found.gaps]
         place = sum(map(len, parts))
         ends = []
@@ -128,7 +128,7 @@ class StreamWriter:
             place += len(part)
             parts.append(part)
             ends.append(place)
-        return Chunk(b"".join(parts), ends, found.after, found.spots)
+        return Chunk(b"".join(parts), ends, found.after, found.positions)
 
     def note(self, kind: str, facts: dict[str, Any]) -> bytes:
         """Encode a notice that is no message: it has no id, and does not change the position to resume from."""
@@ -143,19 +143,19 @@ class StreamWriter:
     def _noted_cloud_event(self, kind: str, facts: dict[str, Any]) -> bytes:
         return self._encode(note_event(kind, facts)) + b"\n"
 
-    def _cloud_event(self, source: Source, row: Row) -> bytes:
+    def _cloud_event(self, source: LogSource, row: RecordRow) -> bytes:
         media = attributes_of(row).get(CONTENT_TYPE)
         return self._encode(cloud_event(source, row, spelled_id(row[0]), media)) + b"\n"
 
-    def _line(self, source: Source, row: Row) -> bytes:
+    def _line(self, source: LogSource, row: RecordRow) -> bytes:
         return self._encode(event_line(source, row, self.address)) + b"\n"
 
-    def _envelope(self, source: Source, row: Row) -> bytes:
+    def _envelope(self, source: LogSource, row: RecordRow) -> bytes:
         head = _head(spelled_id(row[0]), row[3])
         return head + b"data: " + self._encode(event_line(source, row, self.address)) + b"\n\n"
 
 
-def sse_event(_source: Source, row: Row) -> bytes:
+def sse_event(_source: LogSource, row: RecordRow) -> bytes:
     return _head(spelled_id(row[0]), row[3]) + sse_data(row[5], attributes_of(row).get(CONTENT_TYPE)) + b"\n"
 
 
@@ -196,7 +196,7 @@ def _is_text(payload: bytes) -> bool:
     return True
 
 
-def event_line(source: Source, row: Row, address: str) -> EventLine:
+def event_line(source: LogSource, row: RecordRow, address: str) -> EventLine:
     id_, offset, time_ms, kind, key, payload, producer, producer_id, request_id, schema, attributes = row
     return EventLine(
         id=spelled_id(id_),
@@ -235,7 +235,7 @@ def payload_media(content_type: str | None) -> str | None:
     return None if not kind or kind in _SAYS_NOTHING else content_type
 
 
-def gap_facts(gap: Gap) -> dict[str, Any]:
+def gap_facts(gap: FeedGap) -> dict[str, Any]:
     return {
         "topic": str(gap.topic),
         "partition": gap.partition,

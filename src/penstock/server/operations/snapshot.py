@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from penstock.broker.admin.dead_letters import Graves
+from penstock.broker.admin.dead_letters import DeadLetterTopic
 from penstock.broker.broker import Broker
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import TopicState
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import View
+from penstock.storage.log.log_view import LogView
 from penstock.storage.store import Store
 
 
@@ -27,7 +27,7 @@ class TopicSnapshot:
     name: str
     published: int
     published_bytes: int
-    views: tuple[View, ...]
+    views: tuple[LogView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +284,7 @@ class SnapshotCollector:
         left: Counter[str] = Counter()
         async for topic in _yielding(each for each in topics if each.name.holds_dead_letters):
             shown = topic.uid in self._topics
-            count = sum(found.count for found in Graves(topic.name, topic).left().values())
+            count = sum(found.count for found in DeadLetterTopic(topic.name, topic).left().values())
             left[str(topic.name) if shown else OTHER_SERIES] += count
         return left
 
@@ -325,9 +325,9 @@ class SnapshotCollector:
             failed += [log.failure.message] if log.failure is not None else []
         self._damages.end_collection()
         return StorageSnapshot(
-            syncs=store.meter.syncs.seen(),
+            syncs=store.meter.syncs.snapshot(),
             sync_failures=store.meter.sync_failures,
-            groups=store.meter.groups.seen(),
+            groups=store.meter.groups.snapshot(),
             group_bytes=store.meter.group_bytes,
             queued=store.writer.queued_bytes,
             logs=logs,

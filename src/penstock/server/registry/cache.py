@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from penstock.core.limits import MIB
-from penstock.schema.registry.models import Which
+from penstock.schema.registry.models import LookupFilter
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schema_rows import StoredSchema
 
@@ -44,6 +44,6 @@ class SchemaAnswerCache:
     def max_id(self, registry: Registry) -> int:
         """Return the highest schema id, cached for each revision of the registry."""
         if self._max_id[0] != registry.revision:
-            ids = (each.schema_id for each in registry.schemas(which=Which.ALL))
+            ids = (each.schema_id for each in registry.schemas(lookup=LookupFilter.INCLUDE_DELETED))
             self._max_id = registry.revision, max(ids, default=0)
         return self._max_id[1]

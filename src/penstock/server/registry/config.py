@@ -9,7 +9,7 @@ from msgspec import UNSET
 from penstock.core.schemas import Compatibility
 from penstock.schema.errors import InvalidCompatibility
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Rules
+from penstock.schema.registry.models import CompatibilityConfig
 from penstock.schema.steps import Procedure
 from penstock.server.api.broker_calls import disconnected
 from penstock.server.api.request import ApiRequest
@@ -83,7 +83,7 @@ async def delete_config(request: ApiRequest) -> object:
     return _config(request, await request.run(request.registry.clear_compatibility(_scope(request))))
 
 
-def _config(request: ApiRequest, rules: Rules) -> ConfigAnswer:
+def _config(request: ApiRequest, rules: CompatibilityConfig) -> ConfigAnswer:
     return ConfigAnswer(
         compatibility_level=rules.compatibility,
         lenient=(request.accepts_extensions and rules.lenient) or None,

@@ -14,9 +14,9 @@ from penstock.broker.access.policy import Kind as ResourceKind
 from penstock.broker.access.policy import Operation, Resource
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import RegistryError, SchemaNotFound
-from penstock.schema.registry.index import Place
-from penstock.schema.registry.models import Registered, Which, hinted_subject
-from penstock.schema.steps import Examine, Form, Procedure
+from penstock.schema.registry.index import VersionKey
+from penstock.schema.registry.models import LookupFilter, RegisteredVersion, hinted_subject
+from penstock.schema.steps import ParseSchema, Procedure, SchemaForm
 from penstock.server.api.request import ApiRequest, EncodedAnswer, StreamedList
 from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.registry.models import (
@@ -47,10 +47,10 @@ _SERVER: Final = "penstock"
 _Item = TypeVar("_Item")
 
 
-def which(request: ApiRequest) -> Which:
+def which(request: ApiRequest) -> LookupFilter:
     if request.query.get("deletedOnly"):
-        return Which.DELETED
-    return Which.ALL if request.query.get("deleted") else Which.LIVING
+        return LookupFilter.DELETED_ONLY
+    return LookupFilter.INCLUDE_DELETED if request.query.get("deleted") else LookupFilter.ACTIVE
 
 
 def page(request: ApiRequest, found: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
@@ -116,7 +116,7 @@ async def get_version_text(request: ApiRequest) -> object:
     return EncodedAnswer((await in_format(request, found.schema_id, found.schema)).text.encode())
 
 
-def _version(request: ApiRequest) -> Registered:
+def _version(request: ApiRequest) -> RegisteredVersion:
     return request.registry.version(request.path_params["subject"], request.path_params["version"], which(request))
 
 
@@ -181,12 +181,12 @@ async def _delete(request: ApiRequest, **what: Any) -> list[int]:
     return versions
 
 
-async def _in_dialect(request: ApiRequest, found: Registered) -> VersionAnswer:
+async def _in_dialect(request: ApiRequest, found: RegisteredVersion) -> VersionAnswer:
     schema = await in_format(request, found.schema_id, found.schema)
     return version_answer(replace(found, schema=schema), more=request.accepts_extensions)
 
 
-def version_answer(found: Registered, *, more: bool) -> VersionAnswer:
+def version_answer(found: RegisteredVersion, *, more: bool) -> VersionAnswer:
     """Return the version as an answer. `more` adds fields that the dialect lacks."""
     facts: dict[str, Any] = {}
     if more:
@@ -229,13 +229,13 @@ async def list_all_schemas(request: ApiRequest) -> object:
     return await _listed(request, _readable(request))
 
 
-def _readable(request: ApiRequest) -> list[Registered]:
+def _readable(request: ApiRequest) -> list[RegisteredVersion]:
     prefix, latest_only = request.query["subjectPrefix"], request.query["latestOnly"]
     found = request.registry.schemas(prefix, which(request), latest_only=latest_only)
     return [each for each in found if may_read(request, each.subject)]
 
 
-async def _listed(request: ApiRequest, found: Sequence[Registered]) -> StreamedList:
+async def _listed(request: ApiRequest, found: Sequence[RegisteredVersion]) -> StreamedList:
     """Return a page of versions, each in the requested format."""
     chosen = [await _in_dialect(request, each) for each in page(request, found, SCHEMAS_MAX)]
     return StreamedList(b"[", map(msgspec.json.encode, chosen), b"]")
@@ -257,7 +257,8 @@ def _stored(request: ApiRequest) -> StoredSchema:
     """Return the schema of the id. Raises `SchemaNotFound` also if the client may read none of its subjects."""
     stored, schema_id = request.registry.schema(request.path_params["id"]), request.path_params["id"]
     if request.backend.access.enabled and not any(
-        may_read(request, subject) for subject, _ in request.registry.places(schema_id, Which.ALL)
+        may_read(request, subject)
+        for subject, _ in request.registry.versions_of_schema(schema_id, LookupFilter.INCLUDE_DELETED)
     ):
         raise SchemaNotFound(f"Schema {schema_id} not found", schema_id=schema_id)
     return stored
@@ -273,12 +274,16 @@ async def _schema_with(request: ApiRequest, stored: StoredSchema, hint: str | No
     return SchemaAnswer(**_written(await in_format(request, stored.schema_id, stored.schema)), **more)
 
 
-def _place(request: ApiRequest, schema_id: int, hint: str) -> Place:
-    """Return a version that has this schema, deleted or not: the newest of the hinted subject, else of the first one.
+def _place(request: ApiRequest, schema_id: int, hint: str) -> VersionKey:
+    """A version that has this schema, deleted or not: the newest of the subject hinted at, else of the first one.
 
     Clients hint at the subject under which they would have registered it, which other clients may name otherwise.
     """
-    places = [place for place in request.registry.places(schema_id, Which.ALL) if may_read(request, place[0])]
+    places = [
+        place
+        for place in request.registry.versions_of_schema(schema_id, LookupFilter.INCLUDE_DELETED)
+        if may_read(request, place[0])
+    ]
     hinted = [place for place in places if place[0] == hint]
     return hinted[-1] if hinted else places[0]
 
@@ -299,7 +304,7 @@ async def list_schema_versions(request: ApiRequest) -> object:
 
 def _places(request: ApiRequest) -> list[tuple[str, int]]:
     wanted = hinted_subject(request.query["subject"])
-    found = request.registry.places(request.path_params["id"], which(request))
+    found = request.registry.versions_of_schema(request.path_params["id"], which(request))
     return [place for place in found if may_read(request, place[0]) and (not wanted or place[0] == wanted)]
 
 
@@ -308,13 +313,13 @@ async def in_format(request: ApiRequest, schema_id: int, schema: Schema) -> Sche
     registered; schemas of other types as they are."""
     if schema.kind is not SchemaKind.PROTOBUF:
         return schema
-    wanted = Form.SERIALIZED if request.query.get("format") == Form.SERIALIZED else Form.TEXT
-    given = Form.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else Form.TEXT
+    wanted = SchemaForm.SERIALIZED if request.query.get("format") == SchemaForm.SERIALIZED else SchemaForm.TEXT
+    given = SchemaForm.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else SchemaForm.TEXT
     if wanted is given:
         return schema
     return replace(schema, text=await request.run(_rewritten(request.registry.definition(schema_id), wanted)))
 
 
-def _rewritten(definition: Definition, form: Form) -> Procedure[str]:
-    text: str = yield Examine(definition, form)
+def _rewritten(definition: Definition, form: SchemaForm) -> Procedure[str]:
+    text: str = yield ParseSchema(definition, form)
     return text

@@ -8,7 +8,7 @@ from penstock.broker.access.policy import Operation
 from penstock.core.limits import KIB, MIB
 from penstock.core.schemas import SCHEMA_BYTES_MAX, SUBJECT_CHARS_MAX
 from penstock.schema.errors import SchemaNotFound
-from penstock.schema.registry.models import version_number
+from penstock.schema.registry.models import parse_version
 from penstock.server.api.errors import FLAT, PLAIN
 from penstock.server.api.routing import (
     PUBLIC,
@@ -42,7 +42,7 @@ _GET, _POST, _PUT, _DELETE = Method.GET, Method.POST, Method.PUT, Method.DELETE
 
 def _version(text: str) -> str:
     """Parse a version. Raises `InvalidVersion`."""
-    version_number(text)
+    parse_version(text)
     return text
 
 

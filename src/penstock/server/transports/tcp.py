@@ -141,7 +141,7 @@ async def listen(
 
 def _refusal(hub: Hub) -> bytes:
     hub.broker.metrics.add("connection.rejected")
-    return hub.broker.refusal(no_descriptors())
+    return hub.broker.error_frame(no_descriptors())
 
 
 def no_descriptors() -> ServiceUnavailable:

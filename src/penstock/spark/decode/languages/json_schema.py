@@ -1,7 +1,7 @@
-"""JSON: schemas as shapes, and payloads by types that msgspec decodes into, which are made for the columns wanted.
+"""JSON: schemas as shapes, and payloads by types that msgspec decodes into, made for the target's columns.
 
-What is checked is what columns need: types, and that what is required is there. What else a schema demands (patterns,
-bounds, enumerations) is the broker's and the audit's to check. Properties that the schema does not name are not read.
+Only the needs of columns are checked: types, and that required fields are there. The other demands of a schema
+(patterns, bounds, enumerations) are the broker's and the audit's to check. Properties without a schema are not read.
 """
 
 from __future__ import annotations
@@ -20,9 +20,20 @@ from penstock.schema.jsonschema import parse
 from penstock.schema.jsonschema.model.kinds import ARRAYS, INTEGERS, NUMBERS, OBJECTS, STRINGS, Kind, Kinds, kind_of
 from penstock.schema.jsonschema.model.tree import Node
 from penstock.spark.decode.columns import leaves
-from penstock.spark.decode.columns.builder import REFUSALS, column
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, column
 from penstock.spark.decode.columns.merged_shapes import merged
-from penstock.spark.decode.columns.shapes import Budget, Entries, Field, Items, Leaf, Read, Record, Shape, bare, root
+from penstock.spark.decode.columns.shapes import (
+    Budget,
+    Entries,
+    Field,
+    Items,
+    Leaf,
+    Read,
+    Record,
+    Shape,
+    root_record,
+    without_readers,
+)
 from penstock.spark.decode.languages.json_rows import JsonReader, picker, raw_texts, type_of
 from penstock.spark.decode.languages.rows import Reader
 
@@ -38,29 +49,29 @@ _SPEAKING: Final[Sequence[tuple[frozenset[str], Kinds]]] = (
     (frozenset({"pattern", "minLength", "maxLength", "format"}), STRINGS),
     (frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}), NUMBERS),
 )
-"""Where no type is said: words that only make sense for one."""
+"""Keywords that only make sense for one type, for schemas without `type`."""
 
 
-class WrittenJson:
+class JsonWriterSchema:
     text: Read = staticmethod(raw_texts)
 
     def __init__(self, definition: Definition) -> None:
-        """Raises `InvalidSchema`."""
+        """Prepare reading. Raises `InvalidSchema`."""
         schema = parse(definition.text, dict(definition.references))
         found = _Shapes().of(schema.documents[0].nodes[""], 0)
-        self.shape = root(_readable(found.shape or _TEXT))
+        self.shape = root_record(_readable(found.shape or _TEXT))
 
     def reader(self, target: Record) -> Reader:
         return JsonReader(target, self.shape).read
 
 
-class _Found(NamedTuple):
+class _MaybeShape(NamedTuple):
     shape: Shape | None
-    """None: nothing but null."""
+    """The shape; None if only null is allowed."""
     nullable: bool
 
 
-_ANY: Final = _Found(_TEXT, nullable=True)
+_ANY: Final = _MaybeShape(_TEXT, nullable=True)
 
 
 class _Shapes:
@@ -68,8 +79,8 @@ class _Shapes:
         self._budget = Budget()
         self._under_way: set[Node] = set()
 
-    def of(self, node: Node, depth: int) -> _Found:
-        """A schema that leads back to itself is JSON text where it does so."""
+    def of(self, node: Node, depth: int) -> _MaybeShape:
+        """Return the shape of a schema; where it leads back to itself, it is JSON text."""
         if node in self._under_way or not self._budget.allows(depth):
             return _ANY
         self._under_way.add(node)
@@ -78,24 +89,24 @@ class _Shapes:
         finally:
             self._under_way.remove(node)
 
-    def _all_of(self, node: Node, depth: int) -> _Found:
+    def _all_of(self, node: Node, depth: int) -> _MaybeShape:
         words = node.keywords
         demands = [self._own(node, depth)]
         demands += [self.of(each, depth) for each in (*words.get("$ref", ()), *words.get("allOf", ()))]
         demands += [self._one_of(words[each], depth) for each in ("oneOf", "anyOf") if each in words]
         return reduce(_both, demands)
 
-    def _one_of(self, nodes: Iterable[Node], depth: int) -> _Found:
+    def _one_of(self, nodes: Iterable[Node], depth: int) -> _MaybeShape:
         found = [self.of(each, depth) for each in nodes]
         shapes = [each.shape for each in found if each.shape is not None]
-        return _Found(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
+        return _MaybeShape(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
 
-    def _own(self, node: Node, depth: int) -> _Found:
+    def _own(self, node: Node, depth: int) -> _MaybeShape:
         kinds = _kinds(node)
         if kinds is None:
             return _ANY
         nullable, kinds = Kind.NULL in kinds, kinds - {Kind.NULL}
-        return _Found(self._shape(node, kinds, depth) if kinds else None, nullable)
+        return _MaybeShape(self._shape(node, kinds, depth) if kinds else None, nullable)
 
     def _shape(self, node: Node, kinds: Kinds, depth: int) -> Shape:
         if kinds <= STRINGS:
@@ -133,7 +144,7 @@ class _Shapes:
 
 
 def _kinds(node: Node) -> Kinds | None:
-    """What it says of types, in whatever words; None if that is nothing."""
+    """Return the types that a schema allows, in whatever keywords; None if it does not say."""
     words = node.keywords
     if "type" in words:
         said: Kinds = words["type"]
@@ -144,14 +155,14 @@ def _kinds(node: Node) -> Kinds | None:
     return next((kinds for speaking, kinds in _SPEAKING if speaking & words.keys()), None)
 
 
-# what several schemas demand of one value
+# ---- several schemas of one value
 
 
-def _both(first: _Found, second: _Found) -> _Found:
+def _both(first: _MaybeShape, second: _MaybeShape) -> _MaybeShape:
     nullable = first.nullable and second.nullable
     if first.shape is None or second.shape is None:
-        return _Found(None, nullable)
-    return _Found(_narrower(first.shape, second.shape), nullable)
+        return _MaybeShape(None, nullable)
+    return _MaybeShape(_narrower(first.shape, second.shape), nullable)
 
 
 def _narrower(first: Shape, second: Shape) -> Shape:
@@ -175,7 +186,7 @@ def _all_fields(first: tuple[Field, ...], second: tuple[Field, ...]) -> tuple[Fi
     return tuple(found.values())
 
 
-# how values are read, once it is known what they are
+# ---- readers of values, once their shapes are known
 
 
 def _readable(shape: Shape) -> Shape:
@@ -201,12 +212,12 @@ def _slotted(place: int, field: Field) -> Field:
 
 
 def _default(shape: Shape, value: Any) -> Any:
-    """In JSON Schema it is but a remark: one that does not fit is none."""
+    """Return the default converted to the column; None for a default that does not fit, since it is but a remark."""
     if value is None:
         return None
-    target = bare(shape)
+    target = without_readers(shape)
     try:
         decoded = msgspec.json.decode(msgspec.json.encode(value), type=type_of(target, shape))
         return column(target, shape, raw_texts)([decoded])[0].as_py()
-    except REFUSALS:
+    except VALUE_ERRORS:
         return None

@@ -38,11 +38,11 @@ def questions() -> Iterator[Question]:
 
 
 def _examine(definition: Definition) -> Ask:
-    return lambda made: made.examine(ParseSchema(definition))
+    return lambda made: made.parse(ParseSchema(definition))
 
 
 def _compare(definition: Definition) -> Ask:
-    return lambda made: made.compare(CheckCompatibility((SchemaPair(definition, definition),)))
+    return lambda made: made.check_compatibility(CheckCompatibility((SchemaPair(definition, definition),)))
 
 
 def _validate(definition: Definition, *payloads: bytes) -> Ask:

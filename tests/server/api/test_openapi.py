@@ -17,8 +17,8 @@ from tests.server.registry.kit import RegistryServer, record, serve_registry
 from penstock.core.names import TopicName
 from penstock.server.api.errors import REGISTRY_MEDIA as MEDIA
 from penstock.server.api.routing import Route
-from penstock.server.registry.routes import ROWS
-from penstock.server.routes import ROUTES
+from penstock.server.registry.routes import ROUTES
+from penstock.server.routes import ROUTE_TABLE
 from penstock.storage.catalog.topics import TopicSettings
 
 
@@ -39,9 +39,9 @@ def document(server: RegistryServer) -> Any:
 
 def test_it_describes_every_row_and_nothing_else(document: Any) -> None:
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(row.method, row.path) for row in ROUTES.routes}
+    assert described == {(row.method, row.path) for row in ROUTE_TABLE.routes}
     names = [each["operationId"] for methods in document["paths"].values() for each in methods.values()]
-    assert len(set(names)) == len(names) == len(ROUTES.routes)
+    assert len(set(names)) == len(names) == len(ROUTE_TABLE.routes)
 
 
 def test_every_schema_in_it_is_one_and_every_name_is_known(document: Any) -> None:
@@ -86,7 +86,7 @@ def session() -> Iterator[requests.Session]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")  # the others need a broker
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")  # the others need a broker
 def test_it_keeps_to_its_description_and_nothing_makes_it_fail(
     row: Route, described: Any, server: RegistryServer, session: requests.Session
 ) -> None:

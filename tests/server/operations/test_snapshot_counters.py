@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.server.operations.metrics import ROWS, MetricKind
+from penstock.server.operations.metrics import FAMILIES, MetricKind
 from penstock.server.operations.snapshot import OTHER_SERIES, BrokerSnapshot, CumulativeCounters, SnapshotCollector
 from penstock.storage.base.metrics import Histogram
 
@@ -79,7 +79,7 @@ def counters(facts: BrokerSnapshot) -> Counters:
     counted = ("topic_published", "subscription_", "corruption_found")
     return {
         (family.name, labels): value
-        for family, read in ROWS
+        for family, read in FAMILIES
         if family.kind is MetricKind.COUNTER and family.name.removeprefix("penstock_").startswith(counted)
         for labels, value in read(facts)
         if isinstance(value, int | float)

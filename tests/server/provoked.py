@@ -1,4 +1,4 @@
-"""Every hostile schema and payload, asked as the broker asks: for those who time it, and who weigh the workers."""
+"""Every hostile schema and payload, as jobs of the schema workers: for tests of time and of memory."""
 
 from __future__ import annotations
 

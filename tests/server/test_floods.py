@@ -1,4 +1,4 @@
-"""Floods: whoever sends as fast as possible what carries nothing, or holds much, takes nothing from the others."""
+"""Floods: a client that sends empty frames at full speed, or holds much memory, takes nothing from the others."""
 
 from __future__ import annotations
 

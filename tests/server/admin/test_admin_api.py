@@ -318,7 +318,7 @@ def test_every_row_says_what_it_needs_and_is_under_v1() -> None:
 
 
 def test_somebody_who_hangs_up_holds_no_place(admin: Admin, name: str) -> None:
-    """A hundred who ask and leave at once: those who come after them are served."""
+    """Send a hundred requests and disconnect at once: later clients are served."""
     publish(admin, name, 50)
     for _ in range(100):
         request = f"GET /v1/topics/{name}/messages?scan=100000&contains=zzz HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -60,7 +60,7 @@ def _run(block: str, port: int) -> list[Any]:
 
 
 def test_every_row_has_its_place_on_the_page() -> None:
-    """By the last word of its path that is no variable."""
+    """Find each route by the last literal segment of its path."""
     for row in ROUTES:
         word = [part for part in row.path.split("/") if part and not part.startswith("{")][-1]
         assert f"/{word}" in PAGE, row.path

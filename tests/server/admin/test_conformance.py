@@ -31,7 +31,7 @@ EXAMPLES: Final = 8
 
 @contextmanager
 def filled(admin: Admin, headers: dict[str, str]) -> Iterator[requests.Session]:
-    """With something in it under the names that are tried first."""
+    """Start a broker that holds data under the names that are tried first."""
     with requests.Session() as session:
         session.headers.update(headers)
         base = f"http://localhost:{admin.port}/v1"
@@ -56,7 +56,7 @@ def session(admin: Admin) -> Iterator[requests.Session]:
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Admin, requests.Session]]:
-    """A broker that wants to know who asks, and somebody who may everything."""
+    """Start a broker with authentication, and a client with all permissions."""
     data: Path = tmp_path_factory.mktemp("locked") / "data"
     made = [sys.executable, "-m", "penstock", "key", "create", "root", "--role", "admin", "--data", str(data)]
     key = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()
@@ -66,7 +66,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Admin, re
 
 @pytest.fixture(scope="module")
 def described(admin: Admin) -> Any:
-    """As schemathesis reads it; imported here, since that alone takes seconds."""
+    """Load the description with schemathesis; imported here, since that alone takes seconds."""
     import schemathesis
 
     return schemathesis.openapi.from_dict(admin.http.ask("GET", "/openapi.json").json)

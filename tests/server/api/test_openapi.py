@@ -24,7 +24,7 @@ from penstock.storage.catalog.topics import TopicSettings
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
-    """With something in it under the names that are tried first."""
+    """Start a server that holds data under the names that are tried first."""
     with serve_registry(tmp_path_factory.mktemp("registry")) as serving:
         for number, subject in enumerate(("0", "a", "orders")):
             serving.post(f"/subjects/{subject}/versions", {"schema": record(f"x{number}:long")})
@@ -73,7 +73,7 @@ def test_it_is_plain_json_whatever_is_asked_for(server: RegistryServer) -> None:
 
 @pytest.fixture(scope="module")
 def described(document: Any) -> Any:
-    """As schemathesis reads it; imported here, since that alone takes seconds."""
+    """Load the description with schemathesis; imported here, since that alone takes seconds."""
     import schemathesis
 
     return schemathesis.openapi.from_dict(document)

@@ -25,7 +25,7 @@ from penstock.server.api.routing import (
 
 
 async def nothing(_call: object) -> None:
-    """What a row does is nothing to how it is found."""
+    """A handler that is never called: matching does not depend on it."""
 
 
 def row(method: Method, path: str) -> Route:

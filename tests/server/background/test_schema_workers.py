@@ -38,7 +38,7 @@ Ask = Callable[[SchemaWorkers], Awaitable[None]]
 
 
 def examined(ask: Ask) -> None:
-    """With workers of its own."""
+    """Run the story with workers of its own."""
 
     async def run() -> None:
         made = SchemaWorkers()
@@ -52,7 +52,7 @@ def examined(ask: Ask) -> None:
 
 @pytest.fixture(scope="module")
 def same_workers() -> Iterator[Callable[[Ask], None]]:
-    """With workers that all have, one after the other: what one does to them is the next one's trouble."""
+    """Run stories with the same workers one after the other: damage that one does shows in the next."""
 
     async def begun() -> SchemaWorkers:
         return SchemaWorkers()
@@ -67,7 +67,7 @@ def same_workers() -> Iterator[Callable[[Ask], None]]:
 
 
 async def works(made: SchemaWorkers) -> bool:
-    """Whether it still does what it is for."""
+    """Return whether the workers still parse and validate."""
     good = await made.parse(ParseSchema(NUMBERS)) == '{"type":"integer"}'
     faults = await made.validate(NUMBERS, block_of(b"1", b"x", b"2"))
     return good and list(faults) == [1]
@@ -235,7 +235,7 @@ def children(made: SchemaWorkers) -> list[int]:
 
 
 def most_bytes(process: int) -> int:
-    """What it has had in memory at most."""
+    """Return the most memory that the process has used."""
     (kib,) = re.findall(r"VmHWM:\s+([0-9]+) kB", Path(f"/proc/{process}/status").read_text())
     return int(kib) * 1024
 

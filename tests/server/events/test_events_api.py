@@ -33,7 +33,7 @@ def post(http: Client, query: str, body: bytes = b"x", **headers: str) -> Any:
 
 
 def events(http: Client, query: str, **headers: str) -> list[dict[str, Any]]:
-    """All that is there, as lines."""
+    """Return all stored events, as lines."""
     answer = http.ask(
         "GET", f"/api/events?from=earliest&follow=false&{query}", Accept="application/x-ndjson", **headers
     )

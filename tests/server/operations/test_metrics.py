@@ -1,4 +1,4 @@
-"""What is measured: names by the conventions, documented word for word, and nothing that has no bound."""
+"""Metrics: names follow the conventions, are documented word for word, and no label is unbounded."""
 
 from __future__ import annotations
 

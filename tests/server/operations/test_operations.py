@@ -37,7 +37,7 @@ def get(broker: RunningBroker, path: str) -> tuple[int, str, bytes]:
 
 
 def scraped(broker: RunningBroker) -> Samples:
-    """As of now: an answer may be a second old, and the next one is another, since time has passed."""
+    """Return metrics that are newer than the call: an answer may be a second old."""
     status, media, first = get(broker, "/metrics")
     assert (status, media.partition(";")[0]) == (200, "text/plain")
     until = time.monotonic() + 20

@@ -1,4 +1,4 @@
-"""At most so many have lines of their own, and whoever has one keeps it."""
+"""Series of their own: at most so many topics have them, and keep them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class RegistryServer:
         return self.client.ask(method, path, body, **headers)
 
     def get(self, path: str, **headers: str) -> Any:
-        """What is answered, if nothing is wrong."""
+        """Return the answer of a request that must succeed."""
         return self._right(self.ask("GET", path, **headers))
 
     def post(self, path: str, body: Any, **headers: str) -> Any:

@@ -38,7 +38,8 @@ def server(tmp_path: Path) -> Iterator[RegistryServer]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
-    """For tests that change nothing: `orders` has two versions, ids 1 and 2, and `a/b c` has the first schema too."""
+    """A server for tests that change nothing: `orders` has two versions, ids 1 and 2, and `a/b c` has the first schema
+    too."""
     with serve_registry(tmp_path_factory.mktemp("registry")) as serving:
         for subject, schema in (("orders", ONE), ("orders", TWO), ("a%2Fb%20c", ONE)):
             serving.post(f"/subjects/{subject}/versions", {"schema": schema})

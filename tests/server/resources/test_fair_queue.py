@@ -1,4 +1,4 @@
-"""A fair queue: who asks for much waits for it, and nobody else does."""
+"""A fair queue: a requester with many jobs waits for them, and others do not."""
 
 from __future__ import annotations
 

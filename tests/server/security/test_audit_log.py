@@ -1,4 +1,4 @@
-"""The audit log: what a line says, that it is bounded, and that nobody drowns it."""
+"""The audit log: the contents of its lines, its limits, and that no client can drown it."""
 
 from __future__ import annotations
 

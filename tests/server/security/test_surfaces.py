@@ -47,7 +47,7 @@ WIRE: dict[str, tuple[str, dict[str, Any]]] = {
     "server.connect": ("request:system.service.register", {"name": "n", "description": "d"}),
     "public": ("request:system.heartbeat", {}),
 }
-"""For each operation a message that needs it, about the topic and the subject `orders`, and changes nothing."""
+"""A message for each operation that needs it, on the topic and the subject `orders`, and changes nothing."""
 
 HTTP: dict[str, tuple[str, str, Any]] = {
     "topic.publish": ("POST", "/api/events?topic=orders&type=t", b"x"),
@@ -157,7 +157,7 @@ def test_over_http_nobody_is_told_anything_but_that_they_are_nobody(guarded: Gua
 
 
 def test_over_http_no_body_is_read_of_whoever_may_not_send_it(guarded: Guarded) -> None:
-    """They would hold the room that there is for bodies."""
+    """Send a body without permission: it must not use up the budget of bodies."""
     port = guarded.running.ready["http_port"]
     for bindings, status in (([], 403), (["publisher@topic:other"], 403), (["consumer@topic:orders"], 403)):
         head = f"POST /api/events?topic=orders&type=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: {16 << 20}\r\n"
@@ -385,7 +385,7 @@ def test_schemes_that_are_not_known_and_pages_of_other_sites_are_in_the_audit_lo
     }
 
     def found() -> set[tuple[str, ...]]:
-        """Who, and why."""
+        """Return the principal, operation, outcome and surface of each refusal; collect the reasons."""
         fields = ("principal", "operation", "outcome", "surface")
         lines = [each for each in audited(guarded) if each.get("reason", "").startswith(("the Authorization", "a "))]
         assert not any("evil" in json.dumps(each) for each in lines)
@@ -473,7 +473,7 @@ def test_who_refers_to_a_subject_must_be_allowed_to_read_it(guarded: Guarded) ->
 
 
 def contents_of(data: Path) -> Iterator[bytes]:
-    """Of every file; one that the broker has just replaced is there under its new name."""
+    """Return the contents of every file; one that the broker has just replaced is read under its new name."""
     for each in data.rglob("*"):
         with suppress(FileNotFoundError, IsADirectoryError):
             yield each.read_bytes()

@@ -75,7 +75,7 @@ def test_half_heads_do_not_keep_others_out(serving: Serving) -> None:
 
 
 def test_half_bodies_leave_room_for_questions_about_health(serving: Serving) -> None:
-    """They may well come: nobody is thrown out for them. What is not about health waits for another day."""
+    """Keep unfinished bodies open: their connections stay, and only health checks are answered beside them."""
     serving.http._server.slots = ConnectionSlots(address_max=10, size=12, spare=4)
     with held(serving.port, 10, HALF_BODY) as connections:
         wait_until_asked(serving, 10)
@@ -91,7 +91,7 @@ def test_half_bodies_leave_room_for_questions_about_health(serving: Serving) -> 
 
 
 def wait_until_asked(serving: Serving, count: int) -> None:
-    """Until so many have their whole head."""
+    """Wait until so many connections have sent their whole head."""
     slots = serving.http._server.slots
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(slots._ordinary.taken) < count or slots._ordinary.waiting:

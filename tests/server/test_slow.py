@@ -195,8 +195,8 @@ def test_ten_thousand_idle_connections_cost_little_each(
 
 GROWTH_MIB_MAX = 96
 _UNDER_WAY_BYTES = 256 * KIB
-"""The bytes published at a time: those in the system's buffers arrive even while this process waits for its turn, and
-must be fewer than may wait for a client that reads."""
+"""The publisher's send buffer: what it holds arrives even while this process waits for its turn, and
+must be less than may wait for a client that reads."""
 _STOOD_STILL_SECONDS = 15
 """The longest pause that a busy machine explains, in one of two runs. If publishers waited for two hundred slow
 subscribers one by one, it took longer."""

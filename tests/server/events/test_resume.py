@@ -41,7 +41,7 @@ class Publisher:
     broker: RunningBroker
     number: int
     acknowledged: dict[str, str] = field(default_factory=dict)
-    """The id of each acknowledged payload."""
+    """The id of each acknowledged payload, without those of the type that the reader filters out."""
 
     stop: threading.Event = field(default_factory=threading.Event)
 

@@ -225,7 +225,7 @@ def test_many_that_fall_behind_one_after_another_cost_a_publisher_one_wait(monke
     assert waited < 1.0
 
 
-def test_one_that_has_too_much_queued_is_let_go_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_with_too_much_queued_ends_and_no_publisher_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(monkeypatch, 2)
     (slow, transport), (other, _) = house.subscribers
     slow.fell_behind()

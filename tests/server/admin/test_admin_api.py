@@ -317,7 +317,7 @@ def test_every_row_says_what_it_needs_and_is_under_v1() -> None:
     assert len({(row.method, row.path) for row in ROUTES}) == len(ROUTES)
 
 
-def test_somebody_who_hangs_up_holds_no_place(admin: Admin, name: str) -> None:
+def test_a_client_that_disconnects_holds_no_slot(admin: Admin, name: str) -> None:
     """Send a hundred requests and disconnect at once: later clients are served."""
     publish(admin, name, 50)
     for _ in range(100):

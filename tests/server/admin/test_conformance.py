@@ -112,7 +112,7 @@ def test_with_authentication_it_keeps_to_it_for_those_who_may(
     held(row, described, f"http://localhost:{admin.port}", session, EXAMPLES // 4)
 
 
-def test_with_authentication_nobody_is_told_anything(locked: tuple[Admin, requests.Session]) -> None:
+def test_with_authentication_an_anonymous_client_learns_nothing(locked: tuple[Admin, requests.Session]) -> None:
     """Every row of every room: who has not said who it is gets 401, and what is public is what says so."""
     admin, _ = locked
     told = []

@@ -167,7 +167,7 @@ def test_one_who_asked_and_went_does_not_get_the_next_ones_answer() -> None:
 
 
 @pytest.mark.parametrize("case", SCHEMAS.values(), ids=SCHEMAS)
-def test_a_hostile_schema_is_refused_and_harms_nobody(same_workers: Callable[[Ask], None], case: HostileSchema) -> None:
+def test_a_hostile_schema_is_refused_and_does_no_harm(same_workers: Callable[[Ask], None], case: HostileSchema) -> None:
     async def ask(made: SchemaWorkers) -> None:
         with nobody_is_called() as port:
             definition = Definition(case.kind, re.sub(rf":{PORT}\b", f":{port}", case.text))
@@ -197,7 +197,7 @@ def test_a_small_schema_that_means_a_huge_one_does_not_hold_anybody_up(
 
 
 @pytest.mark.parametrize("case", PAYLOADS.values(), ids=PAYLOADS)
-def test_a_hostile_payload_is_refused_and_harms_nobody(
+def test_a_hostile_payload_is_refused_and_does_no_harm(
     same_workers: Callable[[Ask], None], case: HostilePayload
 ) -> None:
     async def ask(made: SchemaWorkers) -> None:
@@ -262,7 +262,7 @@ def test_nothing_hostile_takes_more_memory_than_a_worker_may_have(
 
 
 @pytest.mark.parametrize("whose", ["parents", "children"])
-def test_a_worker_that_somebody_kills_between_two_jobs_costs_nobody_an_answer(address_group: str) -> None:
+def test_a_worker_killed_between_two_jobs_costs_no_answer(address_group: str) -> None:
     async def ask(made: SchemaWorkers) -> None:
         for _ in range(3):
             assert await works(made)

@@ -220,7 +220,7 @@ def test_a_range_is_what_lies_within_the_file(size: int, first: int, last: int |
         assert data[start:stop] == wanted
 
 
-def test_whoever_may_no_longer_read_gets_no_further_piece(root: Path) -> None:
+def test_a_client_that_may_no_longer_read_gets_no_further_piece(root: Path) -> None:
     """Revoke the permission in the middle: the response is cut, and the client can tell that it is incomplete."""
     path = root / f"topics/default/orders/{'9' * 19}0.seg"
     path.write_bytes(bytes(3 * PIECE_BYTES))

@@ -223,7 +223,7 @@ def test_half_a_message_that_does_not_get_on_goes_when_others_wait() -> None:
     play(story)
 
 
-def test_nobody_goes_for_being_slow_while_there_is_room() -> None:
+def test_no_connection_ends_for_being_slow_while_there_is_room() -> None:
     def story() -> None:
         running = BudgetOnManualLoop(16 * MIB)
         running.partial_message(running.open("slow"), 4 * MIB, 10)
@@ -235,7 +235,7 @@ def test_nobody_goes_for_being_slow_while_there_is_room() -> None:
     play(story)
 
 
-def test_strangers_have_a_total_of_their_own() -> None:
+def test_unauthenticated_connections_have_a_budget_of_their_own() -> None:
     def story() -> None:
         running = BudgetOnManualLoop(256 * MIB)
         count = UNAUTHENTICATED_BYTES_MAX // SMALL_BYTES

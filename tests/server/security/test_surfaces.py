@@ -145,7 +145,7 @@ def test_every_row_of_http_says_what_it_needs_and_little_is_public() -> None:
     assert not {path for method, path in unchecked if method != "GET"} - {"/v1/topics"}, "bodies are read for nobody"
 
 
-def test_over_http_nobody_is_told_anything_but_that_they_are_nobody(guarded: Guarded) -> None:
+def test_over_http_an_anonymous_client_learns_only_that_it_is_anonymous(guarded: Guarded) -> None:
     with guarded.http() as http:
         for row in ROUTE_TABLE.routes:
             if row.permission.operation is Operation.PUBLIC:
@@ -156,7 +156,7 @@ def test_over_http_nobody_is_told_anything_but_that_they_are_nobody(guarded: Gua
             assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_over_http_no_body_is_read_of_whoever_may_not_send_it(guarded: Guarded) -> None:
+def test_over_http_no_body_is_read_from_a_client_that_may_not_send_it(guarded: Guarded) -> None:
     """Send a body without permission: it must not use up the budget of bodies."""
     port = guarded.running.ready["http_port"]
     for bindings, status in (([], 403), (["publisher@topic:other"], 403), (["consumer@topic:orders"], 403)):

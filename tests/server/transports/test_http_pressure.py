@@ -223,7 +223,7 @@ def test_a_body_that_is_declared_too_large_is_refused_before_it_comes(
     assert b"connection: close" in found.lower()
 
 
-def test_whoever_sends_all_of_a_body_that_is_too_large_still_reads_the_answer(serving: Serving) -> None:
+def test_a_client_that_sends_all_of_a_too_large_body_still_reads_the_answer(serving: Serving) -> None:
     with Client(serving.port) as client:
         answer = client.ask("POST", "/", b"x" * (BODY_BYTES_MAX * 4))
         assert answer.status == 413

@@ -89,7 +89,9 @@ def held_bytes(broker: BrokerProcess) -> int:
 
 
 @pytest.mark.parametrize("transport", [TcpClient, WsClient])
-def test_unauthenticated_connections_hold_little_each_and_little_together(start: Start, transport: type[TcpClient | WsClient]) -> None:
+def test_unauthenticated_connections_hold_little_each_and_little_together(
+    start: Start, transport: type[TcpClient | WsClient]
+) -> None:
     broker = start("--auth", "on", "--log-level", "warn")
     port = broker.tcp_port if transport is TcpClient else broker.ws_port
     before = broker.rss_bytes()

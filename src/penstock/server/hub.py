@@ -495,7 +495,7 @@ class Hub:
         try:
             self.broker.close()
         except PenstockError as error:
-            _LOG.error("what has changed could not be saved", extra={"error": error.message})
+            _LOG.error("changes could not be saved while stopping", extra={"error": error.message})
         if self._timer is not None:
             self._timer.cancel()
 

@@ -87,7 +87,7 @@ class Listener:
             await self._loop.connect_accepted_socket(self._factory, connection, **self._tls, **shutdown)  # type: ignore[arg-type]
         except Exception as error:  # the exception handler logs it
             connection.close()
-            self._loop.call_exception_handler({"message": "a connection did not come about", "exception": error})
+            self._loop.call_exception_handler({"message": "a connection could not be set up", "exception": error})
 
     def _refuse(self, connection: socket.socket) -> None:
         answer = b"" if self._tls else self._refusal()
@@ -98,7 +98,7 @@ class Listener:
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         """Pause accepting if the system has no resources: trying again at once would only burn CPU time."""
         if error.errno not in _SHORT or not self.sockets:
-            _LOG.error("a port cannot be listened on", extra={"error": str(error)})
+            _LOG.error("connections of a port cannot be accepted", extra={"error": str(error)})
             return
         self._warn_refused()
         self._loop.remove_reader(listening)

@@ -39,10 +39,10 @@ from penstock.core.errors import (
 )
 from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
-from penstock.protocol.actions import VERBS, Action
-from penstock.protocol.blocks import Batch
-from penstock.protocol.frames import Frame, Rejected
-from penstock.protocol.header import NOTHING_READ, Head, Header
+from penstock.protocol.actions import ACTION_RULES, Action
+from penstock.protocol.batch_reader import PublishBatch
+from penstock.protocol.frames import Frame, RejectedFrame
+from penstock.protocol.header import NO_HEADER, Head, Header
 from penstock.protocol.notices import CLOSING, HEARTBEAT, INITIALIZE, LOG
 from penstock.storage.store import Store
 
@@ -85,7 +85,7 @@ class Broker:
             self.durable = DurableBroker(store, self.context, self._routes, self.rates, limits, auto_create=auto_create)
         self.gate = Gate(self.context, self.clients, self._routes)
         if self.durable is not None:
-            self.durable.admit(self.gate)
+            self.durable.enforce_access(self.gate)
 
     @property
     def access(self) -> Access:
@@ -127,16 +127,16 @@ class Broker:
         if client.name:
             self.metrics.add("registry.unregistration")
         _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
-        effects = [each for lost in self._requests.server_gone(client.id) for each in self._lost(lost)]
+        effects = [each for lost in self._requests.server_gone(client.id) for each in self._server_gone(lost)]
         return effects if self.durable is None else [*effects, *self.durable.disconnect(client)]
 
-    def _lost(self, lost: OpenRequest) -> list[Effect]:
+    def _server_gone(self, lost: OpenRequest) -> list[Effect]:
         error = ServiceUnavailable(
             f"The service that was to answer {lost.header.topic} disconnected", targetServiceId=lost.server
         )
-        return self._failed(lost, error)
+        return self._fail_request(lost, error)
 
-    def _failed(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
+    def _fail_request(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
         return [
             self.context.answer(lost.requester, lost.header.head, lost.header.request_id, self.context.error(error))
@@ -165,11 +165,11 @@ class Broker:
         """Nobody waits for an answer, of a service or of the disk."""
         return len(self._requests) == 0 and (self.durable is None or self.durable.idle)
 
-    def abandon(self, now_ms: int) -> list[Effect]:
+    def abandon_requests(self, now_ms: int) -> list[Effect]:
         """There is no more time: whoever still waits for an answer is told that none will come."""
         self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
-        return [each for lost in self._requests.all_gone() for each in self._failed(lost, error)]
+        return [each for lost in self._requests.all_gone() for each in self._fail_request(lost, error)]
 
     def close(self) -> None:
         """Save what is left to be saved. Nothing is asked of the broker after that."""
@@ -211,7 +211,7 @@ class Broker:
         """The same for all that came together, of which subscriptions then get to know at once."""
         self.context.now_ms = max(self.context.now_ms, now_ms)
         effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
-        return effects if self.durable is None else [*effects, *self.durable.settle()]
+        return effects if self.durable is None else [*effects, *self.durable.wake_subscribers()]
 
     def _resumed(self, done: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
         try:
@@ -220,27 +220,29 @@ class Broker:
             _LOG.exception("a defect in the broker")
             return []
 
-    def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> Iterator[list[Effect]]:
+    def receive(
+        self, client: Client, items: Iterable[PublishBatch | Frame | RejectedFrame], now_ms: int
+    ) -> Iterator[list[Effect]]:
         """Messages of one client, in order; what each of them brings about, as soon as it is known."""
         for item in items:
             self.context.now_ms = max(self.context.now_ms, now_ms)  # others may have had their turns since these came
             client.heard_ms, client.asked = now_ms, False
             yield self._handle(client, item)
 
-    def _handle(self, client: Client, item: Batch | Frame | Rejected) -> list[Effect]:
+    def _handle(self, client: Client, item: PublishBatch | Frame | RejectedFrame) -> list[Effect]:
         match item:
-            case Batch():
+            case PublishBatch():
                 return self._publish(client, item)
             case Frame():
-                return self._frame(client, item)
-            case Rejected():
+                return self._handle_frame(client, item)
+            case RejectedFrame():
                 return self._reject(client, item)
 
-    def heard(self, client: Client, now_ms: int) -> None:
+    def note_activity(self, client: Client, now_ms: int) -> None:
         """Something came that is not a message: a sign of life."""
         client.heard_ms, client.asked = now_ms, False
 
-    def _reject(self, client: Client, rejected: Rejected) -> list[Effect]:
+    def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
@@ -251,7 +253,7 @@ class Broker:
         )
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
-    def _frame(self, client: Client, frame: Frame) -> list[Effect]:
+    def _handle_frame(self, client: Client, frame: Frame) -> list[Effect]:
         header = frame.header
         size = len(frame.payload)
         self.metrics.saw(1, size, size)
@@ -271,19 +273,19 @@ class Broker:
         try:
             if not self.rates.allow(client.bucket, None, self.context.now_ms):
                 raise self.rates.exceeded()
-            return self._act(client, frame)
+            return self._perform(client, frame)
         except PenstockError as error:
-            return self._failed_frame(client, header, error)
+            return self._reject_frame(client, header, error)
         except Exception:
             _LOG.exception("a defect in the broker", extra={"client": client.id, "topic": header.topic})
-            return self._failed_frame(client, header, PenstockError("The broker failed on this message"))
+            return self._reject_frame(client, header, PenstockError("The broker failed on this message"))
 
-    def _failed_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
+    def _reject_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
         self.metrics.count_error(header.action)
         answer = self.context.answer(client.id, header.head, header.request_id, self.context.failure(client, error))
         return [answer, Close(client.id, error)] if isinstance(error, BadCredentials) else [answer]
 
-    def _act(self, client: Client, frame: Frame) -> list[Effect]:
+    def _perform(self, client: Client, frame: Frame) -> list[Effect]:
         head = frame.header.head
         if self.access.enabled and (not head.is_system or head.action in _SUBSCRIBING):
             self._check(client, head)
@@ -300,7 +302,7 @@ class Broker:
                 return self._request(client, frame)
             case Action.RESPONSE:
                 return self._response(client, frame)
-            case action if not VERBS[action].from_client:
+            case action if not ACTION_RULES[action].from_client:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
             case _ if self.durable is not None:
                 return self.durable.handle(client, frame)
@@ -324,33 +326,33 @@ class Broker:
 
     # publish
 
-    def _publish(self, client: Client, batch: Batch) -> list[Effect]:
+    def _publish(self, client: Client, batch: PublishBatch) -> list[Effect]:
         self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
         first_id = self.context.new_id()
         effects: list[Effect] = []
         allowed = self.rates.allowed(client.bucket, batch, self.context.now_ms)
         if allowed is not None:
-            effects.append(self._refuse(client, batch.where(~allowed), first_id, self.rates.exceeded()))
-            batch = batch.where(allowed)
+            effects.append(self._refuse(client, batch.selected(~allowed), first_id, self.rates.exceeded()))
+            batch = batch.selected(allowed)
         kept: dict[TopicName, list[int]] = {}
         routed: dict[tuple[str, ...], list[int]] = {}
         enforced = self.access.enabled
         for number, head, count in batch.counts():
             denied = self._denied(client, head) if enforced else None
             if denied is not None:
-                effects.append(self._refuse(client, batch.of((number,)), first_id, denied))
+                effects.append(self._refuse(client, batch.with_heads((number,)), first_id, denied))
                 continue
             subscribers = () if head.is_system else self._routes.subscribers(head.destination)
-            if self._keeps(head):
+            if self._is_durable(head):
                 kept.setdefault(head.destination, []).append(number)
             elif subscribers:
                 routed.setdefault(subscribers, []).append(number)
             else:
-                effects.append(self._refuse(client, batch.of((number,)), first_id, self._no_route(head, count)))
+                effects.append(self._refuse(client, batch.with_heads((number,)), first_id, self._no_route(head, count)))
         if kept and self.durable is not None:
             for name, numbers in kept.items():
-                effects += self.durable.publish(client, name, batch.of(numbers))
+                effects += self.durable.publish(client, name, batch.with_heads(numbers))
         return [*self._deliver(client, batch, routed, first_id), *effects] if routed else effects
 
     def _denied(self, client: Client, head: Head) -> PenstockError | None:
@@ -360,42 +362,42 @@ class Broker:
             return error
         return None
 
-    def _keeps(self, head: Head) -> bool:
-        return self.durable is not None and not head.is_system and self.durable.keeps(head.destination)
+    def _is_durable(self, head: Head) -> bool:
+        return self.durable is not None and not head.is_system and self.durable.is_durable(head.destination)
 
     def _no_route(self, head: Head, count: int) -> PenstockError:
         if head.is_system:
             return operations.wrong_action(head)
         self.metrics.add("router.publish.dropped", count)
-        refused = None if self.durable is None else self.durable.refuses(head.destination)
+        refused = None if self.durable is None else self.durable.publish_error(head.destination)
         return refused or NoRouteFound(f"No subscribers for topic {head.topic}")
 
     def _deliver(
-        self, client: Client, batch: Batch, routed: dict[tuple[str, ...], list[int]], first_id: str
+        self, client: Client, batch: PublishBatch, routed: dict[tuple[str, ...], list[int]], first_id: str
     ) -> list[Effect]:
         """To each subscriber its messages, in the order in which they came. `routed`: which heads go to whom."""
         effects: list[Effect] = []
-        for numbers, subscribers in _alike(routed).items():
-            chosen = batch.of(numbers)
-            frames = chosen.deliveries(first_id)
+        for numbers, subscribers in _by_recipients(routed).items():
+            chosen = batch.with_heads(numbers)
+            frames = chosen.delivery_frames(first_id)
             effects += [Send(each, frames) for each in subscribers]
             self.metrics.add("live.delivered", len(chosen) * len(subscribers))
-        answered = batch.of([number for numbers in routed.values() for number in numbers]).with_ids()
+        answered = batch.with_heads([number for numbers in routed.values() for number in numbers]).expecting_answers()
         if len(answered):
-            effects.append(Send(client.id, answered.answers(first_id, SUCCESS)))
+            effects.append(Send(client.id, answered.answer_frames(first_id, SUCCESS)))
         return effects
 
-    def _refuse(self, client: Client, batch: Batch, first_id: str, error: PenstockError) -> Effect:
+    def _refuse(self, client: Client, batch: PublishBatch, first_id: str, error: PenstockError) -> Effect:
         """The same error to each, also to those without a request id: nothing is dropped in silence."""
         self.metrics.add("router.publish.error", len(batch))
-        return Send(client.id, batch.answers(first_id, self.context.failure(client, error, len(batch))))
+        return Send(client.id, batch.answer_frames(first_id, self.context.failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
         """One that came alone, or with a parent id."""
         head = frame.header.head
         if not self.rates.allow(None, head.destination, self.context.now_ms):
             raise self.rates.exceeded()
-        if self.durable is not None and self._keeps(head):
+        if self.durable is not None and self._is_durable(head):
             return self.durable.handle(client, frame)
         subscribers = self._routes.subscribers(head.destination)
         if not subscribers:
@@ -431,7 +433,7 @@ class Broker:
 
     def _subscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
-        if self.durable is not None and self.durable.wants(fields):
+        if self.durable is not None and self.durable.is_durable_subscription(fields):
             return self.durable.subscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
         kinds = operations.parse_kinds({"action": "publish"} | fields)
@@ -440,7 +442,7 @@ class Broker:
 
     def _unsubscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
-        if self.durable is not None and self.durable.wants(fields):
+        if self.durable is not None and self.durable.is_durable_subscription(fields):
             return self.durable.unsubscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
         kinds = operations.parse_kinds({"action": "both"} | fields)
@@ -481,7 +483,7 @@ class Broker:
         effects = self.gate.tick()
         for late in self._requests.expire(now_ms):
             self.metrics.add("router.request.timeout")
-            effects += self._failed(late, Timeout("Request timed out", targetServiceId=late.server))
+            effects += self._fail_request(late, Timeout("Request timed out", targetServiceId=late.server))
         if now_ms - self._counted_ms >= _SECOND_MS:
             self._counted_ms = now_ms
             self.metrics.second_passed()
@@ -505,16 +507,16 @@ class Broker:
             effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.context.new_id(), Action.REQUEST)))
         for client in gone:
             error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
-            effects += [self.last_word(client, error), Close(client.id, error)]
+            effects += [self.closing_error(client, error), Close(client.id, error)]
         return effects
 
-    def last_word(self, client: Client, error: PenstockError) -> Send:
+    def closing_error(self, client: Client, error: PenstockError) -> Send:
         """Why the connection is about to be closed."""
-        return Send(client.id, self.refusal(error))
+        return Send(client.id, self.error_frame(error))
 
-    def refusal(self, error: PenstockError) -> bytes:
+    def error_frame(self, error: PenstockError) -> bytes:
         """An error that answers nothing in particular."""
-        return response(NOTHING_READ.topic, NOTHING_READ.version, self.context.new_id(), self.context.error(error))
+        return response(NO_HEADER.topic, NO_HEADER.version, self.context.new_id(), self.context.error(error))
 
     # what others ask
 
@@ -531,14 +533,14 @@ class Broker:
         frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.context.new_id())
         return [Send(each.id, frame) for each in wanted]
 
-    def measured(self) -> dict[str, float]:
+    def metric_values(self) -> dict[str, float]:
         """Every metric there is, by name."""
         found = self._probe() | self.metrics.shown()
         found["registry.count"] = sum(bool(each.name) for each in self.clients)
         found["connection.active"] = len(self.clients)
         found["router.request.open"] = len(self._requests)
         if self.durable is not None:
-            found |= self.durable.topics.store.meter.shown()
+            found |= self.durable.topics.store.meter.totals()
         for client in self.clients:
             if client.name:
                 found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
@@ -553,7 +555,7 @@ class Broker:
         return self._limits.answer_bytes_max
 
 
-def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
+def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
     """The same the other way round: those who get the same heads together, so that each batch is composed once."""
     wanted: dict[str, list[int]] = {}
     for subscribers, numbers in routed.items():

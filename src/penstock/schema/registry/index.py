@@ -14,7 +14,14 @@ from penstock.core.limits import MIB
 from penstock.core.schemas import Compatibility, Mode
 from penstock.schema.errors import OperationNotPermitted, SchemaNotFound, SubjectNotFound, VersionNotFound
 from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, RegisteredVersion
-from penstock.storage.catalog.schema_rows import EVERYWHERE, Expected, StoredSchema, Subject, SubjectVersion, Update
+from penstock.storage.catalog.schema_rows import (
+    GLOBAL_SUBJECT,
+    ExpectedRevisions,
+    RegistryUpdate,
+    StoredSchema,
+    Subject,
+    SubjectVersion,
+)
 
 SUBJECTS_MAX: Final = 100_000
 """Subjects, those included that consist only of the number of their last version: some 30 MB."""
@@ -44,7 +51,7 @@ class RegistryIndex:
 
     # what has changed
 
-    def apply(self, update: Update) -> None:
+    def apply(self, update: RegistryUpdate) -> None:
         """Apply an update of the catalog. Updates come in the order of their revisions, without gaps."""
         before = self._holdings(update.subjects)
         self._subjects |= {subject.name: subject for subject in update.subjects}
@@ -63,7 +70,7 @@ class RegistryIndex:
         versions = chain.from_iterable(self._versions.get(subject.name, ()) for subject in subjects)
         return {(version.schema_id, (version.subject, version.version)) for version in versions}
 
-    def _merged(self, update: Update) -> dict[str, tuple[SubjectVersion, ...]]:
+    def _merged(self, update: RegistryUpdate) -> dict[str, tuple[SubjectVersion, ...]]:
         """Return the versions of the changed subjects, in order."""
         merged: dict[str, dict[int, SubjectVersion]] = {subject.name: {} for subject in update.subjects}
         if not update.whole:
@@ -197,19 +204,19 @@ class RegistryIndex:
         """Return every subject that ever had a version or has settings, in order."""
         return tuple(sorted(self._subjects))
 
-    def expected_revisions(self, *subjects: str) -> Expected:
+    def expected_revisions(self, *subjects: str) -> ExpectedRevisions:
         """Return the revisions that a decision about these subjects rests on, with that of the global settings."""
-        return {name: self.subject(name).revision for name in (*subjects, EVERYWHERE)}
+        return {name: self.subject(name).revision for name in (*subjects, GLOBAL_SUBJECT)}
 
     def compatibility_config(self, subject: str) -> CompatibilityConfig:
         """Return the subject's own settings, and the global ones where it has none."""
-        own, general = self.subject(subject).settings, self.subject(EVERYWHERE).settings
+        own, general = self.subject(subject).settings, self.subject(GLOBAL_SUBJECT).settings
         compatibility = own.compatibility or general.compatibility or Compatibility.BACKWARD
         lenient = general.lenient if own.lenient is None else own.lenient
         return CompatibilityConfig(compatibility=compatibility, lenient=bool(lenient))
 
     def mode(self, subject: str) -> Mode:
-        own, general = self.subject(subject).settings.mode, self.subject(EVERYWHERE).settings.mode
+        own, general = self.subject(subject).settings.mode, self.subject(GLOBAL_SUBJECT).settings.mode
         return general if general is Mode.READONLY_OVERRIDE else own or general or Mode.READWRITE
 
     # limits

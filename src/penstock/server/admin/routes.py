@@ -1,4 +1,4 @@
-"""Everything that can be asked of the admin API, one row each."""
+"""The routes of the admin API."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.server.api.routing import Method, Parameter, Permission, Route, te
 
 _BODY_BYTES_MAX: Final = 64 * KIB
 _MESSAGE_BODY_BYTES_MAX: Final = 8 * MIB
-"""A message of a MiB with every character of it escaped; larger ones go through a client, or /api/events."""
+"""The largest message body: 1 MiB with every character escaped; larger ones go through a client, or /api/events."""
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _GET, _POST, _PUT, _PATCH, _DELETE = Method.GET, Method.POST, Method.PUT, Method.PATCH, Method.DELETE
 
-# what the path names
+# path parameters
 
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1}
 
@@ -38,7 +38,7 @@ VARIABLES: Final = {
     "key": _variable("key", "the id of a key, as it is listed"),
 }
 
-# what stands behind the question mark
+# query parameters
 
 
 def _text(name: str, about: str) -> Parameter:
@@ -98,10 +98,10 @@ _DEAD_LETTER_FILTERS: Final = (
     ),
 )  # fmt: skip
 
-# what it needs
+# permissions
 
 _SEE: Final = Permission(Operation.DESCRIBE, checked=False)
-"""What is shown is what whoever asks may see: the broker leaves out the rest."""
+"""The permission of lists: the broker leaves out entries that the client may not see."""
 _DESCRIBE: Final = Permission(Operation.DESCRIBE, "topic")
 _BROWSE: Final = Permission(Operation.BROWSE, "topic")
 _MANAGE: Final = Permission(Operation.MANAGE, "topic")

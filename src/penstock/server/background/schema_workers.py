@@ -76,7 +76,9 @@ class SchemaWorker:
             try:
                 return await self._ask(job)
             except WorkerGone as error:
-                _LOG.warning("a schema worker ended without an answer", extra={"reason": str(error), "attempt": attempt})
+                _LOG.warning(
+                    "a schema worker ended without an answer", extra={"reason": str(error), "attempt": attempt}
+                )
         raise ServiceUnavailable("the worker that examines schemas does not answer; try again")
 
     async def _ask(self, job: protocol.Job) -> protocol.Answer:

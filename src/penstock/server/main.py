@@ -118,10 +118,10 @@ class _CommitRelay:
     def __init__(self) -> None:
         self.target: Callable[[Sequence[PendingAppend]], None] | None = None
 
-    def __call__(self, tickets: Sequence[PendingAppend]) -> None:
-        release_all(tickets)
+    def __call__(self, pending_appends: Sequence[PendingAppend]) -> None:
+        release_all(pending_appends)
         if self.target is not None:
-            self.target(tickets)
+            self.target(pending_appends)
 
 
 async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: Callable[[Ready], None]) -> int:

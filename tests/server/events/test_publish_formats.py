@@ -274,7 +274,7 @@ def test_of_a_block_the_message_is_named_that_the_broker_refuses() -> None:
 # hostile
 
 
-@pytest.mark.parametrize("given", [TYPED, PublishDefaults(type="t", payload_lines=True)])
+@pytest.mark.parametrize("defaults", [TYPED, PublishDefaults(type="t", payload_lines=True)])
 @pytest.mark.parametrize("line", [b"\n", b" \n", b"\r\n"])
 def test_empty_lines_are_counted_too(line: bytes, defaults: PublishDefaults) -> None:
     body = line * LINES_MAX

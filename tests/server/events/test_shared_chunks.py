@@ -63,8 +63,8 @@ async def test_a_read_that_fails_fails_for_all_and_is_tried_again() -> None:
 
 @run
 async def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 100)
-    monkeypatch.setattr(module, "KEPT_MAX", 8)
+    monkeypatch.setattr(module, "CACHED_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "CACHED_MAX", 8)
     chunks = ChunkCache()
 
     async def load(size: int) -> StreamChunk:
@@ -81,7 +81,7 @@ async def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
 
 @run
 async def test_where_readers_are_in_many_logs_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 1000)
+    monkeypatch.setattr(module, "CACHED_BYTES_MAX", 1000)
     chunks = ChunkCache()
 
     async def load() -> StreamChunk:
@@ -96,7 +96,7 @@ async def test_where_readers_are_in_many_logs_counts_too(monkeypatch: pytest.Mon
 async def test_where_too_much_is_lent_whoever_has_not_moved_for_longest_is_cut_off_and_nobody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "LENT_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "SENDING_BYTES_MAX", 100)
     chunks, cut = ChunkCache(), list[str]()
 
     async def load() -> StreamChunk:
@@ -115,7 +115,7 @@ async def test_where_too_much_is_lent_whoever_has_not_moved_for_longest_is_cut_o
 
 @run
 async def test_what_several_have_they_have_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LENT_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "SENDING_BYTES_MAX", 100)
     chunks, large, cut = ChunkCache(), chunk(99), list[int]()
     with chunks.sending(large, lambda: cut.append(1)):
         with chunks.sending(large, lambda: cut.append(2)):

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock import __version__
-from penstock.broker.access.policy import Kind as ResourceKind
-from penstock.broker.access.policy import Operation, Resource
+from penstock.broker.access.policy import Operation, Resource, ResourceKind
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import RegistryError, SchemaNotFound
 from penstock.schema.registry.index import VersionKey
@@ -151,7 +150,7 @@ async def register(request: ApiRequest) -> object:
             metadata=replace(body.as_metadata(), created_by=request.principal.signature),
         )
     )
-    request.trail.found(id=found.schema_id, version=found.version)
+    request.trail.add_results(id=found.schema_id, version=found.version)
     if not request.accepts_extensions:
         return RegisteredAnswer(id=found.schema_id)
     # With what was sent: clients remember it as what they have just registered.

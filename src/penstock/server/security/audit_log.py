@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.broker.access.policy import ANONYMOUS, UNKNOWN, Decision, Origin, Outcome
+from penstock.broker.access.policy import ANONYMOUS, UNKNOWN_PRINCIPAL, Decision, Origin, Outcome
 from penstock.core.clock import iso_time
 from penstock.core.limits import KIB, MIB
 
@@ -112,7 +112,7 @@ class AuditLog:
 
 def _folded(decision: Decision) -> Decision:
     """Of those who are nobody and are refused, one line for each machine, however many connections it makes."""
-    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN):
+    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN_PRINCIPAL):
         return decision
     host = decision.origin.address.rpartition(":")[0]
     return replace(decision, origin=Origin(decision.origin.surface, host))
@@ -137,10 +137,10 @@ def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
     }
     if decision.origin.service:
         facts["service"] = decision.origin.service
-    if decision.deed.action:
-        facts["action"] = decision.deed.action
-    if decision.deed.target:
-        facts["target"] = dict(decision.deed.target)
+    if decision.audited.action:
+        facts["action"] = decision.audited.action
+    if decision.audited.target:
+        facts["target"] = dict(decision.audited.target)
     if decision.reason:
         facts["reason"] = decision.reason[:_TEXT_CHARS_MAX]
     if count > 1:

@@ -284,7 +284,7 @@ def test_empty_lines_are_counted_too(line: bytes, defaults: PublishDefaults) -> 
 
 @pytest.mark.parametrize("value", ["1e999", "1" * 5000, "[[],[],{}]"])
 def test_what_is_not_looked_at_is_not_built(value: str) -> None:
-    """It would not be a number that can be held; and lists of lists take many times the memory of their text."""
+    """Send numbers that are too large to hold, and lists of lists that take many times the memory of their text."""
     found = one(NDJSON, b'{"payload":1,"id":%b,"request_id":%b}' % (value.encode(), value.encode()))
     assert found.payload == b"1"
 

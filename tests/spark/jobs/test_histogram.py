@@ -1,4 +1,4 @@
-"""Histograms: the kernel's buckets are the plain ones, and a quantile is where it belongs."""
+"""Histograms: the kernel's buckets equal the plain ones, and quantiles are right."""
 
 from __future__ import annotations
 

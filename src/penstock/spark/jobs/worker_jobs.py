@@ -52,8 +52,8 @@ def run(
         return []
     driver = context(spark)
     with _watched(driver, what, len(tasks), progress):
-        found: list[_Result] = driver.parallelize(tasks, len(tasks)).map(WorkerCall(work)).collect()
-    return found
+        results: list[_Result] = driver.parallelize(tasks, len(tasks)).map(WorkerCall(work)).collect()
+    return results
 
 
 class WorkerCall:
@@ -105,11 +105,11 @@ def group_by_bytes(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int
     total = sum(map(bytes_of, waiting))
     count = min(max(total // TASK_BYTES, cores * TASKS_PER_CORE), TASKS_MAX, max(1, len(waiting)))
     groups: list[list[_Weighed]] = [[] for _ in range(count)]
-    done = 0
+    grouped_bytes = 0
     for number, item in enumerate(waiting):
-        place = done * count // total if total else number * count // len(waiting)
-        groups[min(place, count - 1)].append(item)
-        done += bytes_of(item)
+        group_number = grouped_bytes * count // total if total else number * count // len(waiting)
+        groups[min(group_number, count - 1)].append(item)
+        grouped_bytes += bytes_of(item)
     return [group for group in groups if group]
 
 

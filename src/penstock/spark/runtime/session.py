@@ -68,23 +68,23 @@ def session(
     classic.check(config or {})
     chosen = settings(name, master=master, memory=memory, config=config or {})
     java_found = java.find()
-    place = home.prepare(java_found)
-    _prepare_environment(chosen["spark.master"], place)
+    spark_home = home.prepare(java_found)
+    _prepare_environment(chosen["spark.master"], spark_home)
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     _hush()
     builder = SparkSession.builder.config(map=dict(chosen))
     started = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001 - no other way
-    if started or _foreign_home(place):
-        found = builder.getOrCreate()
+    if started or _foreign_home(spark_home):
+        spark = builder.getOrCreate()
     else:
-        gateway = jvm.start(java_found, place, chosen, quick=quick)
+        gateway = jvm.start(java_found, spark_home, chosen, quick=quick)
         atexit.register(_end, gateway)
         with gateway.offered():
-            found = builder.getOrCreate()
-    register(found)
-    return found
+            spark = builder.getOrCreate()
+    register(spark)
+    return spark
 
 
 def _hush() -> None:
@@ -132,14 +132,14 @@ def register(spark: SparkSession) -> None:
 
 def settings(name: str, *, master: str | None, memory: str | None, config: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's configuration for such a session."""
-    wanted = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
-    own = {"spark.app.name": name, "spark.master": wanted, **_SETTINGS}
+    chosen = master or config.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+    own = {"spark.app.name": name, "spark.master": chosen, **_SETTINGS}
     if memory is not None:
         own["spark.driver.memory"] = _checked_memory(memory)
-    if _ON_THIS_MACHINE.fullmatch(wanted):
+    if _ON_THIS_MACHINE.fullmatch(chosen):
         own["spark.driver.host"] = own["spark.driver.bindAddress"] = _LOOPBACK
-        own["spark.sql.shuffle.partitions"] = str(cores(wanted))  # Spark's default of 200 is for clusters
-    return {**own, **config, "spark.master": wanted}
+        own["spark.sql.shuffle.partitions"] = str(cores(chosen))  # Spark's default of 200 is for clusters
+    return {**own, **config, "spark.master": chosen}
 
 
 def cores(master: str) -> int:
@@ -158,17 +158,17 @@ def _checked_memory(memory: str) -> str:
     return memory
 
 
-def _foreign_home(place: home.SparkHome) -> bool:
+def _foreign_home(spark_home: home.SparkHome) -> bool:
     """Tell whether SPARK_HOME is the user's own Spark: its own scripts start it."""
-    return os.environ.get("SPARK_HOME", str(place.spark)) != str(place.spark)
+    return os.environ.get("SPARK_HOME", str(spark_home.spark)) != str(spark_home.spark)
 
 
-def _prepare_environment(master: str, place: home.SparkHome) -> None:
+def _prepare_environment(master: str, spark_home: home.SparkHome) -> None:
     """Set the environment variables that Spark reads, except those that the user has set."""
-    os.environ.setdefault("SPARK_HOME", str(place.spark))
+    os.environ.setdefault("SPARK_HOME", str(spark_home.spark))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ["JAVA_HOME"] = str(place.java)
-    os.environ.setdefault("SPARK_SCALA_VERSION", home.scala_version(place))  # else executors look for a source tree
+    os.environ["JAVA_HOME"] = str(spark_home.java)
+    os.environ.setdefault("SPARK_SCALA_VERSION", home.scala_version(spark_home))  # else executors expect a source tree
     if _ON_THIS_MACHINE.fullmatch(master):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

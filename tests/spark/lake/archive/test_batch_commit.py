@@ -1,4 +1,4 @@
-"""A batch from slices to commits, without Spark: jobs run here, one after the other."""
+"""A batch from slices to commits, without Spark: write tasks run here, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that do not come back, and others who are quicker: no file that is the table is ever deleted."""
+"""Lost answers and concurrent commits: no file of the table is ever deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.spark.lake.tables.table import CommitConflict
 
 
 def answering(table: LakeTable, error: BaseException, patch: pytest.MonkeyPatch) -> None:
-    """The store does what it is asked for, and says something else."""
+    """Make the store do what it is asked for, and answer with an error."""
     really = type(table).replace
 
     def replace(self: LakeTable, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:

@@ -1,4 +1,4 @@
-"""Values from outside in the names of folders, and warehouses with any name: nothing escapes, all is read again."""
+"""Foreign values in the names of folders, and warehouses with any name: nothing escapes, and all is readable again."""
 
 from __future__ import annotations
 

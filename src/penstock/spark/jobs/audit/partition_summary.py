@@ -188,7 +188,7 @@ class PartitionSummary:
         if self.stop != other.start:
             raise InvalidRequest(f"offsets [{other.start}, {other.stop}) do not follow [{self.start}, {self.stop})")
         requests = _merged(self.requests, other.requests)
-        kept = _lowest_producers(requests)
+        followed = _lowest_producers(requests)
         return PartitionSummary(
             start=self.start,
             stop=other.stop,
@@ -206,8 +206,8 @@ class PartitionSummary:
             losses=self.losses + other.losses,
             disorder=self.disorder + seam(self, other) + other.disorder,
             index_faults=_merged(self.index_faults, other.index_faults, _add_faults),
-            requests=kept,
-            producers_left_out=self.producers_left_out or other.producers_left_out or len(kept) < len(requests),
+            requests=followed,
+            producers_left_out=self.producers_left_out or other.producers_left_out or len(followed) < len(requests),
             schemas=summed(self.schemas, other.schemas),
             nonconforming=self.nonconforming + other.nonconforming,
             digests=_merged(self.digests, other.digests),
@@ -246,10 +246,10 @@ def _add(left: Any, right: Any) -> Any:
 
 def _merged(left: Mapping[Any, Any], right: Mapping[Any, Any], add: Callable[[Any, Any], Any] = _add) -> dict[Any, Any]:
     """Return both mappings as one; values of keys that are in both are added, the left one first."""
-    found = dict(left)
+    merged = dict(left)
     for key, value in right.items():
-        found[key] = add(found[key], value) if key in found else value
-    return found
+        merged[key] = add(merged[key], value) if key in merged else value
+    return merged
 
 
 def _lowest_producers(requests: dict[int, Requests]) -> dict[int, Requests]:

@@ -71,11 +71,11 @@ def compact(
         run or new_run(),
         new_loss_accumulator(spark) if skip_lost else None,
     )
-    read = select_messages(spark, origin, topics, chosen, losses=losses)
-    rows = latest(read, tombstones=tombstones, keyless=keyless)
+    messages = select_messages(spark, origin, topics, chosen, losses=losses)
+    rows = latest(messages, tombstones=tombstones, keyless=keyless)
     if isinstance(target, SinkOptions):
-        made = numbered(rows, topics, chosen, name, mark=False, job="compact")
-        return with_loss_count(publish_numbered(made, target, name, progress=progress), losses)
+        renumbered = numbered(rows, topics, chosen, name, mark=False, job="compact")
+        return with_loss_count(publish_numbered(renumbered, target, name, progress=progress), losses)
     return with_loss_count(_into_table(rows, target, name), losses)
 
 
@@ -85,12 +85,12 @@ def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless
 
     names = [name for name in rows.columns if name != "key"]
     keyed = rows.where(f.col("key").isNotNull()).groupBy("key")
-    found = keyed.agg(f.max_by(f.struct(*names), f.col("id")).alias("last")).select("key", "last.*")
+    last = keyed.agg(f.max_by(f.struct(*names), f.col("id")).alias("last")).select("key", "last.*")
     if tombstones is Tombstones.DROP:
-        found = found.where(f.octet_length("value") > 0)
+        last = last.where(f.octet_length("value") > 0)
     if keyless is Keyless.DROP:
-        return found
-    return found.unionByName(rows.where(f.col("key").isNull()).select("key", *names))
+        return last
+    return last.unionByName(rows.where(f.col("key").isNull()).select("key", *names))
 
 
 def _into_table(rows: DataFrame, table: LakeTable, run: str) -> PublishReport:
@@ -125,4 +125,4 @@ def as_archive(rows: DataFrame) -> DataFrame:
 
     names = {**LOG_NAMES, "_topic": "topic", "_partition": "partition"}
     day = f.to_date("timestamp").alias(DAY_COLUMN)
-    return rows.select(*(f.col(names[each]).alias(each) for each in SYSTEM_COLUMNS.names if each in names), day)
+    return rows.select(*(f.col(names[column]).alias(column) for column in SYSTEM_COLUMNS.names if column in names), day)

@@ -85,8 +85,8 @@ def replay(
         new_loss_accumulator(spark) if skip_lost else None,
     )
     rows = select_messages(spark, origin, topics, chosen, losses=losses)
-    made = numbered(rows, topics, chosen, name, mark=mark)
-    return with_loss_count(publish_numbered(made, target, name, progress=progress), losses)
+    renumbered = numbered(rows, topics, chosen, name, mark=mark)
+    return with_loss_count(publish_numbered(renumbered, target, name, progress=progress), losses)
 
 
 def new_loss_accumulator(spark: SparkSession) -> LossAccumulator:
@@ -128,7 +128,7 @@ def _marked(run: str) -> Column:
 
     moment = f.date_format(f.to_utc_timestamp("timestamp", f.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
     values = (f.lit(run), f.col("topic"), f.col("partition").cast("string"), f.col("offset").cast("string"), moment)
-    added = [each for name, value in zip(REPLAY_ATTRIBUTES, values, strict=True) for each in (f.lit(name), value)]
+    added = [part for name, value in zip(REPLAY_ATTRIBUTES, values, strict=True) for part in (f.lit(name), value)]
     own = f.coalesce(f.col("attributes"), f.expr("CAST(map() AS MAP<STRING, STRING>)"))
     return f.map_concat(f.map_filter(own, lambda name, _value: ~name.isin(*REPLAY_ATTRIBUTES)), f.create_map(*added))
 

@@ -77,7 +77,7 @@ def export(
     began, rows, losses = time.monotonic(), 0, slice_reader.LossCounter()
     chosen = _without_sql(selection)
     slices = _slices(location, topics, chosen)
-    total = sum(each.stop - each.start for each in slices)
+    total = sum(slice_.stop - slice_.start for slice_ in slices)
     part = output.with_name(f"{output.name}.part")
     try:
         writer = writer_of(kind, part)
@@ -147,9 +147,9 @@ def copy(
     _create_topics(data, topics, target)
     options = replace(target, producer="copy", numbers=RowNumbers.COLUMNS)
     placed = options.path is not None and options.topic is None
-    found = _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss)
-    batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in found)
-    total = sum(each.stop - each.start for each in slices)
+    selected = _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss)
+    batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in selected)
+    total = sum(slice_.stop - slice_.start for slice_ in slices)
     return replace(_published(batches, options, name, total, progress), lost=losses.count)
 
 
@@ -190,28 +190,28 @@ def _numbered(batch: pa.RecordBatch, selection: Selection, run: str, *, placed: 
     """Return rows of one partition with the producer and request number under which they are stored elsewhere."""
     topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
     name = f"copy/{run}/{selection.digest(TopicName.parse(topic))}/{partition}"
-    kept = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
-    named = kept.append_column("producer_name", pa.repeat(pa.scalar(name), batch.num_rows))
+    selected = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
+    named = selected.append_column("producer_name", pa.repeat(pa.scalar(name), batch.num_rows))
     return with_numbers(named, batch.column("offset").to_numpy() + np.int64(1))
 
 
 def _create_topics(data: DataReader, topics: Sequence[TopicName], target: SinkOptions) -> None:
-    wanted = {str(name): data.topic(name).partitions for name in topics}
+    partition_counts = {str(name): data.topic(name).partitions for name in topics}
     if target.topic is not None:
-        wanted = {target.topic: target.create_partitions or 1}
+        partition_counts = {target.topic: target.create_partitions or 1}
     if target.path is not None:
-        _create_in_directory(wanted, target.path)
+        _create_in_directory(partition_counts, target.path)
         return
     with connect(target) as client:
-        for name, partitions in wanted.items():
+        for name, partitions in partition_counts.items():
             ensure_topic(client, name, partitions)
 
 
-def _create_in_directory(wanted: dict[str, int], path: Path) -> None:
+def _create_in_directory(partition_counts: dict[str, int], path: Path) -> None:
     with Store.open(path, create=True) as store:
-        there = {topic.name for topic in store.catalog.list_topics()}
-        for name, partitions in wanted.items():
-            if TopicName.parse(name) not in there:
+        existing = {topic.name for topic in store.catalog.list_topics()}
+        for name, partitions in partition_counts.items():
+            if TopicName.parse(name) not in existing:
                 store.create_topic(TopicName.parse(name), partitions=partitions)
 
 
@@ -246,9 +246,9 @@ def _read(
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield all columns of the selected messages, and how many offsets have been read so far."""
     filters, done = _filters(selection), 0
-    for part in slices:
-        maker = BatchBuilder(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
-        for block in slice_reader.blocks(part, filters=filters, on_loss=on_loss):
+    for slice_ in slices:
+        maker = BatchBuilder(COLUMNS.names, slice_.topic, slice_.partition, rows_max=slice_reader.ROWS_MAX)
+        for block in slice_reader.blocks(slice_, filters=filters, on_loss=on_loss):
             done += len(block)
             chosen = filters.choose(block)
             if selection.types or selection.keys:

@@ -1,4 +1,4 @@
-"""The report: fields that scripts rely on, and a page that loads nothing, runs nothing, and shows what is there."""
+"""The report: fields that scripts rely on, and a page that loads nothing, runs nothing, and shows all results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VOID = {"meta", "br", "line", "rect"}
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of a log with a finding, a lag and an archive."""
+    """Return the report of a log with a finding, a lag and an archive."""
     root = make_data(tmp_path_factory.mktemp("report") / "data")
     warehouse = archived(root, stop=60)
     flip(segments(root)[0], 20)
@@ -38,7 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def spoiled(value: Any) -> Any:
-    """Every text of a report, replaced by one that would do harm."""
+    """Return a report with every text replaced by a harmful one."""
     match value:
         case dict():
             return {key: spoiled(each) for key, each in value.items()}
@@ -51,7 +51,7 @@ def spoiled(value: Any) -> Any:
 
 
 class Reader(HTMLParser):
-    """The tags and the text of a page, with the tags closed in order."""
+    """A parser of a page's tags and text that checks the order of closing tags."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -102,13 +102,13 @@ MANUAL = (Path(__file__).parents[4] / "docs" / "jobs.md").read_text()
 
 
 def rows_below(heading: str) -> list[str]:
-    """The first column of the tables of a section of the manual, but for their heads."""
+    """Return the first column of the tables of a section of the manual, without their heads."""
     section = re.split(r"^#{2,3} ", MANUAL.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
     return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
 
 
 def names_in(value: Any) -> set[str]:
-    """Every name of a field, however deep."""
+    """Return every name of a field, however deep."""
     match value:
         case dict():
             return {*value, *(name for each in value.values() for name in names_in(each))}

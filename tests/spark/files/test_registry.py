@@ -147,7 +147,7 @@ def test_an_id_that_comes_later_is_known_then(broker: RunningBroker, ids: dict[s
 def test_a_process_goes_on_with_the_source_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = RegistryLocation(Location.parse(path=str(make_data(tmp_path / "data"))))
     assert at.open() is at.open()
-    monkeypatch.setattr(registries, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(registries, "_REUSED_SECONDS", -1.0)
     assert at.open() is not at.open()
 
 

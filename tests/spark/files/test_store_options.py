@@ -15,7 +15,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.spark.files import objects
 from penstock.spark.files.location import Location
 from penstock.spark.files.objects import check_options
-from penstock.spark.files.store_options import CONNECTION, names, split_options
+from penstock.spark.files.store_options import CONNECTION, option_names, split_options
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.source.options import ReadOptions
 
@@ -36,7 +36,7 @@ def test_options_of_the_connection_are_told_from_those_of_the_store() -> None:
 def test_every_name_that_may_be_suggested_is_one_that_the_store_takes(url: str) -> None:
     """The store may well refuse the value."""
     refusals = []
-    for name in names(url):
+    for name in option_names(url):
         try:
             check_options(url, {name: "true"})
         except InvalidRequest as error:

@@ -119,7 +119,7 @@ _REFUSED: Final = re.compile(r"'([^']*)' is not valid")
 """Refusal of an option by the store's client."""
 
 
-def names(url: str) -> tuple[str, ...]:
+def option_names(url: str) -> tuple[str, ...]:
     """Return every option of the store at a URL, with its full name; empty for a store that is not in the tables."""
     prefix, own = _STORES.get(urlsplit(url).scheme, ("", ()))
     return (*own, *(f"{prefix}{name}" for name in CONNECTION)) if own else ()
@@ -144,7 +144,7 @@ def unknown_option(url: str, said: str) -> InvalidRequest:
     store's client, which names the option."""
     match = _REFUSED.search(said)
     wrong = match[1] if match else ""
-    known = {_bare(name): name for name in names(url)}
+    known = {_bare(name): name for name in option_names(url)}
     near = get_close_matches(_bare(wrong), known, n=1)
     hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values()) or 'others'}"
     return InvalidRequest(f"storage.{wrong}: the object store {url} has no such option: {hint}", url=url, option=wrong)

@@ -54,7 +54,7 @@ class Histogram:
     def __add__(self, other: Histogram) -> Histogram:
         if not self.counts or not other.counts:
             return self if self.counts else other
-        counts = summed(self.counts, other.counts)
+        counts = add_counts(self.counts, other.counts)
         return Histogram(counts, min(self.smallest, other.smallest), max(self.largest, other.largest))
 
     def quantile(self, share: float) -> int | None:
@@ -96,7 +96,7 @@ class Histogram:
 NO_VALUES: Final = Histogram()
 
 
-def summed(left: Mapping[Any, int], right: Mapping[Any, int]) -> dict[Any, int]:
+def add_counts(left: Mapping[Any, int], right: Mapping[Any, int]) -> dict[Any, int]:
     """Return both mappings as one; counts of keys that are in both are added."""
     merged = dict(left)
     for key, count in right.items():
@@ -104,7 +104,7 @@ def summed(left: Mapping[Any, int], right: Mapping[Any, int]) -> dict[Any, int]:
     return merged
 
 
-def total(histograms: Iterable[Histogram]) -> Histogram:
+def add_histograms(histograms: Iterable[Histogram]) -> Histogram:
     histogram_sum = NO_VALUES
     for histogram in histograms:
         histogram_sum += histogram

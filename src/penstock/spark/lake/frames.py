@@ -45,7 +45,7 @@ def write_frame(
     if batch is not None and marker.batch_id <= batch:
         return AlreadyCommitted()
     table.evolve(grown_schema(table, schema))
-    return table.commit(_written(frame, table, marker), marker)
+    return table.commit(_write_files(frame, table, marker), marker)
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -87,7 +87,7 @@ def _is_wider(there: pa.DataType, given: pa.DataType) -> bool:
     return bool(pa.types.is_float64(there) and pa.types.is_float32(given))
 
 
-def _written(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[DataFile]:
+def _write_files(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[DataFile]:
     folder, layout = table.folder, file_layout_of(table)
     name = f"frame-{re.sub('[^A-Za-z0-9-]+', '_', marker.query_id)[:80]}-{marker.batch_id:08d}"
 

@@ -96,7 +96,7 @@ class Gateway:
             self.process.wait()
 
     @contextlib.contextmanager
-    def offered(self) -> Iterator[None]:
+    def offered_to_pyspark(self) -> Iterator[None]:
         """Let PySpark use this JVM, and start none of its own, within the block."""
         variables = {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
         os.environ.update(variables)

@@ -73,21 +73,21 @@ def session(
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    _hush()
+    _silence_loggers()
     builder = SparkSession.builder.config(map=dict(chosen))
     started = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: SLF001 - no other way
     if started or _foreign_home(spark_home):
         spark = builder.getOrCreate()
     else:
         gateway = jvm.start(java_found, spark_home, chosen, quick=quick)
-        atexit.register(_end, gateway)
-        with gateway.offered():
+        atexit.register(_stop, gateway)
+        with gateway.offered_to_pyspark():
             spark = builder.getOrCreate()
     register(spark)
     return spark
 
 
-def _hush() -> None:
+def _silence_loggers() -> None:
     """Silence loggers that print, as a page, errors that are raised anyway."""
     from pyspark.logger import PySparkLogger
 
@@ -97,18 +97,18 @@ def _hush() -> None:
         bridge.setLevel(logging.CRITICAL)
 
 
-def _end(gateway: jvm.Gateway) -> None:
+def _stop(gateway: jvm.Gateway) -> None:
     """Stop the session before the JVM at the end of the process, or its remains complain that the JVM is gone."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context  # noqa: SLF001 - no other way
     if active is not None:
         active.stop()
-    _forget()
+    _stop_releasing_objects()
     gateway.close()
 
 
-def _forget() -> None:
+def _stop_releasing_objects() -> None:
     """Stop Py4J's thread that releases objects in the JVM: it is of no use now, and a release that meets the JVM's end
     would print an error."""
     from pyspark import SparkContext

@@ -69,7 +69,7 @@ def test_a_compaction_that_was_not_committed_deletes_its_files_only_if_it_was_re
 
     with monkeypatch.context() as patch:
         patch.setattr(ParquetLakeTable, "replace", replace)
-        patch.setattr(compaction, "pause", lambda _: None)
+        patch.setattr(compaction, "back_off", lambda _: None)
         with pytest.raises(Exception, match=r"no answer|others committed first"):
             compact(table)
     assert len(parquet_files(table) - before) == (0 if isinstance(error, CommitConflict) else 1)

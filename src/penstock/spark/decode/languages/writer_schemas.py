@@ -23,7 +23,7 @@ class Schemas(Protocol):
 
 
 class Registry(Protocol):
-    """Where schemas are. See `penstock.spark.files.registry.RegistryAt`."""
+    """Where schemas are. See `penstock.spark.files.registry.RegistryLocation`."""
 
     def open(self) -> Any:
         """`Schemas`."""

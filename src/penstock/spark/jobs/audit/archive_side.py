@@ -88,7 +88,7 @@ class TableHolding:
         return ArchivedRange(low, max(low, min(self.next, next_offset)), self.batches)
 
 
-def holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
+def table_holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
     """Return the holdings by partition. A batch that was committed twice, as after a restore, counts as first
     committed."""
     committed: dict[PartitionKey, list[tuple[int, int, int]]] = {}
@@ -180,14 +180,14 @@ def read_files(task: FileTask) -> dict[PartitionKey, ArchivedRows]:
         for batch in _batches(task.folder, file):
             for key, rows in _by_partition(batch):
                 if key in task.scopes:
-                    by_partition[key] = _bounded(
+                    by_partition[key] = _limit_runs(
                         by_partition.get(key, NO_ROWS)
                         + _compare_rows(rows, task.scopes[key], in_bad_table=task.in_bad_table)
                     )
     return {key: merge_runs(rows) for key, rows in by_partition.items()}
 
 
-def _bounded(rows: ArchivedRows) -> ArchivedRows:
+def _limit_runs(rows: ArchivedRows) -> ArchivedRows:
     return rows if len(rows.runs) <= 2 * RUNS_MAX else merge_runs(rows)
 
 

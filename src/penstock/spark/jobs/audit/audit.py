@@ -34,7 +34,7 @@ from penstock.spark.jobs.audit.runners import JobRunner, SparkRunner
 from penstock.spark.jobs.audit.scan_range import LossKind
 from penstock.spark.jobs.audit.slice_audit import AuditTask, PartitionKey
 from penstock.spark.jobs.audit.tally import ArchivedRange, TimeSpans
-from penstock.spark.jobs.histogram import summed
+from penstock.spark.jobs.histogram import add_counts
 from penstock.spark.jobs.worker_jobs import group_by_bytes
 from penstock.spark.lake.tables.table import LakeTable
 from penstock.spark.scan.slices import Slice
@@ -235,7 +235,7 @@ class _AuditRun:
         uncounted: dict[FindingKind, int] = {}
         for partition in partitions:
             listed += findings.log_findings(partition.log, partition.summary)
-            uncounted = summed(uncounted, findings.uncounted_in_log(partition.summary))
+            uncounted = add_counts(uncounted, findings.uncounted_in_log(partition.summary))
             if partition.comparison is not None and partition.is_comparable:
                 compared = partition.comparison
                 listed += findings.archive_findings(
@@ -247,7 +247,7 @@ class _AuditRun:
         uncounted[FindingKind.DUPLICATE_REQUEST] = count - len(twice)
         for extra in listed[FINDINGS_MAX:]:
             uncounted[extra.kind] = uncounted.get(extra.kind, 0) + 1
-        return findings.total(listed[:FINDINGS_MAX], uncounted)
+        return findings.with_totals(listed[:FINDINGS_MAX], uncounted)
 
     def _duplicate_requests(self, partitions: Sequence[AuditedPartition]) -> tuple[list[Finding], int]:
         summaries = {partition.log.key: partition.summary for partition in partitions}
@@ -260,7 +260,7 @@ class _AuditRun:
     def _unknown_schemas(self, partitions: Sequence[AuditedPartition]) -> Iterator[Finding]:
         named: dict[str, dict[tuple[int, int], int]] = {}
         for partition in partitions:
-            named[partition.log.topic] = summed(named.get(partition.log.topic, {}), partition.summary.schemas)
+            named[partition.log.topic] = add_counts(named.get(partition.log.topic, {}), partition.summary.schemas)
         ids = sorted({schema_id for schemas in named.values() for schema_id, _ in schemas})
         return findings.unknown_schema_findings(named, _unknown_ids(self._registry, ids))
 
@@ -272,7 +272,9 @@ class _AuditRun:
 
 def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHolding]:
     """Return the holdings of these topics, by partition. A table of all topics is read once."""
-    held = {name: archives.holdings(table) for name, table in {each.name: each for each in tables.values()}.items()}
+    held = {
+        name: archives.table_holdings(table) for name, table in {table.name: table for table in tables.values()}.items()
+    }
     return {key: each for topic, table in tables.items() for key, each in held[table.name].items() if key[0] == topic}
 
 

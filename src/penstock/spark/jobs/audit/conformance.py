@@ -62,7 +62,7 @@ class Conformance:
         if isinstance(checks, str):
             reasons = dict.fromkeys(range(len(chosen)), checks)
         else:
-            reasons = undecoded(checks.decoder, chosen) | faults(checks.judge, chosen)
+            reasons = undecodable(checks.decoder, chosen) | faults(checks.judge, chosen)
         rows = sorted(reasons)[:SAMPLES_MAX]
         places_of = chosen.columns[rows][:, [at.OFFSET, at.SCHEMA_VERSION]].tolist()
         samples = (
@@ -98,7 +98,7 @@ class Conformance:
             return None
 
 
-def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
+def undecodable(decoder: Decoder | None, block: Block) -> dict[int, str]:
     """Return the payloads that cannot be decoded into rows, and why."""
     if decoder is None:
         return {}
@@ -123,7 +123,7 @@ def faults(judge: FramedPayloadValidator | None, block: Block) -> dict[int, str]
         stop = chunk_stop(line_ends, row, len(block))
         piece = lines[start_of(line_ends, row) : line_ends[stop - 1]]
         if newlines or not _accepts(judge, piece, stop - row):
-            reasons |= _each(judge, block, range(row, stop))
+            reasons |= _check_one_by_one(judge, block, range(row, stop))
         row = stop
     return reasons
 
@@ -135,7 +135,7 @@ def _accepts(judge: FramedPayloadValidator, lines: memoryview, count: int) -> bo
         return False
 
 
-def _each(judge: FramedPayloadValidator, block: Block, rows: range) -> dict[int, str]:
+def _check_one_by_one(judge: FramedPayloadValidator, block: Block, rows: range) -> dict[int, str]:
     faults_found = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
     return {row: _sentence(fault) for row, fault in faults_found if fault is not None}
 

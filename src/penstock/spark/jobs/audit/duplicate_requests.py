@@ -83,7 +83,7 @@ def find_on_spark(spark: SparkSession, suspects: Sequence[SuspectSlice]) -> tupl
     twice = counted.where("count > 1").cache()
     try:
         rows = twice.orderBy("topic", "producer_id", "request_id").limit(SAMPLES_MAX).collect()
-        return [_repeated(names, row) for row in rows], len(rows) if len(rows) < SAMPLES_MAX else twice.count()
+        return [_duplicate_of_row(names, row) for row in rows], len(rows) if len(rows) < SAMPLES_MAX else twice.count()
     finally:
         twice.unpersist()
 
@@ -103,7 +103,7 @@ def find_locally(suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateReques
     return listed, len(twice)
 
 
-def _repeated(names: Mapping[int, str], row: Any) -> DuplicateRequest:
+def _duplicate_of_row(names: Mapping[int, str], row: Any) -> DuplicateRequest:
     places = tuple((place["partition"], place["offset"]) for place in (row["first"], row["last"]))
     return DuplicateRequest(names[row["topic"]], row["producer_id"], row["request_id"], row["count"], places)
 

@@ -90,7 +90,7 @@ class Findings:
         return sum((self.totals or {}).values())
 
 
-def total(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> Findings:
+def with_totals(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> Findings:
     """Return the findings with their totals. `uncounted`: further findings of each kind, which are not in the list."""
     listed = tuple(findings)
     totals: dict[FindingKind, int] = {}

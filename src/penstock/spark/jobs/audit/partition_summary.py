@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets
-from penstock.spark.jobs.histogram import NO_VALUES, Histogram, summed
+from penstock.spark.jobs.histogram import NO_VALUES, Histogram, add_counts
 
 SAMPLES_MAX: Final = 1000
 """Findings of one kind kept for a partition; more are counted. No reader needs more, and a log full of damage must not
@@ -53,7 +53,7 @@ class Losses:
     def __add__(self, other: Losses) -> Losses:
         if self.last is None or other.last is None:
             return self if self.last is not None else other
-        records = summed(self.records, other.records)
+        records = add_counts(self.records, other.records)
         if not _is_adjacent(self.last, other.first[0]):
             return Losses((self.first + other.first)[:SAMPLES_MAX], other.last, self.runs + other.runs, records)
         seam = _join(self.last, other.first[0])
@@ -208,7 +208,7 @@ class PartitionSummary:
             index_faults=_merged(self.index_faults, other.index_faults, _add_faults),
             requests=followed,
             producers_left_out=self.producers_left_out or other.producers_left_out or len(followed) < len(requests),
-            schemas=summed(self.schemas, other.schemas),
+            schemas=add_counts(self.schemas, other.schemas),
             nonconforming=self.nonconforming + other.nonconforming,
             digests=_merged(self.digests, other.digests),
         )

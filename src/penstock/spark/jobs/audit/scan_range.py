@@ -81,7 +81,7 @@ def scan_range(disk: Disk, view: LogView, start: int, stop: int, *, verify: bool
     """
     offset = start
     if offset < view.start:
-        yield dropped(offset, min(stop, view.start))
+        yield dropped_by_retention(offset, min(stop, view.start))
         offset = min(stop, view.start)
     for segment in view.segments:
         if segment.stop <= offset or segment.base >= stop:
@@ -100,7 +100,7 @@ def _missing(start: int, stop: int) -> LostOffsets:
     return LostOffsets(start, stop, LossKind.MISSING, -1, 0, 0, _MISSING)
 
 
-def dropped(start: int, stop: int) -> LostOffsets:
+def dropped_by_retention(start: int, stop: int) -> LostOffsets:
     return LostOffsets(start, stop, LossKind.DROPPED, -1, 0, 0, "dropped by retention while it was read")
 
 
@@ -112,7 +112,7 @@ def _segment(disk: Disk, segment: Segment, start: int, stop: int, *, verify: boo
                 yield event
                 reached = _end_of(event, reached)
     except FileNotFoundError:
-        yield dropped(reached, stop)
+        yield dropped_by_retention(reached, stop)
 
 
 def _end_of(event: ScanEvent, reached: int) -> int:

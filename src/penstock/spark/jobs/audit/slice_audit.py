@@ -9,7 +9,7 @@ from functools import lru_cache
 from penstock.core.errors import TopicNotSupported
 from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.partition_summary import Losses, PartitionSummary
-from penstock.spark.jobs.audit.scan_range import dropped, scan_range
+from penstock.spark.jobs.audit.scan_range import dropped_by_retention, scan_range
 from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, ArchivedRange, ConformanceCheck, RangeTally, TimeSpans
 from penstock.spark.scan.slices import Slice, open_data, view_within
 
@@ -66,7 +66,7 @@ def _scan_slice(slice_: Slice, task: AuditTask) -> PartitionSummary:
         view = view_within(data, slice_.topic, slice_.partition, slice_.start, slice_.stop)
     except TopicNotSupported:  # deleted while the job runs
         return PartitionSummary(
-            start=slice_.start, stop=slice_.stop, losses=Losses.of(dropped(slice_.start, slice_.stop))
+            start=slice_.start, stop=slice_.stop, losses=Losses.of(dropped_by_retention(slice_.start, slice_.stop))
         )
     archived = task.archived.get((slice_.topic, slice_.partition), NOT_ARCHIVED)
     tally = RangeTally(slice_.start, slice_.stop, task.spans, archived, _conformance_check(task.schemas, slice_.topic))

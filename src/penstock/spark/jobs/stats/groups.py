@@ -64,7 +64,7 @@ class StatsTask:
 
 def count(task: StatsTask) -> GroupTotals:
     """Count the messages of a task's slices. Runs in a worker."""
-    return add_totals(_counted(slice_, task.by) for slice_ in join_slices(task.slices))
+    return add_totals(_count_slice(slice_, task.by) for slice_ in join_slices(task.slices))
 
 
 def add_totals(parts: Iterable[GroupTotals]) -> GroupTotals:
@@ -85,7 +85,7 @@ def add_groups(groups: dict[Group, MessageSums], more: Mapping[Group, MessageSum
         raise InvalidRequest(f"there are more than {GROUPS_MAX} groups: choose fewer or coarser ones with --by")
 
 
-def _counted(slice_: Slice, by: tuple[str, ...]) -> GroupTotals:
+def _count_slice(slice_: Slice, by: tuple[str, ...]) -> GroupTotals:
     data = open_data(slice_.location)
     try:
         view = view_within(data, slice_.topic, slice_.partition, slice_.start, slice_.stop)

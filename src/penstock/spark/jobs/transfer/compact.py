@@ -17,9 +17,9 @@ from penstock.spark.jobs.transfer.replay import (
     PublishReport,
     new_loss_accumulator,
     new_run,
-    numbered,
     publish_numbered,
     with_loss_count,
+    with_request_numbers,
 )
 from penstock.spark.jobs.transfer.selection import Origin, Selection, select_messages
 from penstock.spark.sink.frames import Progress
@@ -72,14 +72,16 @@ def compact(
         new_loss_accumulator(spark) if skip_lost else None,
     )
     messages = select_messages(spark, origin, topics, chosen, losses=losses)
-    rows = latest(messages, tombstones=tombstones, keyless=keyless)
+    rows = latest_by_key(messages, tombstones=tombstones, keyless=keyless)
     if isinstance(target, SinkOptions):
-        renumbered = numbered(rows, topics, chosen, name, mark=False, job="compact")
-        return with_loss_count(publish_numbered(renumbered, target, name, progress=progress), losses)
+        numbered = with_request_numbers(rows, topics, chosen, name, mark=False, job="compact")
+        return with_loss_count(publish_numbered(numbered, target, name, progress=progress), losses)
     return with_loss_count(_into_table(rows, target, name), losses)
 
 
-def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP) -> DataFrame:
+def latest_by_key(
+    rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP
+) -> DataFrame:
     """Return the latest message of every key, of messages with the columns of the log."""
     from pyspark.sql import functions as f
 

@@ -44,11 +44,11 @@ class Selection:
     where: str | None = None
 
     def __post_init__(self) -> None:
-        first, _ = self.places()
+        first, _ = self.positions()
         if isinstance(first, Latest):
             raise InvalidRequest("from 'latest' there is nothing to read: give earliest, an offset, a time or an id")
 
-    def places(self) -> tuple[Position, Position | None]:
+    def positions(self) -> tuple[Position, Position | None]:
         return parse_positions(self.start, self.stop)
 
     def digest(self, topic: TopicName) -> str:
@@ -151,7 +151,7 @@ def _where(rows: DataFrame, condition: str) -> DataFrame:
 def _conditions(selection: Selection) -> list[Column]:
     from pyspark.sql import functions as f
 
-    first, last = selection.places()
+    first, last = selection.positions()
     conditions = [*_bounds(first, lower=True), *_bounds(last, lower=False)]
     if selection.partition is not None:
         conditions.append(f.col("partition") == selection.partition)
@@ -196,7 +196,7 @@ def _has_wildcards(glob: str) -> bool:
 
 def log_condition(selection: Selection) -> str:
     """Return the conditions that the log can be searched by, in the syntax of the source's option `where`."""
-    first, last = selection.places()
+    first, last = selection.positions()
     conditions = [*_condition_text(first, ">="), *_condition_text(last, "<")]
     if selection.partition is not None:
         conditions.append(f"partition = {selection.partition}")

@@ -85,7 +85,7 @@ def export(
             for batch, done in _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss):
                 writer.write(batch)
                 rows += batch.num_rows
-                _tell(progress, done, total)
+                _report_progress(progress, done, total)
         finally:
             writer.close()
         part.replace(output)
@@ -121,7 +121,7 @@ def import_file(
     _check_keeping(target, keep_partitions)
     batches = read(kind, file, (*MESSAGE, "topic", *(("partition",) if keep_partitions else ())))
     options = replace(target, producer="import", numbers=RowNumbers.ROWS)
-    return _published(batches, options, run or uuid.uuid4().hex, None, progress)
+    return _publish_batches(batches, options, run or uuid.uuid4().hex, None, progress)
 
 
 def copy(
@@ -150,7 +150,7 @@ def copy(
     selected = _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss)
     batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in selected)
     total = sum(slice_.stop - slice_.start for slice_ in slices)
-    return replace(_published(batches, options, name, total, progress), lost=losses.count)
+    return replace(_publish_batches(batches, options, name, total, progress), lost=losses.count)
 
 
 def _check_keeping(target: SinkOptions, keep_partitions: bool) -> None:
@@ -158,7 +158,7 @@ def _check_keeping(target: SinkOptions, keep_partitions: bool) -> None:
         raise InvalidRequest("a broker chooses the partition by the key: partitions are kept only into a directory")
 
 
-def _published(
+def _publish_batches(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, run: str, total: int | None, progress: Progress | None
 ) -> PublishReport:
     began = time.monotonic()
@@ -169,7 +169,7 @@ def _published(
                 if isinstance(target, Loader):
                     target.check(share.topic, share.rows)
                 target.append(share)
-            _tell(progress, target.tally.rows, total)
+            _report_progress(progress, target.tally.rows, total)
         target.finish()
         tally = target.tally
     return _report(run, options, tally, time.monotonic() - began)
@@ -258,7 +258,7 @@ def _read(
 
 
 def _filters(selection: Selection) -> Filters:
-    first, last = selection.places()
+    first, last = selection.positions()
     offset, timestamp, id_ = (
         NumberFilter(_number(first, kind), _number(last, kind)) for kind in (AtOffset, AtTime, AtId)
     )
@@ -279,6 +279,6 @@ def _number(place: Position | None, kind: type[Position]) -> int | None:
     return None
 
 
-def _tell(progress: Progress | None, done: int, total: int | None) -> None:
+def _report_progress(progress: Progress | None, done: int, total: int | None) -> None:
     if progress is not None:
         progress(done, total)

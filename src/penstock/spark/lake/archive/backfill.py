@@ -26,7 +26,7 @@ from penstock.spark.lake.archive.archive import (
     checkpoint_of,
     find_logs,
 )
-from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, packed
+from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, pack_slices
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
 from penstock.spark.lake.tables.names import bad_table_of
@@ -215,7 +215,7 @@ class BackfillRun:
         grows at its beginning."""
         ranges, aim = {missing.source: (missing.start, missing.stop)}, min(SLICE_BYTES, batch_bytes)
         slices = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
-        batches = list(packed(slices, batch_bytes))
+        batches = list(pack_slices(slices, batch_bytes))
         return reversed(batches) if missing.before else iter(batches)
 
 

@@ -210,7 +210,7 @@ class BatchRunner:
     def _write(
         self, batch_id: int, slices: Sequence[Slice], report: BatchReport, *, before: bool = False
     ) -> list[TableCommit]:
-        tasks = list(self._write_tasks(batch_id, self.cut(slices)))
+        tasks = list(self._write_tasks(batch_id, self.cut_for_cores(slices)))
         reach("table-ready")
         results = self._run(tasks)
         reach("files-written")
@@ -240,21 +240,21 @@ class BatchRunner:
 
     # tables and jobs
 
-    def cut(self, slices: Sequence[Slice]) -> list[Slice]:
+    def cut_for_cores(self, slices: Sequence[Slice]) -> list[Slice]:
         """Cut the same offsets into slices that keep all cores busy to the end."""
         ranges = {(merged.topic, merged.partition): (merged.start, merged.stop) for merged in _ranges(slices)}
         if not slices or len(ranges) < len(_ranges(slices)):
             return list(slices)
-        return plan_slices(slices[0].location, ranges, slice_bytes=self._aim(slices))
+        return plan_slices(slices[0].location, ranges, slice_bytes=self._task_bytes(slices))
 
-    def _aim(self, slices: Sequence[Slice]) -> int:
+    def _task_bytes(self, slices: Sequence[Slice]) -> int:
         """Return about how many log bytes a task gets: as many tasks as make full turns of all cores."""
         total, turn = _total_bytes(slices), self._cores * TASK_BYTES_MAX
         tasks = self._cores * max(_TASKS_PER_CORE, -(-total // turn))
         return max(TASK_BYTES_MIN, -(-total // tasks))
 
     def _write_tasks(self, batch_id: int, slices: Sequence[Slice]) -> Iterator[WriteTask]:
-        aim = self._aim(slices)
+        aim = self._task_bytes(slices)
         by_table: dict[str, list[Slice]] = defaultdict(list)
         for slice_ in slices:
             by_table[self._destination.table_of(slice_.topic)].append(slice_)
@@ -262,7 +262,7 @@ class BatchRunner:
         for name, own_slices in by_table.items():
             output, typed = self._prepare_output(name, own_slices[0].topic)
             quarantined = tuple(self._quarantined(name, own_slices))
-            for group in packed(own_slices, aim):
+            for group in pack_slices(own_slices, aim):
                 begin = f"{file_prefix(self._query_id, batch_id)}{number:05d}"
                 yield WriteTask(
                     name,
@@ -297,15 +297,17 @@ class BatchRunner:
         table = self._owned_table(name, SYSTEM_COLUMNS)
         registry = self._destination.registry
         if self._destination.one_table or registry is None:
-            return _output(table), None
+            return _output_of(table), None
         schemas, topic_name = registry.open(), TopicName.parse(topic)
         if not has_schemas(schemas, topic_name, deleted=True):
-            return _output(table), None
+            return _output_of(table), None
         target = target_for(schemas, topic_name, pick="merged", deleted=True)  # messages may name deleted schemas
         schema, mappings = place_fields(table.schema(), target.fields)
         table.evolve(schema)
         bad = self._owned_table(bad_table_of(name), BAD_COLUMNS)
-        return _output(table), PayloadDecoding(target, registry, mappings, self._destination.keep_values, _output(bad))
+        return _output_of(table), PayloadDecoding(
+            target, registry, mappings, self._destination.keep_values, _output_of(bad)
+        )
 
     def _owned_table(self, name: str, schema: pa.Schema) -> LakeTable:
         table = self.table(name)
@@ -357,7 +359,7 @@ def file_prefix(query_id: str, batch_id: int) -> str:
     return f"archive-{query_id}-{batch_id:08d}-"
 
 
-def _output(table: LakeTable) -> Output:
+def _output_of(table: LakeTable) -> Output:
     return Output(table.folder, file_layout_of(table))
 
 
@@ -365,7 +367,7 @@ def _total_bytes(slices: Iterable[Slice]) -> int:
     return sum(slice_.bytes for slice_ in slices)
 
 
-def packed(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
+def pack_slices(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
     """Group slices in order, up to about `aim` bytes in a group."""
     group: list[Slice] = []
     for slice_ in slices:

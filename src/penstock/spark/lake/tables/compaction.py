@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.core.errors import ServiceUnavailable, StorageFailed
 from penstock.spark.lake.tables.file_writer import FILE_BYTES_MAX, FileLayout, FileWriter
-from penstock.spark.lake.tables.table import CommitConflict, DataFile, LakeTable, pause
+from penstock.spark.lake.tables.table import CommitConflict, DataFile, LakeTable, back_off
 from penstock.spark.lake.tables.table_scan import file_batches
 
 SMALL: Final = 0.75
@@ -163,7 +163,7 @@ def _replace(table: LakeTable, group: list[DataFile], written: list[DataFile]) -
             live = {file.path for file in table.live_files()}
             if any(file.path not in live for file in group):
                 raise
-            pause(attempt)
+            back_off(attempt)
         else:
             return
     raise ServiceUnavailable(f"table {table.name}: others committed first, {_TRIES_MAX} times in a row; try again")

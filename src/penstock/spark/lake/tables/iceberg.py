@@ -43,7 +43,7 @@ from penstock.spark.lake.tables.table import (
     TableState,
     TopicPartition,
     marker_from_json,
-    marker_json,
+    marker_to_json,
     spans_after,
     wrong_owner,
 )
@@ -72,8 +72,8 @@ def catalog_of(warehouse: Folder, options: Mapping[str, str] | None = None) -> C
     check_catalog(warehouse, options)
     if not chosen and name == CATALOG:
         warehouse.local.mkdir(parents=True, exist_ok=True)
-        chosen = {"type": "sql", "uri": _database(warehouse.local / CATALOG_FILE)}
-    return _opened(name, {"warehouse": warehouse.url} | chosen)
+        chosen = {"type": "sql", "uri": _database_url(warehouse.local / CATALOG_FILE)}
+    return _open_catalog(name, {"warehouse": warehouse.url} | chosen)
 
 
 def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -> None:
@@ -86,12 +86,12 @@ def check_catalog(warehouse: Folder, options: Mapping[str, str] | None = None) -
         )
 
 
-def _database(file: Path) -> str:
+def _database_url(file: Path) -> str:
     """Return the database URL of the catalog file; it waits for other writers."""
     return URL.create("sqlite", database=str(file), query={"timeout": str(_LOCKED_SECONDS)}).render_as_string()
 
 
-def _opened(name: str, properties: Mapping[str, str]) -> Catalog:
+def _open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """Open a catalog. One in a database creates its tables when first opened, and fails if another process creates them
     at that moment: on the next try they exist. Raises `ServiceUnavailable` if retries do not help."""
     for _ in range(_OPENINGS_MAX):
@@ -177,7 +177,7 @@ class IcebergLakeTable(LakeTable):
             for field in schema.fields
             if isinstance(field.field_type, IntegerType | LongType)
         }
-        return [_file(self.folder, file, whole, is_day=is_day) for file in self._tasks()]
+        return [_data_file(self.folder, file, whole, is_day=is_day) for file in self._tasks()]
 
     def _tasks(self) -> list[IcebergFile]:
         tasks = list(self._table().scan().plan_files())
@@ -265,7 +265,7 @@ class IcebergLakeTable(LakeTable):
             raise CommitConflict
         spans = {_span_key(source): f"{span.first}-{span.next}" for source, span in spans_after(state, marker).items()}
         with _conflicts(), table.transaction() as change:
-            summary = {_MARKER: json.dumps(marker_json(marker))}
+            summary = {_MARKER: json.dumps(marker_to_json(marker))}
             _snapshot(change, self._as_iceberg_files(table, change, files), summary)
             change.set_properties(_RETRIES | spans | {f"{_BATCH}{marker.query_id}": str(marker.batch_id)})
 
@@ -330,7 +330,7 @@ def _summary(snapshot: Any) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-def _file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, is_day: bool) -> DataFile:
+def _data_file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, is_day: bool) -> DataFile:
     value = file.partition[0] if len(file.partition) else None
     stats = {
         "numRecords": file.record_count,
@@ -358,11 +358,11 @@ def _day(value: Any) -> str | None:
 
 def _relative(folder: Folder, address: str) -> str:
     """Return the path below the folder; the address itself if it is elsewhere."""
-    plain, start = _plain(address), f"{_plain(folder.uri)}/"
+    plain, start = _normalized(address), f"{_normalized(folder.uri)}/"
     return plain.removeprefix(start) if plain.startswith(start) else address
 
 
-def _plain(address: str) -> str:
+def _normalized(address: str) -> str:
     """Return an address without differences that do not matter: the spellings of one scheme, and of local paths."""
     scheme, colon, rest = address.partition(":")
     if not colon or "/" in scheme:
@@ -372,7 +372,7 @@ def _plain(address: str) -> str:
 
 def _folder_at(location: str, known: Folder) -> Folder:
     """Return the folder at a location from the catalog, where a local path is not encoded."""
-    plain = _plain(location)
+    plain = _normalized(location)
     if plain.startswith("/"):
         return Folder(plain.rstrip("/"))
     return Folder.parse(location, dict(known.options))

@@ -29,7 +29,7 @@ from penstock.spark.lake.tables.table import (
     TableState,
     TopicPartition,
     marker_from_json,
-    marker_json,
+    marker_to_json,
     spans_after,
     wrong_owner,
 )
@@ -166,7 +166,7 @@ class ParquetLakeTable(LakeTable):
             spans={**manifest.spans, **spans_after(state, marker)},
             files={**manifest.files, **_by_path(files)},
         )
-        if not self._write(after, {"operation": "append", "marker": marker_json(marker)}, _by_path(files)):
+        if not self._write(after, {"operation": "append", "marker": marker_to_json(marker)}, _by_path(files)):
             raise CommitConflict
 
     # manifests
@@ -205,9 +205,9 @@ class ParquetLakeTable(LakeTable):
                 f" restore {self.folder.full(MANIFESTS)} from a backup",
                 table=self.name,
             )
-        files = _by_path(file_from(file) for file in bodies[-1]["files"])
+        files = _by_path(file_from_json(file) for file in bodies[-1]["files"])
         for body in reversed(bodies[:-1]):
-            files |= _by_path(file_from(file) for file in body.get("add", ()))
+            files |= _by_path(file_from_json(file) for file in body.get("add", ()))
             files = {path: file for path, file in files.items() if path not in body.get("remove", ())}
         return _manifest_of(numbers[-1], bodies[0], files)
 
@@ -260,5 +260,5 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def file_from(described: Mapping[str, Any]) -> DataFile:
+def file_from_json(described: Mapping[str, Any]) -> DataFile:
     return DataFile(**described)

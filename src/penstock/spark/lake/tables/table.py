@@ -126,7 +126,7 @@ def spans_after(state: TableState, marker: CommitMarker) -> dict[TopicPartition,
     return spans
 
 
-def marker_json(marker: CommitMarker) -> dict[str, Any]:
+def marker_to_json(marker: CommitMarker) -> dict[str, Any]:
     return {"query": marker.query_id, "batch": marker.batch_id, "ranges": [list(offsets) for offsets in marker.ranges]}
 
 
@@ -261,7 +261,7 @@ class LakeTable(ABC):
             try:
                 self._try_commit(files, marker, state)
             except CommitConflict:
-                pause(attempt)
+                back_off(attempt)
                 continue
             except Exception:
                 if not self._has_batch(marker):
@@ -308,6 +308,6 @@ class LakeTable(ABC):
         return scan(self, columns, where)
 
 
-def pause(attempt: int) -> None:
+def back_off(attempt: int) -> None:
     """Sleep longer with each attempt, by a random share, so that two writers that met do not meet again."""
     time.sleep(min(_PAUSE_SECONDS_MAX, 0.05 * 2**attempt) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret

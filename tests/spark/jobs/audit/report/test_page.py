@@ -21,7 +21,7 @@ from penstock.spark.jobs.audit.inventory import LogSnapshot, time_spans
 from penstock.spark.jobs.audit.report.fields import as_dict
 from penstock.spark.jobs.audit.report.figures import size_text, span_text
 from penstock.spark.jobs.audit.report.page import page
-from penstock.spark.jobs.audit.report.plots import SERIES_MAX, Bars, Series, draw, few, short, ticks
+from penstock.spark.jobs.audit.report.plots import SERIES_MAX, Bars, Series, draw, limit_series, short_number, ticks
 from penstock.spark.jobs.stats.groups import BY
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>&'
@@ -229,14 +229,14 @@ def test_ticks_begin_at_nothing_and_reach_the_largest(largest: float) -> None:
 
 
 def test_too_many_series_are_added_up_as_the_last() -> None:
-    found = few([Series(str(number), [1, 2]) for number in range(10)])
+    found = limit_series([Series(str(number), [1, 2]) for number in range(10)])
     assert len(found) == SERIES_MAX
     assert (found[-1].name, found[-1].values) == ("5 others", [5, 10])
-    assert few([Series("nothing", [0, 0])]) == []
+    assert limit_series([Series("nothing", [0, 0])]) == []
 
 
 def test_numbers_are_short() -> None:
-    assert [short(value) for value in (0, 950, 1500, 2e6, 3.25e9)] == ["0", "950", "1.5k", "2M", "3.25G"]
+    assert [short_number(value) for value in (0, 950, 1500, 2e6, 3.25e9)] == ["0", "950", "1.5k", "2M", "3.25G"]
     assert [size_text(value) for value in (0, 1023, 1536, 2**40)] == ["0 B", "1023 B", "1.5 KiB", "1 TiB"]
     assert [span_text(value) for value in (5, 1500, 90_000, 7_200_000, 2 * 86_400_000)] == [
         "5 ms", "1.5 s", "1.5 min", "2 h", "2 d",

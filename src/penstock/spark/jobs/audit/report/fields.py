@@ -11,7 +11,7 @@ from penstock.spark.jobs.audit.audit import Audit, AuditedPartition, Comparison
 from penstock.spark.jobs.audit.findings import day_text, difference
 from penstock.spark.jobs.audit.partition_summary import Digest
 from penstock.spark.jobs.audit.scan_range import LossKind
-from penstock.spark.jobs.histogram import total as total
+from penstock.spark.jobs.histogram import add_histograms
 
 VERSION: Final = 1
 """Version of the fields. Adding one keeps the version; changing or removing one does not."""
@@ -75,7 +75,7 @@ def _lost(partition: AuditedPartition, *kinds: LossKind) -> int:
 
 def _topic(topic: str, partitions: Sequence[AuditedPartition]) -> dict[str, Any]:
     parts = [partition.summary for partition in partitions]
-    latency = total(part.latency for part in parts)
+    latency = add_histograms(part.latency for part in parts)
     schemas: dict[tuple[int, int], int] = {}
     for part in parts:
         for key, count in part.schemas.items():
@@ -87,7 +87,7 @@ def _topic(topic: str, partitions: Sequence[AuditedPartition]) -> dict[str, Any]
         "payload_bytes": sum(part.payload_bytes for part in parts),
         "first_time": time_text(_edge(min, (part.first_ms for part in parts))),
         "last_time": time_text(_edge(max, (part.last_ms for part in parts))),
-        "sizes": total(part.sizes for part in parts).as_dict(),
+        "sizes": add_histograms(part.sizes for part in parts).as_dict(),
         "latency_ms": latency.as_dict() if len(latency) else None,
         "schemas": [{"id": key[0], "version": key[1], "messages": count} for key, count in sorted(schemas.items())],
         "partitions": [_partition(partition) for partition in partitions],

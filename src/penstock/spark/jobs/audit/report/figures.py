@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from penstock.spark.jobs.audit.report.plots import NARROW, WIDE, Bars, Series, draw, few, legend
+from penstock.spark.jobs.audit.report.plots import NARROW, WIDE, Bars, Series, draw, legend, limit_series
 
 Report = dict[str, Any]
 
@@ -48,7 +48,7 @@ def _volume(volume: Report, topics: Sequence[str]) -> Bars:
         description=f"messages in spans of {span_text(width)}, by the time of publish (UTC)",
         labels=[_moment(start, width) for start in starts],
         hints=[_moment(start, 0) for start in starts],
-        series=few([Series(topic, values) for topic, values in by_topic.items()]),
+        series=limit_series([Series(topic, values) for topic, values in by_topic.items()]),
     )
 
 
@@ -60,7 +60,7 @@ def _doublings(topics: Sequence[Report], name: str, title: str, text: str, show:
         description=text,
         labels=[show(low) for low, _ in edges],
         hints=[f"{show(low)} to {show(stop)}" for low, stop in edges],
-        series=few([Series(topic, [steps.get(edge, 0) for edge in edges]) for topic, steps in counts.items()]),
+        series=limit_series([Series(topic, [steps.get(edge, 0) for edge in edges]) for topic, steps in counts.items()]),
         width=NARROW,
     )
 

@@ -48,7 +48,7 @@ class Bars:
         return [sum(series.values[bar] for series in self.series) for bar in range(len(self.labels))]
 
 
-def few(series: Sequence[Series]) -> list[Series]:
+def limit_series(series: Sequence[Series]) -> list[Series]:
     """Return the first series, and the others as one; empty series are left out."""
     used = [one for one in series if any(one.values)]
     if len(used) <= SERIES_MAX:
@@ -70,7 +70,7 @@ def ticks(largest: float, count: int = 4) -> list[float]:
     return [step * number for number in range(math.ceil(largest / step - 1e-9) + 1)]
 
 
-def short(value: float) -> str:
+def short_number(value: float) -> str:
     """Return a number with three digits at most: 1.5k, 20M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
@@ -109,17 +109,19 @@ def _grid(marks: Sequence[float], width: int) -> str:
     for mark in marks:
         y = _TOP + _height() * (1 - mark / marks[-1])
         lines.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short(mark)}</text>')
+        lines.append(
+            f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short_number(mark)}</text>'
+        )
     return "".join(lines)
 
 
 def _columns(bars: Bars, top: float) -> str:
     step = _across(bars.width) / max(1, len(bars.labels))
     gap = min(3.0, step * 0.18)
-    return "".join(_column(bars, bar, _LEFT + step * bar + gap / 2, step - gap, top) for bar in _used(bars))
+    return "".join(_column(bars, bar, _LEFT + step * bar + gap / 2, step - gap, top) for bar in _non_empty_bars(bars))
 
 
-def _used(bars: Bars) -> list[int]:
+def _non_empty_bars(bars: Bars) -> list[int]:
     return [bar for bar, total in enumerate(bars.totals) if total > 0]
 
 

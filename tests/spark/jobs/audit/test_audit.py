@@ -179,8 +179,8 @@ def test_messages_without_a_number_are_never_duplicates(root: Path) -> None:
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg", "parquet"])
-def test_an_archive_that_equals_the_log_is_clean(root: Path, kind: str) -> None:
-    found = audited(root, AuditRequest(against=archived(root, kind)))
+def test_an_archive_that_equals_the_log_is_clean(root: Path, table_format: str) -> None:
+    found = audited(root, AuditRequest(against=archived(root, table_format)))
     assert found.is_clean, found.found
     assert [each.comparison.compared for each in found.partitions if each.comparison] == [200, 100, 100]
     assert all(len(each.summary.digests) == 5 for each in found.partitions)

@@ -98,7 +98,7 @@ def test_the_report_is_json_and_has_the_fields_that_the_page_of_the_manual_names
     assert report["findings"]["told"][0]["topic"] == str(ORDERS)
 
 
-MANUAL = (Path(__file__).parents[4] / "docs" / "jobs.md").read_text()
+MANUAL = (Path(__file__).parents[5] / "docs" / "jobs.md").read_text()
 
 
 def rows_below(heading: str) -> list[str]:

@@ -21,7 +21,7 @@ from penstock.cli.topics import browse, dlq, produce_consume, sub, topic, topic_
 from penstock.core.errors import PenstockError
 from penstock.storage.base.disk import storage_error
 
-_ROOMS = {
+_EXTRA_PACKAGES = {
     "server": ("penstock.broker", "penstock.demo", "penstock.server", "penstock.storage"),
     "spark": ("penstock.spark", "penstock.cli.lake"),
 }
@@ -96,39 +96,39 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        return _unwritten(error, code)
+        return _output_failed(error, code)
     return code
 
 
 def _run(arguments: list[str], *, json: bool) -> int:
     try:
         code = app(arguments, prog_name="penstock", standalone_mode=False)
-    except SystemExit as done:
-        return _exit_code(done)
-    except typer.Exit as done:
-        return done.exit_code
+    except SystemExit as exit_:
+        return _exit_code(exit_)
+    except typer.Exit as exit_:
+        return exit_.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except PenstockError as error:
         return fail(error, json=json)
     except ModuleNotFoundError as error:
-        return _missing(error)
+        return _missing_package(error)
     except OSError as error:
         return fail(storage_error(error, str(error.filename or "reading or writing failed")), json=json)
     except Exception as error:
-        return _usage(error)
+        return _usage_error(error)
     return code if isinstance(code, int) else EXIT_OK
 
 
-def _exit_code(done: SystemExit) -> int:
+def _exit_code(exit_: SystemExit) -> int:
     """Typer leaves with 1 where the reader of our output has gone, as `head` does. That is no failure."""
-    if isinstance(done.__context__, BrokenPipeError):
+    if isinstance(exit_.__context__, BrokenPipeError):
         discard_output()
         return EXIT_OK
-    return done.code if isinstance(done.code, int) else EXIT_COULD_NOT
+    return exit_.code if isinstance(exit_.code, int) else EXIT_COULD_NOT
 
 
-def _unwritten(error: OSError, code: int) -> int:
+def _output_failed(error: OSError, code: int) -> int:
     """The last of the output could not be written."""
     discard_output()
     if isinstance(error, BrokenPipeError):
@@ -136,7 +136,7 @@ def _unwritten(error: OSError, code: int) -> int:
     return fail(storage_error(error, "the output could not be written"))
 
 
-def _missing(error: ModuleNotFoundError) -> int:
+def _missing_package(error: ModuleNotFoundError) -> int:
     """Part of Penstock is not installed; which extra would bring it."""
     from penstock.doctor import EXTRAS, extra_of
 
@@ -144,14 +144,14 @@ def _missing(error: ModuleNotFoundError) -> int:
     if package in ("", "penstock"):
         raise error
     rooms = [str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(error.__traceback__)]
-    entered = [extra for extra in EXTRAS if any(room.startswith(_ROOMS.get(extra.name, ())) for room in rooms)]
+    entered = [extra for extra in EXTRAS if any(room.startswith(_EXTRA_PACKAGES.get(extra.name, ())) for room in rooms)]
     # The heaviest of them: it needs this package, too, and would name the next one then.
     extra = max((extra_of(package), *entered), key=EXTRAS.index)
     sys.stderr.write(f"penstock: this needs the package {package!r}: {extra.command}\n")
     return EXIT_COULD_NOT
 
 
-def _usage(error: Exception) -> int:
+def _usage_error(error: Exception) -> int:
     """Typer's own complaints about the command line; anything else is a defect and keeps its traceback."""
     show = getattr(error, "show", None)
     if show is None:

@@ -17,7 +17,7 @@ _GROUP_BYTES: Final = 1 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class MessageLimits:
     """What a block and a message may hold."""
 
     block_bytes: int
@@ -41,35 +41,35 @@ class Room:
             raise PayloadTooLarge(f"{what} is too large: a message has at most {self.line_bytes} bytes")
 
 
-def whole(source: BinaryIO, room: Room) -> Iterator[list[bytes]]:
+def whole_input(source: BinaryIO, limits: MessageLimits) -> Iterator[list[bytes]]:
     """All of the input as one message."""
-    payload = source.read(room.line_bytes + 1)
-    room.check(payload, "the input")
+    payload = source.read(limits.line_bytes + 1)
+    limits.check(payload, "the input")
     yield [payload]
 
 
-def groups(source: BinaryIO, room: Room, *, count_max: int) -> Iterator[list[bytes]]:
+def line_groups(source: BinaryIO, limits: MessageLimits, *, count_max: int) -> Iterator[list[bytes]]:
     """The lines, in groups that fit into a block each. A group ends where nothing more has arrived, so that a slow
     stream is stored as it comes."""
     group: list[bytes] = []
     size, number = 0, 0
-    for line in _lines(source, room.line_bytes):
-        if group and (line is None or not _fits(group, size, line, room, count_max)):
+    for line in _lines(source, limits.line_bytes):
+        if group and (line is None or not _fits(group, size, line, limits, count_max)):
             yield group
             group, size = [], 0
         if line is None:
             continue
         number += 1
-        room.check(line, f"line {number}")
+        limits.check(line, f"line {number}")
         group.append(line)
-        size += room.record_bytes + len(line)
+        size += limits.record_bytes + len(line)
     if group:
         yield group
 
 
-def _fits(group: list[bytes], size: int, line: bytes, room: Room, count_max: int) -> bool:
-    grown = size + room.record_bytes + len(line)
-    return len(group) < count_max and grown <= min(_GROUP_BYTES, room.block_bytes) and len(line) <= room.line_bytes
+def _fits(group: list[bytes], size: int, line: bytes, limits: MessageLimits, count_max: int) -> bool:
+    grown = size + limits.record_bytes + len(line)
+    return len(group) < count_max and grown <= min(_GROUP_BYTES, limits.block_bytes) and len(line) <= limits.line_bytes
 
 
 def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
@@ -83,13 +83,13 @@ def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
         yield from (line.removesuffix(b"\r") for line in complete)
         if len(rest) > line_bytes + 1:
             break
-        if not _is_ready(source):
+        if not _has_input(source):
             yield None
     if rest:
         yield rest
 
 
-def _is_ready(source: BinaryIO) -> bool:
+def _has_input(source: BinaryIO) -> bool:
     """Whether reading would not wait."""
     try:
         return bool(select.select([source], [], [], 0)[0])

@@ -36,42 +36,44 @@ Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 f
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
 
 
-def absolute(given: str) -> str:
+def absolute_position(given: str) -> str:
     """A place in a log, as it is known to all: a time that is so long ago (`-1h`) as the time that it was."""
     if not _AGO.fullmatch(given):
         return given
     return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(given[1:])))
 
 
-def _absolute(given: str | None) -> str | None:
-    return None if given is None else absolute(given)
+def _absolute_or_none(given: str | None) -> str | None:
+    return None if given is None else absolute_position(given)
 
 
 _AGO = re.compile("-[0-9]+[A-Za-z]+", re.ASCII)
 _PLACE = "earliest, latest, an offset, a time (ISO 8601, or -1h: an hour ago), or a message id."
-From = Annotated[str, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
-FromSomewhere = Annotated[str | None, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute)]
+From = Annotated[str, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute_or_none)]
+OptionalFrom = Annotated[str | None, typer.Option("--from", help=f"Start: {_PLACE}", callback=_absolute_or_none)]
 Position = Annotated[str, typer.Argument(help=_PLACE[0].upper() + _PLACE[1:])]
 To = Annotated[
     str | None,
     typer.Option(
-        "--to", help="Stop before: an offset, a time (or -5m), or a message id. Default: the end.", callback=_absolute
+        "--to",
+        help="Stop before: an offset, a time (or -5m), or a message id. Default: the end.",
+        callback=_absolute_or_none,
     ),
 ]
 
 
-def _refused_filter(given: str | None) -> None:
+def _refuse_former_filter(given: str | None) -> None:
     if given is not None:
-        raise _not_the_filter(given, "--type says what something is, and is no filter")
+        raise _former_filter_error(given, "--type says what something is, and is no filter")
 
 
-def _not_the_filter(given: str, why: str) -> InvalidRequest:
+def _former_filter_error(given: str, why: str) -> InvalidRequest:
     """A filter by its former name, refused with the name that it has."""
     advice = f"--only-type {shlex.quote(given)} lets through only messages whose type matches"
     return InvalidRequest(f"{why}: {advice}", given=given)
 
 
-FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refused_filter)]
+FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refuse_former_filter)]
 """The name that `--only-type` had before: refused, wherever the command creates nothing that has a type."""
 OnlyType = Annotated[
     str | None, typer.Option("--only-type", help="Only messages whose type matches this glob, such as 'order.*'.")
@@ -109,7 +111,7 @@ SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class BrokerOptions:
     """Which broker a command talks to, and as whom."""
 
     url: Annotated[
@@ -144,7 +146,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spark:
+class SparkOptions:
     """Where Spark runs, and with how much."""
 
     master: Annotated[
@@ -170,11 +172,13 @@ def bundled(command: Callable[..., None]) -> Callable[..., None]:
     shape = inspect.signature(command, eval_str=True)
     bundles = {each.name: each.annotation for each in shape.parameters.values() if is_dataclass(each.annotation)}
     own = [each for each in shape.parameters.values() if each.name not in bundles]
-    options = [each for bundle in reversed(bundles.values()) for each in _parameters(bundle)]  # the broker's last
+    options = [
+        each for bundle in reversed(bundles.values()) for each in _bundle_parameters(bundle)
+    ]  # the broker's last
 
     @wraps(command)
     def called(**given: Any) -> None:
-        made = {name: _taken(bundle, given) for name, bundle in bundles.items()}
+        made = {name: _build_bundle(bundle, given) for name, bundle in bundles.items()}
         command(**made, **given)
 
     together = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *options)]
@@ -183,7 +187,7 @@ def bundled(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _parameters(bundle: Any) -> Iterator[inspect.Parameter]:
+def _bundle_parameters(bundle: Any) -> Iterator[inspect.Parameter]:
     kinds = get_type_hints(bundle, include_extras=True)
     for each in fields(bundle):
         yield inspect.Parameter(
@@ -191,7 +195,7 @@ def _parameters(bundle: Any) -> Iterator[inspect.Parameter]:
         )
 
 
-def _taken(bundle: Any, given: dict[str, Any]) -> Any:
+def _build_bundle(bundle: Any, given: dict[str, Any]) -> Any:
     """The bundle, of its own among what was given."""
     return bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
 
@@ -210,7 +214,7 @@ def subscription_type(given: str | None, before: str | None) -> str | None:
     if found is None or found in SUBSCRIPTION_TYPES:
         return found
     kinds = ", ".join(SUBSCRIPTION_TYPES)
-    raise _not_the_filter(found, f"--type is the subscription's type, one of {kinds}, not {found!r}")
+    raise _former_filter_error(found, f"--type is the subscription's type, one of {kinds}, not {found!r}")
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.exit_codes import EXIT_COULD_NOT
-from penstock.cli.tables import columns_of, drawn
+from penstock.cli.tables import columns_of, draw_table
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest, PenstockError
 
@@ -45,7 +45,7 @@ def discard_output() -> None:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Numbers to the right, words to the left; as wide as the terminal lets it be."""
     screen = console()
-    print_captured(screen, drawn(title, columns_of(columns, rows, cell), screen.width))
+    print_captured(screen, draw_table(title, columns_of(columns, rows, cell), screen.width))
 
 
 def print_captured(screen: Console, shown: RenderableType) -> None:
@@ -144,7 +144,7 @@ def bytes_text(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def span_text(ms: int) -> str:
+def duration_text(ms: int) -> str:
     """In the largest unit that leaves no rest, as it would be given."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if ms % size == 0:

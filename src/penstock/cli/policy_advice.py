@@ -16,7 +16,7 @@ _NAMELESS: Final = "names no schema"
 _BINARY: Final = (SchemaKind.AVRO, SchemaKind.PROTOBUF)
 
 
-def advised(client: Client, topic: str, error: SchemaRejected, payload: bytes) -> SchemaRejected:
+def with_advice(client: Client, topic: str, error: SchemaRejected, payload: bytes) -> SchemaRejected:
     """The same, with what can be done, if that is to be seen from it."""
     advice = nameless_advice(topic) if is_nameless(error.message) else _encoding_advice(client, topic, payload)
     made = SchemaRejected(f"{error.message}; {advice}" if advice else error.message)

@@ -35,7 +35,7 @@ File = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
+class SchemaInput:
     """In what a schema is written, and with what."""
 
     type: Annotated[
@@ -69,17 +69,17 @@ def _text(file: Path | None, kind: SchemaKind | None) -> str:
         return ""
     if file is None:
         raise InvalidRequest("name a file with the schema, or '-' for standard input")
-    with opened(file) as source:
+    with open_input(file) as source:
         data = source.read(SCHEMA_BYTES_MAX + 1)
     if len(data) > SCHEMA_BYTES_MAX:
-        raise PayloadTooLarge(f"{_named(file)} is too large: a schema has at most {SCHEMA_BYTES_MAX:,} bytes")
+        raise PayloadTooLarge(f"{_input_name(file)} is too large: a schema has at most {SCHEMA_BYTES_MAX:,} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{_named(file)} is no text in UTF-8: byte {error.start} of it is not") from None
+        raise InvalidRequest(f"{_input_name(file)} is no text in UTF-8: byte {error.start} of it is not") from None
 
 
-def opened(file: Path) -> BinaryIO:
+def open_input(file: Path) -> BinaryIO:
     """Its bytes. Standard input is closed at the end like any file: nobody else reads it."""
     if file == _STANDARD_INPUT and sys.stdin is None:
         raise InvalidRequest("there is no standard input: name a file")
@@ -93,19 +93,19 @@ def opened(file: Path) -> BinaryIO:
 
 
 @contextmanager
-def about(file: Path | None) -> Iterator[None]:
+def naming_file(file: Path | None) -> Iterator[None]:
     """What the registry finds wrong with a schema bears the name of its file."""
     try:
         yield
     except PenstockError as error:
         if file is None or error.details.get("registry_code") != _NO_SCHEMA:
             raise
-        made = type(error)(f"{_named(file)}: {error.message}")
+        made = type(error)(f"{_input_name(file)}: {error.message}")
         made.details = error.details
         raise made from None
 
 
-def _named(file: Path) -> str:
+def _input_name(file: Path) -> str:
     return "standard input" if file == _STANDARD_INPUT else str(file)
 
 
@@ -117,7 +117,7 @@ def guess_kind(text: str, file: Path | None) -> SchemaKind:
     known = _ENDINGS.get(file.suffix.lower()) if file is not None else None
     found = known or _kind_of(text)
     if found is None:
-        where = "standard input" if file is None else _named(file)
+        where = "standard input" if file is None else _input_name(file)
         raise InvalidRequest(f"{where} does not look like a schema: say what it is with --type avro, json or protobuf")
     return found
 
@@ -141,11 +141,11 @@ def _kind_of(text: str) -> SchemaKind | None:
 def _is_avro(schema: dict[str, Any]) -> bool:
     kind = schema.get("type")
     if kind == "array":
-        return _names_types(schema.get("items"))
+        return _are_type_names(schema.get("items"))
     return isinstance(kind, dict) or "logicalType" in schema or (isinstance(kind, str) and kind in _AVRO_TYPES)
 
 
-def _names_types(items: object) -> bool:
+def _are_type_names(items: object) -> bool:
     """In JSON Schema what is in an array is a schema, never a name."""
     return isinstance(items, str) or (isinstance(items, list) and any(isinstance(each, str) for each in items))
 

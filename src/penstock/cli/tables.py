@@ -41,24 +41,24 @@ class Column:
     numeric: bool
 
     @property
-    def figures(self) -> bool:
+    def has_figures(self) -> bool:
         """A column of numbers, sizes or times alone, and of what stands where there is none."""
         return self.numeric or all(map(_FIGURE.fullmatch, self.cells))
 
     @property
-    def firm(self) -> bool:
+    def keeps_width(self) -> bool:
         """A column to be shown in its full width: it has figures, or words that are short anyway."""
-        return self.figures or self._longest <= _SHORT_CHARS
+        return self.has_figures or self._longest <= _SHORT_CHARS
 
     @property
-    def natural(self) -> int:
+    def natural_width(self) -> int:
         return max(_width(self.heading), self._longest)
 
     @property
-    def least(self) -> int:
+    def least_width(self) -> int:
         """A heading may always be folded between its words."""
         words = max(map(_width, self.heading.split()), default=0)
-        return max(words, self._longest) if self.firm else words
+        return max(words, self._longest) if self.keeps_width else words
 
     @property
     def _longest(self) -> int:
@@ -83,62 +83,65 @@ def columns_of(headings: Sequence[str], rows: Iterable[Sequence[Any]], cell: Any
     return found
 
 
-def drawn(title: str, columns: Sequence[Column], width: int) -> RenderableType:
+def draw_table(title: str, columns: Sequence[Column], width: int) -> RenderableType:
     """All of it, in the first of the four ways that fits the width."""
-    if _taken([each.natural for each in columns], _FRAME) <= width:
-        return _table(title, columns, [each.natural for each in columns], framed=True)
-    folded = fitted(columns, width, least=_FOLDED_CHARS_MIN)
-    if folded is not None and _lines(columns, folded) <= _FOLDED_LINES_MAX:
+    if _total_width([each.natural_width for each in columns], _FRAME) <= width:
+        return _table(title, columns, [each.natural_width for each in columns], framed=True)
+    folded = fit_widths(columns, width, least_width=_FOLDED_CHARS_MIN)
+    if folded is not None and _lines_of_longest_row(columns, folded) <= _FOLDED_LINES_MAX:
         return _table(title, columns, folded, framed=False)
-    longest = max(columns, key=lambda each: 0 if each.firm else each.natural)
+    longest = max(columns, key=lambda each: 0 if each.keeps_width else each.natural_width)
     others = [each for each in columns if each is not longest]
-    beside = fitted(others, width, least=_FOLDED_CHARS_MIN)
-    if beside is not None and _lines(others, beside) < _FOLDED_LINES_MAX and longest is not columns[0]:
-        return _spilled(title, others, beside, longest)
-    return _listed(title, columns, width)
+    beside = fit_widths(others, width, least_width=_FOLDED_CHARS_MIN)
+    if beside is not None and _lines_of_longest_row(others, beside) < _FOLDED_LINES_MAX and longest is not columns[0]:
+        return _table_with_text_below(title, others, beside, longest)
+    return _name_value_lists(title, columns, width)
 
 
-def elided(title: str, columns: Sequence[Column], width: int) -> Table:
+def draw_cut_table(title: str, columns: Sequence[Column], width: int) -> Table:
     """A line a row, whatever the width: words are cut, then columns left out, words behind figures first; no number
     is ever cut."""
-    natural = [each.natural for each in columns]
-    if _taken(natural, _FRAME) <= width:
-        return _table(title, columns, natural, framed=True, cut=True)
+    natural_width = [each.natural_width for each in columns]
+    if _total_width(natural_width, _FRAME) <= width:
+        return _table(title, columns, natural_width, framed=True, cut=True)
     kept = list(columns)
-    while (widths := fitted(kept, width, least=_ELIDED_CHARS_MIN)) is None and len(kept) > 1:
-        kept.pop(_spare(kept))
-    return _table(title, kept, widths or [each.natural for each in kept], framed=False, cut=True)
+    while (widths := fit_widths(kept, width, least_width=_ELIDED_CHARS_MIN)) is None and len(kept) > 1:
+        kept.pop(_column_to_drop(kept))
+    return _table(title, kept, widths or [each.natural_width for each in kept], framed=False, cut=True)
 
 
-def _spare(columns: Sequence[Column]) -> int:
+def _column_to_drop(columns: Sequence[Column]) -> int:
     """The place of the column to leave out next: the last of words behind a figure, or else the last of all."""
-    first = next((place for place, each in enumerate(columns) if each.figures), len(columns))
-    words = [place for place, each in enumerate(columns) if place > first and not each.figures]
+    first = next((place for place, each in enumerate(columns) if each.has_figures), len(columns))
+    words = [place for place, each in enumerate(columns) if place > first and not each.has_figures]
     return words[-1] if words else len(columns) - 1
 
 
-def fitted(columns: Sequence[Column], width: int, *, least: int) -> list[int] | None:
+def fit_widths(columns: Sequence[Column], width: int, *, least_width: int) -> list[int] | None:
     """Widths that fit without a frame: of the columns of words the widest gives way first. None if nothing fits."""
-    smallest = [each.least if each.firm else min(each.natural, max(least, each.least)) for each in columns]
-    room = width - _taken(smallest, _GAPS)
+    smallest = [
+        each.least_width if each.keeps_width else min(each.natural_width, max(least_width, each.least_width))
+        for each in columns
+    ]
+    room = width - _total_width(smallest, _GAPS)
     if room < 0:
         return None
     found = smallest
     while room > 0:
-        wanting = [place for place, each in enumerate(columns) if found[place] < each.natural]
+        wanting = [place for place, each in enumerate(columns) if found[place] < each.natural_width]
         if not wanting:
             break
-        found[min(wanting, key=lambda place: (columns[place].firm, found[place]))] += 1
+        found[min(wanting, key=lambda place: (columns[place].keeps_width, found[place]))] += 1
         room -= 1
     return found
 
 
-def _taken(widths: Sequence[int], border: tuple[int, int]) -> int:
+def _total_width(widths: Sequence[int], border: tuple[int, int]) -> int:
     of_each, at_end = border
     return sum(widths) + of_each * len(widths) + at_end
 
 
-def _lines(columns: Sequence[Column], widths: Sequence[int]) -> int:
+def _lines_of_longest_row(columns: Sequence[Column], widths: Sequence[int]) -> int:
     """Of the longest row."""
     return max(
         (-(-_width(cell) // width) for each, width in zip(columns, widths, strict=True) for cell in each.cells),
@@ -164,13 +167,15 @@ def _table(
     for each, width in zip(columns, widths, strict=True):
         justify: Any = "right" if each.numeric else "left"
         table.add_column(escape(each.heading), justify=justify, width=width, overflow="ellipsis" if cut else "fold")
-        table.columns[-1].no_wrap = cut and not each.firm
+        table.columns[-1].no_wrap = cut and not each.keeps_width
     for row in zip(*(each.cells for each in columns), strict=True):
         table.add_row(*map(escape, row))
     return table
 
 
-def _spilled(title: str, columns: Sequence[Column], widths: Sequence[int], longest: Column) -> RenderableType:
+def _table_with_text_below(
+    title: str, columns: Sequence[Column], widths: Sequence[int], longest: Column
+) -> RenderableType:
     """Each row, and below it the text that has no room beside the rest."""
     from rich.console import Group
     from rich.padding import Padding
@@ -189,7 +194,7 @@ def _spilled(title: str, columns: Sequence[Column], widths: Sequence[int], longe
     return Group(*shown)
 
 
-def _listed(title: str, columns: Sequence[Column], width: int) -> RenderableType:
+def _name_value_lists(title: str, columns: Sequence[Column], width: int) -> RenderableType:
     """Each row as names and values, one below the other; long values go on below themselves."""
     from rich.console import Group
     from rich.table import Table

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import options as opt
 
-Directory = Annotated[
+DataDirectory = Annotated[
     Path | None,
     typer.Option(
         "--data",
@@ -20,7 +20,7 @@ Directory = Annotated[
 ]
 
 
-def ask(broker: opt.Broker, data: Path | None, topic: str, fields: dict[str, Any]) -> dict[str, Any]:
+def ask_access(broker: opt.BrokerOptions, data: Path | None, topic: str, fields: dict[str, Any]) -> dict[str, Any]:
     if data is None:
         with broker.connect() as client:
             answer: dict[str, Any] = client.ask(topic, fields)

@@ -65,11 +65,11 @@ def create(
     segment_bytes_max = None if segment_bytes is None else parse_size(segment_bytes)
     settings = TopicSettings(retention=retention, segment_bytes_max=segment_bytes_max)
     with Store.open(data, create=True) as store:
-        made = store.create_topic(name, partitions=partitions, settings=settings)
+        topic_record = store.create_topic(name, partitions=partitions, settings=settings)
     if json:
-        print_json({"topic": str(made.name), "partitions": made.partitions, "data": str(data)})
+        print_json({"topic": str(topic_record.name), "partitions": topic_record.partitions, "data": str(data)})
     else:
-        typer.echo(f"created {made.name} with {many(made.partitions, 'partition')} in {data}")
+        typer.echo(f"created {topic_record.name} with {many(topic_record.partitions, 'partition')} in {data}")
 
 
 @app.command()
@@ -107,21 +107,23 @@ def append(
     record_bytes = len(draft_bytes(message(b"")))
     with _source(file) as source, Store.open(data) as store:
         log = store.log(name, partition)
-        room = line_reader.Room(
+        limits = line_reader.MessageLimits(
             block_bytes=log.limits.block_bytes_max,
             record_bytes=record_bytes,
             payload_bytes=log.limits.payload_bytes_max,
         )
-        stored = Stored(str(name), partition, log.next_offset)
-        with _told(store, log, stored):
+        summary = AppendSummary(str(name), partition, log.next_offset)
+        with _summary_on_failure(store, log, summary):
             for group in (
-                line_reader.whole(source, room) if whole else line_reader.groups(source, room, count_max=batch)
+                line_reader.whole_input(source, limits)
+                if whole
+                else line_reader.line_groups(source, limits, count_max=batch)
             ):
                 store.append(name, Draft.of(map(message, group)), partition=partition)
     if json:
-        print_json(stored.as_dict(log.next_offset))
+        print_json(summary.as_dict(log.next_offset))
     else:
-        typer.echo(stored.text(log.next_offset))
+        typer.echo(summary.text(log.next_offset))
 
 
 @app.command("import")
@@ -159,18 +161,18 @@ def import_(
     bad = False
     with Store.open(data) as store:
         log = store.log(name, partition)
-        stored = Stored(str(name), partition, log.next_offset)
+        summary = AppendSummary(str(name), partition, log.next_offset)
         work = RawImport(store.writer, log, key=key, restamp=restamp)
-        with _told(store, log, stored):
+        with _summary_on_failure(store, log, summary):
             for path in files:
                 with opened(OsDisk(), path) as file:
                     for finding in work.take(file):
                         bad = True
                         sys.stderr.write(f"penstock: {path}: {finding}\n")
     if json:
-        print_json(stored.as_dict(log.next_offset))
+        print_json(summary.as_dict(log.next_offset))
     else:
-        typer.echo(stored.text(log.next_offset))
+        typer.echo(summary.text(log.next_offset))
     if bad:
         raise typer.Exit(EXIT_FINDINGS)
 
@@ -183,21 +185,21 @@ def _check_files(files: list[Path]) -> None:
 
 
 @contextmanager
-def _told(store: Store, log: Log, stored: Stored) -> Iterator[None]:
+def _summary_on_failure(store: Store, log: Log, summary: AppendSummary) -> Iterator[None]:
     """Whatever ends the appending, its user learns how much is stored."""
     try:
         yield
     except PenstockError as error:
         store.close()
-        raise stored.explained(error, log.next_offset) from error
+        raise summary.with_summary(error, log.next_offset) from error
     except (KeyboardInterrupt, SystemExit):
         store.close()
-        sys.stderr.write(f"penstock: interrupted: {stored.text(log.next_offset)}\n")
+        sys.stderr.write(f"penstock: interrupted: {summary.text(log.next_offset)}\n")
         raise
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class AppendSummary:
     """What one command has appended: all that its log has grown by, since nobody else may write to it."""
 
     topic: str
@@ -221,7 +223,7 @@ class Stored:
         offsets = f"offset {self.first}" if count == 1 else f"offsets {self.first} to {stop - 1}"
         return f"{many(count, 'message')} appended to {self.topic}: {offsets}"
 
-    def explained(self, error: PenstockError, stop: int) -> PenstockError:
+    def with_summary(self, error: PenstockError, stop: int) -> PenstockError:
         """The error, and how much was stored before it."""
         return type(error)(f"{error.message}; before that: {self.text(stop)}", **(error.details | self.as_dict(stop)))
 
@@ -272,7 +274,7 @@ def read(
         raise InvalidRequest(f"--follow reads one partition: choose it with --partition 0 to {found.partitions - 1}")
     numbers = range(found.partitions) if partition is None else [partition]
     shown, damaged = 0, False
-    for number, reader in _opened(found, numbers, start):
+    for number, reader in _partition_readers(found, numbers, start):
         for record, damages in reader.follow(start, stop, wait=_pause if follow else None):
             for damage in damages:
                 damaged = True
@@ -287,7 +289,7 @@ def read(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _opened(found: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
+def _partition_readers(found: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
     """The partitions asked for. An offset that one of them does not hold is refused before anything is printed."""
     readers = [(number, found.partition(number)) for number in numbers]
     for number, reader in readers:

@@ -186,9 +186,9 @@ def verify(
     from penstock.storage.inspect.missing_logs import shortfall
     from penstock.storage.inspect.verify import verify_sequence
 
-    noted, unread = _noted(targets)
+    noted, unread = _catalog_notes(targets)
     key, jobs = _hash_key(raw, hash_key), jobs or os.cpu_count() or 1
-    reports = _verified(_paths(targets, data), raw=raw, key=key, jobs=jobs)
+    reports = _verify_all(_paths(targets, data), raw=raw, key=key, jobs=jobs)
     problems = [problem for report in reports for problem in report.problems]
     problems += verify_sequence(OsDisk(), reports)
     problems += [*shortfall(OsDisk(), noted, reports), *unread]
@@ -198,7 +198,7 @@ def verify(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _noted(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
+def _catalog_notes(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
     """What the catalogs of data directories say of their logs, and which of them cannot be read: the segments can."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.base.layout import CATALOG
@@ -216,7 +216,7 @@ def _noted(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
     return logs, problems
 
 
-def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[Report]:
+def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[Report]:
     """The kernels release the GIL, so threads are enough."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.verify import verify_if_there

@@ -16,9 +16,9 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.lake.jobs import naming_loss_option
-from penstock.cli.lake.warehouse import Log, Warehouse, directory
+from penstock.cli.lake.warehouse import LogOptions, WarehouseOptions, directory
 from penstock.cli.output import bytes_text, many, on_one_line, print_json, table, time_text
-from penstock.cli.signals import Stopping, stopping
+from penstock.cli.signals import StopRequest, stop_on_signals
 from penstock.core.clock import SystemClock, now_ms
 from penstock.core.errors import InvalidRequest
 from penstock.core.places import parse_places
@@ -36,7 +36,7 @@ ALLOW_LOSS: Final = "--allow-loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class What:
+class PayloadOptions:
     """What becomes of payloads, and of what is missing."""
 
     one_table: Annotated[bool, typer.Option("--one-table", help="All topics into one table, payloads as they are.")] = (
@@ -56,7 +56,7 @@ class What:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class By:
+class EngineOptions:
     """Who does it: this process, or Spark."""
 
     engine: Annotated[
@@ -73,25 +73,25 @@ class By:
         check_engine(self.engine)
         parse_size(self.local_max)
 
-    def is_little(self, backlog: Backlog | None) -> bool:
+    def is_small(self, backlog: Backlog | None) -> bool:
         """Whether what is new can be left to this process; None is without an end."""
         return backlog is not None and backlog.bytes <= parse_size(self.local_max)
 
-    def chosen(self, backlog: Backlog | None) -> str:
+    def engine_for(self, backlog: Backlog | None) -> str:
         from penstock.spark.lake.archive.engines import AUTO, LOCAL, SPARK
 
         if self.engine != AUTO:
             return self.engine
-        return LOCAL if self.is_little(backlog) else SPARK
+        return LOCAL if self.is_small(backlog) else SPARK
 
 
 @opt.bundled
 def archive(
-    log: Log,
-    to: Warehouse,
-    what: What,
-    by: By,
-    spark: opt.Spark,
+    log: LogOptions,
+    to: WarehouseOptions,
+    payloads: PayloadOptions,
+    engines: EngineOptions,
+    spark: opt.SparkOptions,
     topics: Annotated[list[str] | None, typer.Argument(help="The topics. Default: all, new ones too.")] = None,
     once: Annotated[bool, typer.Option("--once", help="End when all that is there now is archived.")] = False,
     from_: Annotated[
@@ -132,30 +132,30 @@ def archive(
     is_backfill = from_ is not None or to_place is not None
     if is_backfill and (once or take_over or subscription):
         raise InvalidRequest("--once, --take-over and --subscription are not for a backfill (--from, --to)")
-    by.check()
+    engines.check()
     every_ms, batch_bytes, given = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
-    on_batch = _Told(json=json)
+    on_batch = _Printer(json=json)
     if is_backfill:
         places = parse_places(from_ or "earliest", to_place)
-        ready = _backfill(log, to, what, topics or [], places, name, given, batch_bytes, on_batch)
+        prepared_archive = _backfill(log, to, payloads, topics or [], places, name, given, batch_bytes, on_batch)
     else:
         kept = _checkpoint(to, name, given)
         more: dict[str, Any] = {"once": once, "take_over": take_over, "subscription": subscription, "broker": broker}
         more |= {"every_seconds": every_ms / 1000, "batch_bytes": batch_bytes}
-        ready = _archive(log, to, what, topics or [], kept, on_batch, **more)
+        prepared_archive = _archive(log, to, payloads, topics or [], kept, on_batch, **more)
     with (
         naming_loss_option(ALLOW_LOSS),
-        ready as run,
-        _engine(by, spark, run.backlog, on_batch) as used,
-        stopping() as asked,
+        prepared_archive as run,
+        _engine(engines, spark, run.backlog, on_batch) as used,
+        stop_on_signals() as stop,
     ):
-        report = run.run(used, asked.asked)
+        report = run.run(used, stop.requested)
     on_batch.report(report)
-    raise typer.Exit(_exit_code(report, asked))
+    raise typer.Exit(_exit_code(report, stop))
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _PreparedArchive:
     """What has been checked and only waits for an engine."""
 
     backlog: Backlog | None
@@ -164,47 +164,53 @@ class _Ready:
 
 @contextmanager
 def _archive(
-    log: Log, to: Warehouse, what: What, topics: list[str], checkpoint: Path, on_batch: _Told, **more: Any
-) -> Iterator[_Ready]:
+    log: LogOptions,
+    to: WarehouseOptions,
+    payloads: PayloadOptions,
+    topics: list[str],
+    checkpoint: Path,
+    on_batch: _Printer,
+    **more: Any,
+) -> Iterator[_PreparedArchive]:
     from penstock.spark.lake.archive.archive import ArchiveRequest, open_archive
 
     location = log.location()
-    destination = _destination(location, to, what)
+    destination = _destination(location, to, payloads)
     wanted = ArchiveRequest(
         location=location, topics=tuple(topics), destination=destination, checkpoint=checkpoint, **more
     )
     with open_archive(wanted, on_batch) as archive:
-        yield _Ready(archive.backlog(), archive.run)
+        yield _PreparedArchive(archive.backlog(), archive.run)
 
 
 @contextmanager
 def _backfill(
-    log: Log,
-    to: Warehouse,
-    what: What,
+    log: LogOptions,
+    to: WarehouseOptions,
+    payloads: PayloadOptions,
     topics: list[str],
     places: tuple[Place, Place | None],
     name: str,
     checkpoint: str | None,
     batch_bytes: int,
-    on_batch: _Told,
-) -> Iterator[_Ready]:
+    on_batch: _Printer,
+) -> Iterator[_PreparedArchive]:
     from penstock.spark.lake.archive.backfill import backfill_checkpoint, open_backfill
 
     location = log.location()
-    destination = _destination(location, to, what)
+    destination = _destination(location, to, payloads)
     kept = backfill_checkpoint(to.warehouse, name, checkpoint)
     with open_backfill(location, topics, destination, kept, *places) as filling:
-        yield _Ready(filling.backlog(), partial(filling.run, batch_bytes=batch_bytes, on_batch=on_batch))
+        yield _PreparedArchive(filling.backlog(), partial(filling.run, batch_bytes=batch_bytes, on_batch=on_batch))
 
 
-def _checkpoint(to: Warehouse, name: str, given: str | None) -> Path:
+def _checkpoint(to: WarehouseOptions, name: str, given: str | None) -> Path:
     from penstock.spark.lake.archive.archive import checkpoint_of
 
     return checkpoint_of(to.warehouse, name, given)
 
 
-def _destination(location: Location, to: Warehouse, what: What) -> Destination:
+def _destination(location: Location, to: WarehouseOptions, payloads: PayloadOptions) -> Destination:
     from penstock.spark.lake.archive.archive import destination_of
 
     return destination_of(
@@ -213,40 +219,42 @@ def _destination(location: Location, to: Warehouse, what: What) -> Destination:
         table_format=to.format,
         storage_options=to.storage_options,
         catalog=to.catalog_options,
-        one_table=what.one_table,
-        registry=what.registry,
-        decode=not what.no_decode,
-        keep_values=not what.drop_values,
-        fail_on_data_loss=not what.allow_loss,
+        one_table=payloads.one_table,
+        registry=payloads.registry,
+        decode=not payloads.no_decode,
+        keep_values=not payloads.drop_values,
+        fail_on_data_loss=not payloads.allow_loss,
     )
 
 
 @contextmanager
-def _engine(by: By, spark: opt.Spark, backlog: Backlog | None, on_batch: _Told) -> Iterator[Engine]:
+def _engine(
+    engines: EngineOptions, spark: opt.SparkOptions, backlog: Backlog | None, on_batch: _Printer
+) -> Iterator[Engine]:
     """Which one was chosen is said; Spark runs until the context ends."""
     from penstock.spark.lake.archive.engines import LOCAL, LOCAL_ENGINE, SparkEngine
 
-    name = by.chosen(backlog)
+    name = engines.engine_for(backlog)
     on_batch.engine(name, backlog)
     if name == LOCAL:
         yield LOCAL_ENGINE
         return
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting Spark ...\n")
-    session = spark.session("penstock archive", quick=by.is_little(backlog))
+    session = spark.session("penstock archive", quick=engines.is_small(backlog))
     try:
         yield SparkEngine(session)
     finally:
         session.stop()
 
 
-def _exit_code(report: ArchiveReport, asked: Stopping) -> int:
+def _exit_code(report: ArchiveReport, stop: StopRequest) -> int:
     if report.lost:
         return EXIT_FINDINGS
-    return asked.exit_code
+    return stop.exit_code
 
 
-class _Told:
+class _Printer:
     """Tells of an archive: lines on standard error for people, objects on standard output for scripts."""
 
     def __init__(self, *, json: bool) -> None:

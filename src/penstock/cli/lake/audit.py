@@ -11,7 +11,7 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.lake.jobs import Topics, parse_topics, run_job, write_file
-from penstock.cli.lake.warehouse import Log, Reach
+from penstock.cli.lake.warehouse import LogOptions, TableAccess
 from penstock.cli.output import bytes_text, many, print_json, table
 from penstock.core.errors import InvalidRequest
 
@@ -24,7 +24,7 @@ _FINDINGS_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive(Reach):
+class ComparedArchive(TableAccess):
     """What the log is compared with, if anything."""
 
     against: Annotated[
@@ -49,9 +49,9 @@ class Archive(Reach):
 
 @opt.bundled
 def audit(
-    log: Log,
-    archive: Archive,
-    spark: opt.Spark,
+    log: LogOptions,
+    archive: ComparedArchive,
+    spark: opt.SparkOptions,
     topics: Topics = None,
     schemas: Annotated[bool, typer.Option("--schemas", help="Hold every payload against the schema it names.")] = False,
     registry: Annotated[

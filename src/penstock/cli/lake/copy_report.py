@@ -32,12 +32,12 @@ SKIP_LOST: Final = "--skip-lost"
 SkipLost = Annotated[
     bool, typer.Option(SKIP_LOST, help="Leave out what cannot be read and count it, instead of ending there.")
 ]
-Tell = Callable[[int, int | None], None]
+ReportMessages = Callable[[int, int | None], None]
 """How many messages are done, and of how many, where that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PublishTarget:
     """Into what messages are published: a broker, or a data directory that no broker owns."""
 
     broker: Annotated[
@@ -81,7 +81,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
+class MessageSelection:
     """Which messages of a topic."""
 
     from_: opt.From = "earliest"
@@ -133,12 +133,12 @@ def lost_text(lost: int) -> str:
 
 
 @contextmanager
-def going_on(run: str, *, made_up: bool, json: bool) -> Iterator[None]:
+def run_name_on_failure(run: str, *, generated: bool, json: bool) -> Iterator[None]:
     """Whatever ends a run, its user learns how to go on with it. A name that was made up is told at once: a process
     that is killed says nothing at its end."""
-    if made_up:
-        told = jsons.dumps({"run": run}) if json else f"penstock: run {run}; if it breaks off, --run {run} goes on"
-        sys.stderr.write(f"{told}\n")
+    if generated:
+        text = jsons.dumps({"run": run}) if json else f"penstock: run {run}; if it breaks off, --run {run} goes on"
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
     try:
         yield
@@ -151,7 +151,7 @@ def going_on(run: str, *, made_up: bool, json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Tell]:
+def message_progress(what: str) -> Iterator[ReportMessages]:
     """Messages and how many a second, on standard error; nothing where that is not a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -167,19 +167,19 @@ def counting(what: str) -> Iterator[Tell]:
     with Progress(*columns, console=console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task(what, total=None, rate="")
 
-        def tell(done: int, total: int | None = None) -> None:
+        def report(done: int, total: int | None = None) -> None:
             speed = bar.tasks[task].speed
             bar.update(task, description=what, completed=done, total=total, rate=f"{speed:,.0f}/s" if speed else "")
 
-        yield tell
+        yield report
 
 
 @contextmanager
-def spark_job(spark: opt.Spark, name: str) -> Iterator[tuple[SparkSession, Callable[[int], None]]]:
+def spark_job(spark: opt.SparkOptions, name: str) -> Iterator[tuple[SparkSession, Callable[[int], None]]]:
     """A session for as long as the job takes, and whom to tell of progress."""
-    with counting("starting Spark") as tell:
+    with message_progress("starting Spark") as report:
         session = spark.session(name)
         try:
-            yield session, lambda done: tell(done, None)
+            yield session, lambda done: report(done, None)
         finally:
             session.stop()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.lake.warehouse import Lake
+from penstock.cli.lake.warehouse import LakeOptions
 from penstock.cli.output import bytes_text, confirm, many, print_facts, print_json, progress, table, time_text
 from penstock.core.errors import InvalidRequest
 from penstock.core.units import parse_duration_ms, parse_size
@@ -28,7 +28,7 @@ _AGE_MS_MIN: Final = _HOUR_MS
 @app.command()
 @opt.bundled
 def show(
-    where: Lake,
+    where: LakeOptions,
     name: Annotated[str | None, typer.Argument(help="One table, with its columns and positions. Default: all.")] = None,
     json: opt.Json = False,
 ) -> None:
@@ -95,7 +95,7 @@ def _show_one(facts: dict[str, Any]) -> None:
 @app.command()
 @opt.bundled
 def compact(
-    where: Lake,
+    where: LakeOptions,
     names: Tables = None,
     target: Annotated[str, typer.Option(help="The size of file to aim at.")] = "128MiB",
     dry_run: DryRun = False,
@@ -145,7 +145,7 @@ def _compact(found: LakeTable, target_bytes: int, *, dry_run: bool, json: bool) 
 @app.command()
 @opt.bundled
 def vacuum(
-    where: Lake,
+    where: LakeOptions,
     names: Tables = None,
     older_than: Annotated[str, typer.Option(help="Only files older than this: 7d, 12h.")] = "7d",
     dry_run: DryRun = False,
@@ -178,7 +178,7 @@ def vacuum(
 @app.command()
 @opt.bundled
 def expire(
-    where: Lake,
+    where: LakeOptions,
     names: Tables = None,
     older_than: Annotated[str, typer.Option(help="Versions older than this: 7d, 12h.")] = "7d",
     yes: opt.Yes = False,

@@ -9,14 +9,14 @@ import typer
 from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.lake.jobs import Topics, parse_topics, run_job
-from penstock.cli.lake.warehouse import Log
+from penstock.cli.lake.warehouse import LogOptions
 from penstock.cli.output import bytes_text, many, print_json, table
 
 
 @opt.bundled
 def stats(
-    log: Log,
-    spark: opt.Spark,
+    log: LogOptions,
+    spark: opt.SparkOptions,
     topics: Topics = None,
     by: Annotated[
         str, typer.Option(help="What to group by: topic, partition, type, producer, schema, hour, day; with commas.")

@@ -21,7 +21,7 @@ _NAMED_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class TableAccess:
     """In which format tables are, and how to reach them."""
 
     format: Annotated[str, typer.Option("--format", "-f", help="delta, iceberg or parquet.")] = "delta"
@@ -59,7 +59,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warehouse(Reach):
+class WarehouseOptions(TableAccess):
     """Which tables."""
 
     warehouse: Annotated[
@@ -69,7 +69,7 @@ class Warehouse(Reach):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lake(Warehouse):
+class LakeOptions(WarehouseOptions):
     """Tables that are there, of whichever format they are."""
 
     format: Annotated[
@@ -78,28 +78,28 @@ class Lake(Warehouse):
 
     def tables(self, names: list[str] | None) -> list[LakeTable]:
         """Those that are named, or all there are. Raises `InvalidRequest` for one that is not there."""
-        known = self._known()
+        known = self._all_tables()
         if not names:
             return list(known.values())
-        full = {each: ".".join(self._parsed(each)) for each in names}
+        full = {each: ".".join(self._name_parts(each)) for each in names}
         for name in full.values():
             if name not in known:
                 there = ", ".join(sorted(known)[:_NAMED_MAX]) or "none"
                 raise InvalidRequest(f"there is no table {name} in {self.warehouse}; there are: {there}", table=name)
         return [known[name] for name in full.values()]
 
-    def _known(self) -> dict[str, LakeTable]:
+    def _all_tables(self) -> dict[str, LakeTable]:
         """All tables, by their names."""
         from penstock.spark.lake import open_table, table_names
 
         reach: Any = {"storage_options": self.storage_options, "catalog": self.catalog_options}
         return {
             name: open_table(kind, self.warehouse, name, **reach)
-            for kind in self._kinds()
+            for kind in self._formats()
             for name in table_names(kind, self.warehouse, **reach)
         }
 
-    def _kinds(self) -> list[str]:
+    def _formats(self) -> list[str]:
         """Raises `InvalidRequest` where a format is asked for that no table has, and others have one."""
         from penstock.spark.lake.tables.table_factory import check_table_format, formats_present
 
@@ -116,14 +116,14 @@ class Lake(Warehouse):
         return [each for each in there if each == self.format]
 
     @staticmethod
-    def _parsed(name: str) -> tuple[str, ...]:
+    def _name_parts(name: str) -> tuple[str, ...]:
         from penstock.spark.lake.tables.names import parse_table_name
 
         return tuple(parse_table_name(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class LogOptions:
     """Where the log is: its files, or a broker's HTTP."""
 
     data: Annotated[

@@ -52,14 +52,14 @@ _CLOSE: Final = 0.85
 _CLOSE_MAX: Final = 3
 
 
-class Ask(Protocol):
+class AskRegistry(Protocol):
     """Ask the registry: `ask("get", id=7)`. Raises what it says, with what can be done about it."""
 
     def __call__(self, what: str, /, **fields: Any) -> dict[str, Any]: ...
 
 
 @contextmanager
-def asking(broker: opt.Broker) -> Iterator[Ask]:
+def registry_client(broker: opt.BrokerOptions) -> Iterator[AskRegistry]:
     with broker.connect() as client:
         yield partial(_ask, client)
 
@@ -68,10 +68,10 @@ def _ask(client: Client, what: str, /, **fields: Any) -> dict[str, Any]:
     try:
         return client.ask(f"system.schema.{what}", fields)
     except PenstockError as error:
-        raise _advised(error) from None
+        raise _with_advice(error) from None
 
 
-def _advised(error: PenstockError) -> PenstockError:
+def _with_advice(error: PenstockError) -> PenstockError:
     """With the same details; its words are for people."""
     text = _REFERRED.sub(r"version \2 of '\1' stays: ", error.message)
     advice = _advice(error)
@@ -89,7 +89,7 @@ def _advice(error: PenstockError) -> str | None:
 # subjects that may be a slip
 
 
-def has_versions(ask: Ask, subject: str) -> bool:
+def has_versions(ask: AskRegistry, subject: str) -> bool:
     """Whether there is anything to compare with."""
     try:
         ask("versions", subject=subject, after=SCHEMA_VERSION_MAX)  # none of them: whether there are is the question
@@ -100,14 +100,14 @@ def has_versions(ask: Ask, subject: str) -> bool:
     return True
 
 
-def similar(ask: Ask, subject: str) -> list[str]:
+def similar_subjects(ask: AskRegistry, subject: str) -> list[str]:
     """Subjects that this one may be meant to be."""
     names = (each for each in ask("subjects")["subjects"] if each != subject)
     return difflib.get_close_matches(subject, names, _CLOSE_MAX, _CLOSE)
 
 
-def hint_at_similar(ask: Ask, subject: str) -> None:
+def hint_at_similar(ask: AskRegistry, subject: str) -> None:
     """Of a subject without versions, on standard error."""
-    if found := similar(ask, subject):
+    if found := similar_subjects(ask, subject):
         names = " or ".join(map(on_one_line, found))
         sys.stderr.write(f"penstock: {on_one_line(subject)} is a new subject; was {names} meant?\n")

@@ -11,9 +11,17 @@ from penstock.cli import options as opt
 from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import on_one_line, print_json, table, time_text
 from penstock.cli.registry import diff, subjects, transfer
-from penstock.cli.registry.registry_calls import Ask, Deleted, Subject, asking, has_versions, hint_at_similar, similar
+from penstock.cli.registry.registry_calls import (
+    AskRegistry,
+    Deleted,
+    Subject,
+    has_versions,
+    hint_at_similar,
+    registry_client,
+    similar_subjects,
+)
 from penstock.cli.registry.verdict import print_verdict
-from penstock.cli.schema_source import File, Writing, about, parse_version
+from penstock.cli.schema_source import File, SchemaInput, naming_file, parse_version
 from penstock.core.errors import InvalidRequest, PenstockError
 
 app = typer.Typer(help="Schemas: register, get, check, compare, configure, delete, export.", no_args_is_help=True)
@@ -27,8 +35,8 @@ _INCOMPATIBLE = 409
 @app.command()
 @opt.bundled
 def register(
-    broker: opt.Broker,
-    writing: Writing,
+    broker: opt.BrokerOptions,
+    schema_input: SchemaInput,
     subject: Subject,
     file: File = None,
     description: Annotated[str | None, typer.Option(help="What this version is, in a sentence.")] = None,
@@ -48,34 +56,39 @@ def register(
 
     `penstock schema register prices-value --type number`
     """
-    schema = writing.read(file)
+    schema = schema_input.read(file)
     words = {"description": description, "tags": tag}
     given = {name: each for name, each in words.items() if each}
-    with asking(broker) as ask, about(file):
+    with registry_client(broker) as ask, naming_file(file):
         if dry_run:
-            _verdict(ask, subject, schema, json=json)
+            _check(ask, subject, schema, json=json)
             return
         known = has_versions(ask, subject)
-        made = _registered(ask, subject, schema | given, json=json)
+        registered = _register(ask, subject, schema | given, json=json)
         if not json:
-            typer.echo(f"{on_one_line(subject)}: version {made['version']}, id {made['id']} ({made['type']})")
-            _hint(ask, made, given, known=known)
+            typer.echo(
+                f"{on_one_line(subject)}: version {registered['version']}, id {registered['id']} ({registered['type']})"
+            )
+            _hint(ask, registered, given, known=known)
     if json:
-        print_json(made)
+        print_json(registered)
 
 
-def _hint(ask: Ask, made: dict[str, Any], words: dict[str, Any], *, known: bool) -> None:
+def _hint(ask: AskRegistry, registered: dict[str, Any], words: dict[str, Any], *, known: bool) -> None:
     """At what may not be as it was meant: a subject with a slip in it, words that were not taken."""
     if not known:
-        hint_at_similar(ask, made["subject"])
-    elif words and not words.items() <= ask("get", **_place(made["subject"], made["version"])).items():
+        hint_at_similar(ask, registered["subject"])
+    elif (
+        words
+        and not words.items() <= ask("get", **_version_fields(registered["subject"], registered["version"])).items()
+    ):
         sys.stderr.write(
-            f"penstock: version {made['version']} was there already, with other words: `penstock schema describe`"
+            f"penstock: version {registered['version']} was there already, with other words: `penstock schema describe`"
             " changes them\n"
         )
 
 
-def _registered(ask: Ask, subject: str, fields: dict[str, Any], *, json: bool) -> dict[str, Any]:
+def _register(ask: AskRegistry, subject: str, fields: dict[str, Any], *, json: bool) -> dict[str, Any]:
     """If it is refused because of earlier versions, people are told everything that is in the way."""
     try:
         return ask("register", subject=subject, **fields)
@@ -92,8 +105,8 @@ def _registered(ask: Ask, subject: str, fields: dict[str, Any], *, json: bool) -
 @app.command()
 @opt.bundled
 def check(
-    broker: opt.Broker,
-    writing: Writing,
+    broker: opt.BrokerOptions,
+    schema_input: SchemaInput,
     subject: Subject,
     file: File = None,
     against: Annotated[
@@ -111,18 +124,18 @@ def check(
 
     `penstock schema check orders-value order.avsc --against 2 --json`
     """
-    asked = writing.read(file)
+    asked = schema_input.read(file)
     if against is not None:
         asked["version"] = parse_version("--against", against)
-    with asking(broker) as ask, about(file):
-        _verdict(ask, subject, asked, json=json)
+    with registry_client(broker) as ask, naming_file(file):
+        _check(ask, subject, asked, json=json)
 
 
-def _verdict(ask: Ask, subject: str, asked: dict[str, Any], *, json: bool) -> None:
+def _check(ask: AskRegistry, subject: str, asked: dict[str, Any], *, json: bool) -> None:
     found = ask("check", subject=subject, **asked)
     found["new_subject"] = not has_versions(ask, subject)
     if json:
-        close = {"similar": similar(ask, subject)} if found["new_subject"] else {}
+        close = {"similar": similar_subjects(ask, subject)} if found["new_subject"] else {}
         print_json({"subject": subject} | found | close)
     else:
         print_verdict(subject, found)
@@ -138,7 +151,7 @@ def _verdict(ask: Ask, subject: str, asked: dict[str, Any], *, json: bool) -> No
 @app.command()
 @opt.bundled
 def get(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Annotated[str | None, typer.Argument(help="The subject; or give --id.")] = None,
     version: Annotated[str | None, typer.Option(help="A number, or latest, which is the default.")] = None,
     id_: Annotated[
@@ -158,8 +171,10 @@ def get(
     """
     if (subject is None) is (id_ is None) or (version is not None and subject is None):
         raise InvalidRequest("name a subject, with --version if it is not the latest, or give --id alone")
-    wanted = {"id": id_} if subject is None else _place(subject, parse_version("--version", version or "latest"))
-    with asking(broker) as ask:
+    wanted = (
+        {"id": id_} if subject is None else _version_fields(subject, parse_version("--version", version or "latest"))
+    )
+    with registry_client(broker) as ask:
         found = ask("get", **wanted)
     if json:
         print_json(found)
@@ -169,7 +184,7 @@ def get(
     _write(found["schema"])
 
 
-def _place(subject: str, version: int | str) -> dict[str, Any]:
+def _version_fields(subject: str, version: int | str) -> dict[str, Any]:
     return {"subject": subject, "version": version}
 
 
@@ -185,7 +200,7 @@ def _write(text: str) -> None:
 @app.command("ls")
 @opt.bundled
 def list_(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     prefix: Annotated[str, typer.Argument(help="Only subjects that begin so.")] = "",
     deleted: Deleted = False,
     json: opt.Json = False,
@@ -198,7 +213,7 @@ def list_(
 
     `penstock schema ls orders --deleted --json`
     """
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         answer = ask("subjects", prefix=prefix)
         living = set(answer["subjects"])
         if deleted:
@@ -211,7 +226,7 @@ def list_(
             print_json({"subject": name, "deleted": name not in living})
         else:
             typer.echo(on_one_line(name) + ("" if name in living else "  (deleted)"))
-    _tell_rest(answer, len(found), "name more of the beginning")
+    _tell_truncated(answer, len(found), "name more of the beginning")
 
 
 def _no_subjects(prefix: str) -> str:
@@ -220,14 +235,14 @@ def _no_subjects(prefix: str) -> str:
     return "no subjects yet: penstock schema register SUBJECT FILE"
 
 
-def _tell_rest(answer: dict[str, Any], shown: int, advice: str) -> None:
+def _tell_truncated(answer: dict[str, Any], shown: int, advice: str) -> None:
     if answer.get("truncated"):
         sys.stderr.write(f"penstock: {shown:,} of {answer['total']:,} are shown: {advice}\n")
 
 
 @app.command()
 @opt.bundled
-def versions(broker: opt.Broker, subject: Subject, deleted: Deleted = False, json: opt.Json = False) -> None:
+def versions(broker: opt.BrokerOptions, subject: Subject, deleted: Deleted = False, json: opt.Json = False) -> None:
     """List the versions of a subject: id, type, when and by whom, what is said about it.
 
     Examples:
@@ -236,7 +251,7 @@ def versions(broker: opt.Broker, subject: Subject, deleted: Deleted = False, jso
 
     `penstock schema versions orders-value --deleted --json`
     """
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         answer = ask("versions", subject=subject, deleted=deleted)
     found = answer["versions"]
     if json:
@@ -245,7 +260,7 @@ def versions(broker: opt.Broker, subject: Subject, deleted: Deleted = False, jso
     else:
         columns = ("version", "id", "type", "created", "by", "state", "description", "tags")
         table(on_one_line(subject), columns, [_row(facts) for facts in found])
-    _tell_rest(answer, len(found), "penstock schema export has all of them")
+    _tell_truncated(answer, len(found), "penstock schema export has all of them")
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:

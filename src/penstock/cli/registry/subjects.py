@@ -9,7 +9,14 @@ import typer
 
 from penstock.cli import options as opt
 from penstock.cli.output import confirm, on_one_line, print_facts, print_json
-from penstock.cli.registry.registry_calls import SUBJECT_NOT_FOUND, Ask, Subject, asking, has_versions, hint_at_similar
+from penstock.cli.registry.registry_calls import (
+    SUBJECT_NOT_FOUND,
+    AskRegistry,
+    Subject,
+    has_versions,
+    hint_at_similar,
+    registry_client,
+)
 from penstock.cli.schema_source import NONE, none_or_all, parse_version
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Compatibility, Mode
@@ -25,7 +32,7 @@ OneVersion = Annotated[int | None, typer.Option(min=1, help="One version. Defaul
 
 @opt.bundled
 def config(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Annotated[str | None, typer.Argument(help="One subject. Default: what holds for all others.")] = None,
     compatibility: Annotated[
         str | None,
@@ -53,15 +60,15 @@ def config(
     `penstock schema config orders-value --clear`
     """
     named = {
-        "compatibility": _word("--compatibility", compatibility, Compatibility),
+        "compatibility": _parse_word("--compatibility", compatibility, Compatibility),
         "lenient": lenient,
-        "mode": _word("--mode", mode, Mode),
+        "mode": _parse_word("--mode", mode, Mode),
     }
     given = {name: value for name, value in named.items() if value is not None}
     if clear and given:
         raise InvalidRequest("--clear takes back all that was set: give it alone")
     scope = {} if subject is None else {"subject": subject}
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         if clear:
             _clear(ask, scope)
         found = ask("config", **scope, **given)
@@ -73,7 +80,7 @@ def config(
                 hint_at_similar(ask, subject)
 
 
-def _clear(ask: Ask, scope: dict[str, str]) -> None:
+def _clear(ask: AskRegistry, scope: dict[str, str]) -> None:
     """The mode first: while it is read-only, nothing else can be changed."""
     for name in ("mode", "compatibility"):
         try:
@@ -83,7 +90,7 @@ def _clear(ask: Ask, scope: dict[str, str]) -> None:
                 raise
 
 
-def _word(option: str, given: str | None, kind: type[StrEnum]) -> str | None:
+def _parse_word(option: str, given: str | None, kind: type[StrEnum]) -> str | None:
     if given is None:
         return None
     word = given.upper().replace("-", "_")
@@ -109,7 +116,7 @@ def _print_config(subject: str | None, found: dict[str, Any]) -> None:
 
 @opt.bundled
 def describe(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Subject,
     version: Annotated[str, typer.Argument(help="A version, or latest.")],
     description: Annotated[str | None, typer.Option(help="What it is, in a sentence; '': none.")] = None,
@@ -131,7 +138,7 @@ def describe(
         words["tags"] = none_or_all("--tag", tag) or []
     if not words:
         raise InvalidRequest("nothing to change: give --description or --tag")
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         found = ask("describe", subject=subject, version=parse_version("VERSION", version), **words)
     if json:
         print_json(found)
@@ -144,7 +151,7 @@ def describe(
 
 @opt.bundled
 def deprecate(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Subject,
     version: Annotated[int, typer.Argument(min=1, help="The version that nobody should use any more.")],
     message: Annotated[str | None, typer.Argument(help="Why, and what instead.")] = None,
@@ -161,7 +168,7 @@ def deprecate(
     """
     if undo is (message is not None):
         raise InvalidRequest("say why, such as 'use version 2'; or --undo, which takes it back")
-    with asking(broker) as ask:
+    with registry_client(broker) as ask:
         ask("deprecate", subject=subject, version=version, message=message)
     if json:
         print_json({"subject": subject, "version": version, "deprecated": message})
@@ -174,7 +181,7 @@ def deprecate(
 
 @opt.bundled
 def delete(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     subject: Subject,
     version: OneVersion = None,
     permanent: Annotated[
@@ -201,14 +208,16 @@ def delete(
     if archived and not permanent:
         raise InvalidRequest("--archived is about what is deleted for good: it goes with --permanent")
     grade = {"permanent": permanent} | ({"archived": True} if archived else {})
-    with asking(broker) as ask:
-        going = _going(ask, subject, version, permanent=permanent)
-        confirm(_question(subject, going, permanent=permanent), yes=yes)
-        done = ask("delete", subject=subject, **grade, **_one(version))["versions"]
-    _tell(subject, done, "deleted for good" if permanent else "deleted", json=json)
+    with registry_client(broker) as ask:
+        versions = _versions_to_delete(ask, subject, version, permanent=permanent)
+        confirm(_question(subject, versions, permanent=permanent), yes=yes)
+        done = ask("delete", subject=subject, **grade, **_version_field(version))["versions"]
+    _print_done(subject, done, "deleted for good" if permanent else "deleted", json=json)
 
 
-def _going(ask: Ask, subject: str, version: int | None, *, permanent: bool) -> list[dict[str, Any]]:
+def _versions_to_delete(
+    ask: AskRegistry, subject: str, version: int | None, *, permanent: bool
+) -> list[dict[str, Any]]:
     """What would be deleted; what cannot be is refused before anybody is asked."""
     if version is None:
         chosen = ask("versions", subject=subject, deleted=True)["versions"]
@@ -216,17 +225,17 @@ def _going(ask: Ask, subject: str, version: int | None, *, permanent: bool) -> l
         chosen = [ask("get", subject=subject, version=version)]
     living = [each for each in chosen if not each["deleted"]]
     if permanent and living:
-        raise InvalidRequest(f"{_named(subject, living)}: not deleted yet; delete it without --permanent first")
+        raise InvalidRequest(f"{_version_list(subject, living)}: not deleted yet; delete it without --permanent first")
     if not permanent and not living:
         raise InvalidRequest(
-            f"{_named(subject, chosen)}: deleted before; `penstock schema undelete` brings it back, --permanent deletes"
+            f"{_version_list(subject, chosen)}: deleted before; `penstock schema undelete` brings it back, --permanent deletes"
             " it for good"
         )
     return chosen if permanent else living
 
 
-def _question(subject: str, going: list[dict[str, Any]], *, permanent: bool) -> str:
-    what = _named(on_one_line(subject), going)
+def _question(subject: str, versions: list[dict[str, Any]], *, permanent: bool) -> str:
+    what = _version_list(on_one_line(subject), versions)
     if permanent:
         return f"{what} would be gone for good, and what was written with it could not be decoded any more. Delete?"
     return (
@@ -235,14 +244,14 @@ def _question(subject: str, going: list[dict[str, Any]], *, permanent: bool) -> 
     )
 
 
-def _named(subject: str, versions: list[dict[str, Any]]) -> str:
+def _version_list(subject: str, versions: list[dict[str, Any]]) -> str:
     shown = ", ".join(f"{each['version']} (id {each['id']})" for each in versions[:_NAMED_MAX])
     more = f" and {len(versions) - _NAMED_MAX} more" if len(versions) > _NAMED_MAX else ""
     return f"{subject} version {shown}{more}"
 
 
 @opt.bundled
-def undelete(broker: opt.Broker, subject: Subject, version: OneVersion = None, json: opt.Json = False) -> None:
+def undelete(broker: opt.BrokerOptions, subject: Subject, version: OneVersion = None, json: opt.Json = False) -> None:
     """Bring back what was deleted, and not yet for good: a version, or all of a subject.
 
     Examples:
@@ -251,19 +260,19 @@ def undelete(broker: opt.Broker, subject: Subject, version: OneVersion = None, j
 
     `penstock schema undelete orders-value --version 1`
     """
-    with asking(broker) as ask:
-        done = ask("undelete", subject=subject, **_one(version))["versions"]
+    with registry_client(broker) as ask:
+        done = ask("undelete", subject=subject, **_version_field(version))["versions"]
     if not done:
         what = "no version of it is" if version is None else f"version {version} is not"
         raise InvalidRequest(f"{subject}: {what} deleted: there is nothing to bring back")
-    _tell(subject, done, "back", json=json)
+    _print_done(subject, done, "back", json=json)
 
 
-def _one(version: int | None) -> dict[str, int]:
+def _version_field(version: int | None) -> dict[str, int]:
     return {} if version is None else {"version": version}
 
 
-def _tell(subject: str, versions: list[int], done: str, *, json: bool) -> None:
+def _print_done(subject: str, versions: list[int], done: str, *, json: bool) -> None:
     if json:
         print_json({"subject": subject, "versions": versions, "done": done})
     else:

@@ -18,7 +18,7 @@ app = typer.Typer(help="Connections of a broker: list, close.", no_args_is_help=
 
 @app.command("ls")
 @opt.bundled
-def list_(broker: opt.Broker, json: opt.Json = False) -> None:
+def list_(broker: opt.BrokerOptions, json: opt.Json = False) -> None:
     """List connections: from where, who they are, what they listen to, consume and produce.
 
     Example: `penstock connection ls --json`
@@ -47,7 +47,7 @@ def _connections(client: Client) -> Iterator[dict[str, Any]]:
 @app.command()
 @opt.bundled
 def close(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     connection: Annotated[str, typer.Argument(help="Its id, as `penstock connection ls` has it.")],
     reason: Annotated[str | None, typer.Option(help="What it is told.")] = None,
     json: opt.Json = False,

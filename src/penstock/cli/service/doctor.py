@@ -13,7 +13,7 @@ from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import print_json, table
 
 if TYPE_CHECKING:
-    from penstock.doctor import Places
+    from penstock.doctor import BrokerPlaces
 
 
 def doctor(
@@ -34,7 +34,7 @@ def doctor(
 
     Examples: `penstock doctor`, `penstock doctor --spark`, `penstock doctor --json | jq -r 'select(.state != "ok")'`
     """
-    from penstock.doctor import State, examine
+    from penstock.doctor import FindingState, examine
 
     given = {"data": data, "host": host, "tcp_port": tcp_port, "ws_port": ws_port, "http_port": http_port}
     found = list(examine(lambda: _places(config, given), start_spark=spark))
@@ -43,18 +43,18 @@ def doctor(
             print_json({"what": each.what, "state": each.state.value, "text": each.text})
     else:
         table("this machine", ("what", "state", "found"), [(each.what, each.state.value, each.text) for each in found])
-    if any(each.state is State.MISSING for each in found):
+    if any(each.state is FindingState.MISSING for each in found):
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _places(config: Path | None, given: dict[str, Any]) -> Places:
+def _places(config: Path | None, given: dict[str, Any]) -> BrokerPlaces:
     """Those of the settings that `penstock serve` would take; where it is not installed, the directory alone."""
-    from penstock.doctor import SERVER, Places
+    from penstock.doctor import SERVER, BrokerPlaces
 
     if SERVER.absent():
-        return Places(data=given["data"] or Path(os.environ.get("PENSTOCK_DATA") or opt.DEFAULT_DATA))
+        return BrokerPlaces(data=given["data"] or Path(os.environ.get("PENSTOCK_DATA") or opt.DEFAULT_DATA))
     from penstock.server import settings
 
     chosen = settings.load(config, os.environ, given)
     ports = (("tcp", chosen.tcp_port), ("websocket", chosen.ws_port), ("http", chosen.http_port))
-    return Places(data=chosen.data, host=chosen.host, ports=ports)
+    return BrokerPlaces(data=chosen.data, host=chosen.host, ports=ports)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from penstock.cli import options as opt
-from penstock.cli.line_reader import Room, groups, whole
+from penstock.cli.line_reader import MessageLimits, line_groups, whole_input
 from penstock.cli.output import many, on_one_line, print_json, table, text_or_none, write_bytes
-from penstock.cli.policy_advice import advised, is_nameless, nameless_advice
+from penstock.cli.policy_advice import is_nameless, nameless_advice, with_advice
 from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.units import parse_duration_ms
@@ -30,7 +30,7 @@ Version = Annotated[str, typer.Option("--version", help="Version of the message'
 _LINES_AT_ONCE = 1000
 _UNANSWERED_MAX = 512
 """Messages that the client has on their way at once, the one that is refused among them."""
-_ROOM = Room(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
+_INPUT_LIMITS = MessageLimits(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
 """The broker says what is too large for it; this bounds what is read before it is asked."""
 
 
@@ -45,13 +45,13 @@ def _payload(given: str | None) -> bytes:
     if given is None or given == "-":
         if sys.stdin is not None and sys.stdin.isatty():
             sys.stderr.write("the payload, and Ctrl-D at its end:\n")
-        return next(whole(_stdin(), _ROOM))[0]
+        return next(whole_input(_stdin(), _INPUT_LIMITS))[0]
     return os.fsencode(given)
 
 
 @opt.bundled
 def publish(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     payload: Payload = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line of standard input is a message.")] = False,
@@ -87,7 +87,7 @@ def _publish_one(client: Client, topic: str, payload: bytes, version: str) -> in
     try:
         client.publish(topic, payload, version=version)
     except SchemaRejected as error:
-        raise advised(client, topic, error, payload) from None
+        raise with_advice(client, topic, error, payload) from None
     return 1
 
 
@@ -95,7 +95,7 @@ def _publish_lines(client: Client, topic: str, version: str) -> int:
     """How many. An error says how many before it were published."""
     count = 0
     try:
-        for part in groups(_stdin(), _ROOM, count_max=_LINES_AT_ONCE):
+        for part in line_groups(_stdin(), _INPUT_LIMITS, count_max=_LINES_AT_ONCE):
             count += _publish_part(client, topic, part, version, count)
     except PenstockError as error:
         done = count + int(str(error.details.pop("confirmed", 0)))
@@ -119,7 +119,7 @@ def _publish_part(client: Client, topic: str, part: list[bytes], version: str, b
 
 @opt.bundled
 def subscribe(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     patterns: Annotated[list[str], typer.Argument(help="Topics, or patterns: + one level, # the rest.")],
     limit: opt.Limit = None,
     payload: opt.PayloadAlone = False,
@@ -151,7 +151,7 @@ def subscribe(
 
 def _print(message: Message, *, payload: bool, json: bool, raw: bool = False) -> None:
     if json:
-        print_json(_described(message))
+        print_json(_as_json(message))
     elif payload:
         write_bytes(message.payload + b"\n", raw=raw)
     else:
@@ -161,7 +161,7 @@ def _print(message: Message, *, payload: bool, json: bool, raw: bool = False) ->
     sys.stdout.flush()
 
 
-def _described(message: Message) -> dict[str, object]:
+def _as_json(message: Message) -> dict[str, object]:
     return {"topic": message.topic, "version": message.version, "id": message.id, **_body(message.payload)}
 
 
@@ -173,7 +173,7 @@ def _body(payload: bytes) -> dict[str, str]:
 
 @opt.bundled
 def request(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: Annotated[str, typer.Argument(help="What to ask.")],
     payload: Payload = None,
     timeout: Annotated[str, typer.Option("--timeout", "-t", help="How long to wait, such as 500ms or 30s.")] = "5s",
@@ -201,7 +201,7 @@ def request(
 
 @opt.bundled
 def respond(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     pattern: Annotated[str, typer.Argument(help="The topic to serve, or a pattern.")],
     command: Annotated[
         str | None,
@@ -233,11 +233,11 @@ def respond(
         more = True
         try:
             if command is not None:
-                return _from_command(command, message)
+                return _command_answer(command, message)
             with lock:
-                answer = _from_line(message, lines)
+                answer = _line_answer(message, lines)
             more = answer is not None
-            return _checked(answer)
+            return _require_answer(answer)
         finally:
             answered.put(more)
 
@@ -249,7 +249,7 @@ def respond(
             count += 1
 
 
-def _from_command(command: str, message: Message) -> bytes:
+def _command_answer(command: str, message: Message) -> bytes:
     environment = os.environ | {"PENSTOCK_TOPIC": message.topic}
     ran = subprocess.run(command, shell=True, input=message.payload, capture_output=True, env=environment)  # noqa: S602
     if ran.returncode != 0:
@@ -258,7 +258,7 @@ def _from_command(command: str, message: Message) -> bytes:
     return ran.stdout
 
 
-def _from_line(message: Message, lines: Iterator[bytes]) -> bytes | None:
+def _line_answer(message: Message, lines: Iterator[bytes]) -> bytes | None:
     """The request is printed, and the next line answers it; None when there are no more."""
     _print(message, payload=False, json=False)
     return next(lines, None)
@@ -274,7 +274,7 @@ def _lines_of(file: int) -> Iterator[bytes]:
         yield rest
 
 
-def _checked(answer: bytes | None) -> bytes:
+def _require_answer(answer: bytes | None) -> bytes:
     if answer is None:
         raise PenstockError("this service has no more answers")
     return answer
@@ -282,7 +282,7 @@ def _checked(answer: bytes | None) -> bytes:
 
 @opt.bundled
 def ping(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How often.")] = 4,
     json: opt.Json = False,
 ) -> None:
@@ -303,7 +303,7 @@ def ping(
 
 @opt.bundled
 def services(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     everything: Annotated[bool, typer.Option("--all", help="Also connections that registered no name.")] = False,
     json: opt.Json = False,
 ) -> None:

@@ -25,7 +25,7 @@ _PREVIEW: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class BrowseFilter:
     """Which messages are meant; all that are given must hold."""
 
     only_type: opt.OnlyType = None
@@ -48,7 +48,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Looked:
+class BrowseProgress:
     """How far it has come."""
 
     scanned: int = 0
@@ -60,10 +60,10 @@ class Looked:
 
 @opt.bundled
 def browse(
-    broker: opt.Broker,
-    wanted: Wanted,
+    broker: opt.BrokerOptions,
+    filters: BrowseFilter,
     topic: opt.Topic,
-    from_: opt.FromSomewhere = None,
+    from_: opt.OptionalFrom = None,
     to: opt.To = None,
     last: Annotated[
         int | None, typer.Option(min=1, help="So many before the end of each partition, in the place of --from.")
@@ -81,28 +81,30 @@ def browse(
     `penstock topic browse orders.created --only-type 'order.*' --attr region=eu --contains 4711 --limit 5 --json`
     """
     places = {"from": from_, "until": to, "last": last, "partition": partition}
-    fields = {"topic": topic} | {name: each for name, each in places.items() if each is not None} | wanted.fields()
-    looked = Looked()
+    fields = {"topic": topic} | {name: each for name, each in places.items() if each is not None} | filters.fields()
+    progress = BrowseProgress()
     try:
         with broker.connect() as client:
-            for entry in _entries(client, fields, limit, looked):
+            for entry in _entries(client, fields, limit, progress):
                 _print(entry, json=json)
     except (KeyboardInterrupt, SystemExit):
-        sys.stderr.write(f"penstock: interrupted: {looked}\n")
+        sys.stderr.write(f"penstock: interrupted: {progress}\n")
         raise
     if not json:
-        sys.stderr.write(f"penstock: {looked}\n")
+        sys.stderr.write(f"penstock: {progress}\n")
 
 
-def _entries(client: Client, fields: dict[str, Any], limit: int | None, looked: Looked) -> Iterator[dict[str, Any]]:
+def _entries(
+    client: Client, fields: dict[str, Any], limit: int | None, progress: BrowseProgress
+) -> Iterator[dict[str, Any]]:
     """Those that match, page by page. What retention or damage took away is told."""
     resume: dict[str, str] = {}
-    while limit is None or looked.matched < limit:
-        room = _PAGE if limit is None else min(_PAGE, limit - looked.matched)
+    while limit is None or progress.matched < limit:
+        room = _PAGE if limit is None else min(_PAGE, limit - progress.matched)
         bounds = {"limit": room, "scan": _SCAN, "preview_bytes": _PREVIEW}
         answer = client.ask("system.message.browse", fields | bounds | resume)
-        looked.scanned += answer["scanned"]
-        looked.matched += answer["matched"]
+        progress.scanned += answer["scanned"]
+        progress.matched += answer["matched"]
         _tell_gaps(answer)
         yield from answer["messages"]
         if answer["end"]:
@@ -123,7 +125,7 @@ def _gap(gap: dict[str, Any]) -> str:
 
 @opt.bundled
 def get(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     message: Annotated[str, typer.Argument(help="Its offset, or its id.")],
     partition: opt.Partition = None,

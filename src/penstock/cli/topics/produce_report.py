@@ -22,7 +22,7 @@ _NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MessageGroup:
     """Messages that are sent together, and where they came from."""
 
     payloads: list[bytes]
@@ -45,10 +45,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMessage:
     """A message that the topic's schema policy did not let in."""
 
-    group: Group
+    group: MessageGroup
     index: int
     error: SchemaRejected
 
@@ -61,23 +61,23 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Stored:
+class ProduceSummary:
     """How far one command has come."""
 
     topic: str
     places: dict[int, list[int]] = field(default_factory=dict)
     """How many, the first and the last offset, of each partition."""
 
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedMessage] = field(default_factory=list)
     """Of one group: it is the last that is sent."""
 
-    pending: tuple[Sent, Group] | None = None
+    pending: tuple[Sent, MessageGroup] | None = None
 
     @property
     def count(self) -> int:
         return sum(count for count, _, _ in self.places.values())
 
-    def take(self, sent: Sent, group: Group, timeout: float | None = None) -> None:
+    def take(self, sent: Sent, group: MessageGroup, timeout: float | None = None) -> None:
         """Wait until it is on disk. Raises why some of it is not; the others are."""
         self.pending = sent, group
         outcomes = sent.outcomes(timeout)
@@ -90,9 +90,9 @@ class Stored:
         if self.refused:
             raise SchemaRejected(self._refusal())
 
-    def _note(self, group: Group, index: int, outcome: Receipt | PenstockError) -> None:
+    def _note(self, group: MessageGroup, index: int, outcome: Receipt | PenstockError) -> None:
         if isinstance(outcome, SchemaRejected):
-            self.refused.append(Refused(group, index, outcome))
+            self.refused.append(RefusedMessage(group, index, outcome))
         elif not isinstance(outcome, PenstockError):
             count, first, last = self.places.get(outcome.partition, (0, outcome.offset, outcome.offset))
             self.places[outcome.partition] = [count + 1, min(first, outcome.offset), max(last, outcome.offset)]
@@ -138,18 +138,18 @@ def _offsets(first: int, last: int) -> str:
 
 
 @contextmanager
-def told(stored: Stored) -> Iterator[None]:
+def summary_on_failure(summary: ProduceSummary) -> Iterator[None]:
     """Whatever ends it, its user learns how much is stored; what is on its way is waited for."""
     try:
         yield
     except PenstockError as error:
-        facts = error.details | stored.as_dict()
-        raise type(error)(f"{error.message}; {stored.text_of_failure()}", **facts) from error
+        facts = error.details | summary.as_dict()
+        raise type(error)(f"{error.message}; {summary.text_of_failure()}", **facts) from error
     except (KeyboardInterrupt, SystemExit):
         with suppress(PenstockError, TimeoutError):
-            if stored.pending is not None:
-                stored.take(*stored.pending, _LAST_SECONDS)
-        refused = f", {len(stored.refused):,} refused" if stored.refused else ""
-        unknown = "" if stored.pending is None else "; what was on its way may be stored or not"
-        sys.stderr.write(f"penstock: interrupted: {stored.text()}{refused}{unknown}\n")
+            if summary.pending is not None:
+                summary.take(*summary.pending, _LAST_SECONDS)
+        refused = f", {len(summary.refused):,} refused" if summary.refused else ""
+        unknown = "" if summary.pending is None else "; what was on its way may be stored or not"
+        sys.stderr.write(f"penstock: interrupted: {summary.text()}{refused}{unknown}\n")
         raise

@@ -38,20 +38,20 @@ _MEANINGS: Final = {
 
 @app.command()
 @opt.bundled
-def show(broker: opt.Broker, topic: opt.Topic, json: opt.Json = False) -> None:
+def show(broker: opt.BrokerOptions, topic: opt.Topic, json: opt.Json = False) -> None:
     """Show what a topic wants of its messages' schemas.
 
     Example: `penstock topic schema show orders.created`
     """
     with broker.connect() as client:
         facts = client.ask("system.topic.describe", {"topic": topic})
-        _tell(client, facts, json=json)
+        _print(client, facts, json=json)
 
 
 @app.command("set")
 @opt.bundled
 def set_(
-    broker: opt.Broker,
+    broker: opt.BrokerOptions,
     topic: opt.Topic,
     policy: Annotated[str | None, typer.Option(help="none, warn or enforce.", metavar="WHAT")] = None,
     subject: Annotated[
@@ -96,10 +96,10 @@ def set_(
         raise InvalidRequest("nothing to change: give at least one option, such as --policy enforce")
     with broker.connect() as client:
         facts = client.ask("system.topic.alter", {"topic": topic} | changes)
-        _tell(client, facts, json=json)
+        _print(client, facts, json=json)
 
 
-def wanted(facts: dict[str, Any]) -> dict[str, Any]:
+def schema_settings(facts: dict[str, Any]) -> dict[str, Any]:
     """What a topic wants, with the defaults of what is not set."""
     settings = facts["settings"]
     return {
@@ -112,8 +112,8 @@ def wanted(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tell(client: Client, facts: dict[str, Any], *, json: bool) -> None:
-    found = wanted(facts)
+def _print(client: Client, facts: dict[str, Any], *, json: bool) -> None:
+    found = schema_settings(facts)
     if json:
         print_json(found)
         return

@@ -1,4 +1,4 @@
-"""What this machine has of what Penstock needs: looked at, not changed."""
+"""The doctor: checks that this machine has everything that Penstock needs. It changes nothing."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _PYTHON_MIN: Final = (3, 11)
 _FREE_BYTES_MIN: Final = 1 << 30
 _MEMORY_BYTES_MIN: Final = 2 << 30
 _NAMED_MAX: Final = 3
-"""Missing packages that a finding names."""
+"""The most missing packages that a finding names."""
 
 
 class FindingState(StrEnum):
     OK = "ok"
     MISSING = "missing"
-    """Something that is installed does not work; the text says what, and what to do."""
+    """An installed part that does not work; the text says why, and what to do."""
     NOTE = "note"
-    """Worth knowing, and nothing to mend: also an extra that is not installed."""
+    """Information that needs no action, such as an extra that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class DoctorFinding:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Part of Penstock that is installed by its name: what it is for, and every module that it needs."""
+    """An extra of the package: its name, its purpose, and every module that it needs."""
 
     name: str
     purpose: str
     modules: tuple[str, ...]
 
     def absent(self) -> list[str]:
-        """Modules of it that are not installed."""
+        """Return the modules that are not installed."""
         return [module for module in self.modules if not _is_installed(module)]
 
     @property
@@ -61,7 +61,7 @@ class Extra:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package that it is in
+    except ModuleNotFoundError:  # the parent package is not installed
         return False
 
 
@@ -82,18 +82,18 @@ SPARK: Final = Extra(
 )
 PIPELINES: Final = Extra("pipelines", "Spark Declarative Pipelines", (*SPARK.modules, "grpc", "yaml"))
 EXTRAS: Final = (STREAM, SCHEMA, SERVER, SPARK, PIPELINES)
-"""From the lightest: the first that has a module is the one to install for it."""
+"""Extras from the lightest on: the first that has a module is the one to install for it."""
 
 
 def extra_of(package: str) -> Extra:
-    """The lightest extra that brings a package, by the name it is imported by; the server's for any other."""
+    """Return the lightest extra that has a package, by its import name; `server` for any other."""
     named = (each for each in EXTRAS if package in {module.partition(".")[0] for module in each.modules})
     return next(named, SERVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlaces:
-    """Where a broker would keep its data and listen, by the settings that it would be started with."""
+    """The data directory and the ports that a broker would use, by its settings."""
 
     data: Path
     host: str = "127.0.0.1"
@@ -101,7 +101,7 @@ class BrokerPlaces:
 
 
 def examine(places: Callable[[], BrokerPlaces], *, start_spark: bool = False) -> Iterator[DoctorFinding]:
-    """Every finding, as it is made. With `start_spark`, Spark is started for a moment."""
+    """Yield findings as they are made. With `start_spark`, start Spark for a moment."""
     yield DoctorFinding("penstock", FindingState.OK, f"{__version__} in {Path(__file__).parent}")
     yield _python()
     yield from _machine()
@@ -127,7 +127,7 @@ def _extra(extra: Extra, absent: list[str]) -> DoctorFinding:
 
 
 def _few(names: list[str]) -> str:
-    """The first of them by name, the rest by number."""
+    """Join names, the rest of them as a number."""
     shown = ", ".join(names[:_NAMED_MAX])
     return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
 
@@ -235,7 +235,7 @@ def _started_spark() -> DoctorFinding:
 def _finding_of(what: str, action: Callable[[], str]) -> DoctorFinding:
     try:
         return DoctorFinding(what, FindingState.OK, action())
-    except Exception as error:  # whatever it is, it is what was asked for
+    except Exception as error:  # any failure is the finding
         return DoctorFinding(what, FindingState.MISSING, str(error) or repr(error))
 
 

@@ -228,8 +228,8 @@ def _versions_to_delete(
         raise InvalidRequest(f"{_version_list(subject, living)}: not deleted yet; delete it without --permanent first")
     if not permanent and not living:
         raise InvalidRequest(
-            f"{_version_list(subject, chosen)}: deleted before; `penstock schema undelete` brings it back, --permanent deletes"
-            " it for good"
+            f"{_version_list(subject, chosen)}: deleted before; `penstock schema undelete` brings it back, --permanent"
+            " deletes it for good"
         )
     return chosen if permanent else living
 

@@ -1,7 +1,7 @@
-"""Consuming a subscription up to where its topic ended when that began.
+"""The catch-up consumer: a subscription, consumed up to the end that its topic had at the start.
 
-There is no more to wait for when all that lay before that end is settled: acknowledged here or elsewhere, filtered
-out, among the dead letters, or gone. What another consumer has in flight may still come here, and is waited for.
+It stops when every offset before that end is acknowledged (here or elsewhere), filtered out, a dead letter, or gone.
+Messages in flight at another consumer may still come here, and are waited for.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from penstock.client.wire.asks import Asks
 
 _LOOK_SECONDS: Final = 0.1
-"""How often the broker is asked how far it is."""
+"""The interval at which the broker is asked for the progress."""
 _PATIENCE_SECONDS: Final = 2.0
-"""Without a message for so long, it is said why."""
+"""The time without a message after which the reason is reported."""
 _TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|for [\d,]+ s\b")
-"""Points and lengths of time within a reason: one that differs in nothing else has been told."""
+"""Times and durations within a reason: a reason that differs in nothing else has been reported already."""
 _ELSEWHERE: Final = "others have what is left, or it is to be delivered again later"
 
 
 class CatchUpConsumer:
-    """Iterate: messages that arrived together, for the caller to acknowledge. Some that came meanwhile may be among
-    them; `on_wait` is told why nothing comes for long."""
+    """A consumer that iterates over batches up to the end, for the caller to acknowledge.
+
+    Messages that were published meanwhile may be among them. `on_wait` gets the reason when nothing comes for long.
+    """
 
     def __init__(self, client: Asks, consumer: BlockingConsumer, topic: str, *, on_wait: Callable[[str], None]) -> None:
         self._client = client
@@ -62,13 +64,13 @@ class CatchUpConsumer:
         return any(partition["floor"] < self._ends[partition["partition"]] for partition in found["partitions"])
 
     def _check_progress(self) -> None:
-        """How far it is now, if nobody looked just before."""
+        """Ask the broker for the progress, unless it was asked just before."""
         if time.monotonic() - self._checked_at < _LOOK_SECONDS:
             return
         try:
             found = self._describe()
         except (ServiceUnavailable, Timeout):
-            return  # the connection is being made again
+            return  # the client is reconnecting
         self._checked_at = time.monotonic()
         self._behind = self._is_behind(found)
         if self._behind and self._checked_at - self._received_at > _PATIENCE_SECONDS:

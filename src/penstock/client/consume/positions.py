@@ -1,4 +1,4 @@
-"""Places in a log as programs name them: what `start` and `seek` take, as the broker is told it."""
+"""Positions in a log as programs give them to `start` and `seek`, and as they are sent to the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Start = str | int | datetime | Mapping[int, str | int | datetime]
 
 
 def position_field(given: object, argument: str) -> object:
-    """What the broker is told. Raises `InvalidRequest` that names the argument, before anything is asked."""
+    """Convert a position to the broker's field. Raises `InvalidRequest` that names the argument, before anything is
+    sent."""
     if isinstance(given, Mapping):
         return {str(partition): _position(each, f"{argument}[{partition!r}]") for partition, each in given.items()}
     return _position(given, argument)

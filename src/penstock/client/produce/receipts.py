@@ -1,4 +1,4 @@
-"""Receipts: where a published message lies."""
+"""Receipts: the positions of published messages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from penstock.core.ids import high_word, parse_id, ticks_of_id
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """On disk, at this place. A duplicate was there already: somebody had sent it before."""
+    """A message on disk, at this position; `duplicate` if an earlier send had stored it."""
 
     partition: int
     offset: int
     duplicate: bool
     id: str | None
-    """None for a duplicate: its id is the one it was first confirmed with."""
+    """None for a duplicate: its id is the one of its first receipt."""
 
 
 def receipt_of(payload: bytes) -> Receipt | None:
-    """What an answer to `publish` says; None where the topic is live."""
+    """Return the receipt in a response to `publish`; None where the topic is live."""
     facts = json.loads(payload) if payload.startswith(b'{"partition"') else None
     if facts is None:
         return None
@@ -31,31 +31,31 @@ def receipt_of(payload: bytes) -> Receipt | None:
 
 
 Outcome = Receipt | PenstockError
-"""What became of a message."""
+"""The outcome of a message."""
 
 
 def refused_rows(facts: Mapping[str, Any]) -> dict[int, SchemaRejected]:
-    """Those of a block that the topic's schema policy refused, by their row."""
+    """Return the messages of a block that the topic's schema policy refused, by their row."""
     refused = facts.get("refused")
-    if not isinstance(refused, list):  # there are none, or so many that the broker could not list them in an error
+    if not isinstance(refused, list):  # none, or so many that the broker could not list them in an error
         return {}
     return {row: _rejected(*told) for row, *told in refused}
 
 
 def _rejected(reason: str = "refused, as those before it", path: str = "") -> SchemaRejected:
-    """Of very many the broker tells the reasons of the first alone."""
+    """Build an error; of very many refused messages the broker lists the reasons of the first alone."""
     return SchemaRejected(f"at {path}: {reason}" if path else reason, path=path)
 
 
 def rejection_error(refused: Mapping[int, SchemaRejected], count: int) -> SchemaRejected:
-    """What is wrong with some of `count` messages, in one error: its details have the number of each, why and where."""
+    """Build one error for the refused of `count` messages: its details have the number of each, why and where."""
     listed = [[row, each.message, each.details["path"]] for row, each in refused.items()]
     row, reason, _ = listed[0]
     return SchemaRejected(f"{len(listed)} of {count} messages were refused; message {row}: {reason}", refused=listed)
 
 
 class BlockReceipts:
-    """Those of one block of `count` messages, worked out when somebody asks."""
+    """Receipts of a block of `count` messages, computed on demand."""
 
     def __init__(
         self, facts: Mapping[str, Any], count: int, keys: Sequence[bytes | None] | None, partitions: int
@@ -83,7 +83,8 @@ class BlockReceipts:
         return self._all[index]
 
     def _placed(self) -> list[Outcome]:
-        """Each went to its key's partition, those without a key together to one, behind each other in each."""
+        """Compute all: a message went to its key's partition, those without a key together to one; in each they are in
+        order."""
         from penstock.record.message import partition_of
 
         settled: dict[int, Outcome] = dict(self.refused)
@@ -110,7 +111,7 @@ class BlockReceipts:
 
 
 class _Ids:
-    """Of messages that were stored together: one tick apart."""
+    """Ids of messages that were stored together: one tick apart."""
 
     def __init__(self, first_id: str) -> None:
         raw = parse_id(first_id)

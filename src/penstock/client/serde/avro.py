@@ -1,4 +1,5 @@
-"""Avro: what fastavro does, held to what the schema says; and payloads are looked at before it believes them."""
+"""The Avro codec: fastavro, made to refuse values that the schema does not allow, and guarded against
+hostile payloads."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ from penstock.schema.language import Validator
 from penstock.schema.languages import language
 
 _REFUSALS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError)
-"""What fastavro raises for values that it cannot write; its check does so too, for a decimal with too many digits."""
+"""Exceptions that fastavro raises for values that it cannot write; its validation does so too, for a decimal with too
+many digits."""
 
 
 class AvroCodec:
     indexes: Indexes = None
 
     def __init__(self, definition: Definition, reader: Definition | None = None, *, branches: bool = False) -> None:
-        """What was written with one schema is read into the other, if there is one.
+        """Payloads of `definition` are read into `reader`, if there is one.
 
-        `branches`: of a union's branch that has a name, that and the value are read.
+        `branches`: for a named branch of a union, return a pair of its name and the value.
         """
         parsed = language(SchemaKind.AVRO).parse(definition.text, dict(definition.references))
         self._validator: Validator = parsed.validator()
@@ -39,7 +41,7 @@ class AvroCodec:
         self._branches = branches
 
     def encode(self, value: Any) -> bytes:
-        """Checked first: left to itself, fastavro writes 3 for 3.7."""
+        """Encode a value, after validating it: fastavro alone would write 3 for 3.7."""
         given, payload = to_builtins(value), BytesIO()
         if self._boundless:
             _check_depth(given)
@@ -60,7 +62,7 @@ class AvroCodec:
         try:
             value = fastavro.schemaless_reader(data, self._schema, self._reader, return_named_type=self._branches)
         except Exception:
-            self._check(payload)  # it knows better what is wrong, and where
+            self._check(payload)  # the validator says better what is wrong, and where
             raise
         if data.tell() < len(payload):
             self._check(payload)
@@ -72,7 +74,7 @@ class AvroCodec:
             raise ValueMismatch(fault.message, fault.path)
 
     def _mismatch(self, value: Any, otherwise: str = "") -> ValueMismatch:
-        """The first thing in a value that does not fit, as deep down as it can be told."""
+        """Return the first mismatch in a value, as deep down as it can be located."""
         try:
             found = next(_mismatches(self._schema, value, (), self._names), None)
         except RecursionError:
@@ -81,7 +83,7 @@ class AvroCodec:
 
 
 def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
-    """As fastavro wants it; `names` are those of its types then."""
+    """Parse a schema with fastavro; its named types are added to `names`."""
     try:
         for _, text in definition.references:
             fastavro.parse_schema(json.loads(text), named_schemas=names)
@@ -91,7 +93,7 @@ def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """No deeper than the broker reads it. fastavro goes down with the process: nobody would learn why."""
+    """Raise for a value nested deeper than the broker reads. fastavro would crash the process, without an error."""
     waiting = [(value, 0)]
     while waiting:
         each, depth = waiting.pop()
@@ -105,7 +107,7 @@ Steps = tuple[str | int, ...]
 
 
 def _mismatches(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
-    """Looked for only when something is known to be wrong."""
+    """Locate mismatches: only called for a value that is known to have one."""
     schema = names.get(schema, schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, dict) else None
     if isinstance(schema, list):
@@ -136,7 +138,7 @@ def _record_mismatches(
 
 
 def _union_mismatches(schema: list[Any], value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
-    """Where there is but one thing that it can be meant to be, what is wrong with that."""
+    """Descend into the branch that the value is meant for, where there is only one candidate."""
     likely = [each for each in schema if each != "null"]
     if len(likely) == 1 and value is not None:
         yield from _mismatches(likely[0], value, steps, names)
@@ -170,13 +172,13 @@ def _named(schema: Any) -> str:
 
 
 class _UnboundedTypes:
-    """Whether a few bytes could be read as more than they are: types within themselves as deep as a payload likes, or
-    arrays of nothing as long as it says. fastavro believes both, and brings the process down."""
+    """A search for types by which a few bytes could be read as very large values: types nested in themselves to any
+    depth, or arrays of any number of empty items. fastavro believes both, and crashes the process."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
         self._known: dict[str, bool] = {}
-        """Of records. While one is looked at, it is taken to be boundless: that is what it is if it comes up again."""
+        """Results by record. A record that is being searched counts as unbounded: if it comes up again, it is."""
         self._empty: dict[str, bool] = {}
 
     def occur_in(self, schema: Any) -> bool:
@@ -196,7 +198,7 @@ class _UnboundedTypes:
         return False
 
     def _is_nothing(self, schema: Any) -> bool:
-        """Whether all its values take no bytes."""
+        """Return True if every value of the schema takes no bytes."""
         match self._resolved(schema):
             case "null" | {"type": "null"} | {"type": "fixed", "size": 0}:
                 return True

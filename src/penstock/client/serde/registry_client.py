@@ -1,4 +1,4 @@
-"""The registry as a client sees it. What an id means never changes: it is asked for once, and kept."""
+"""The registry client: the schema of an id never changes, so each is fetched once and cached."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 _KEPT_MAX: Final = 1000
-"""Schemas, and registrations: more than one program writes or reads. Those that came first go first."""
+"""The most schemas, and registrations, that are cached: more than one program writes or reads. The oldest
+are evicted."""
 _UNKNOWN_SECONDS: Final = 5.0
-"""For so long an id that the registry does not know is not asked for again: it may be imported yet."""
+"""The time for which an id that the registry does not know is not fetched again: it may be imported later."""
 SCHEMA_NOT_FOUND: Final = 40403
 
 _Key = TypeVar("_Key")
@@ -43,11 +44,12 @@ class RegistryClient:
         self._fetching: dict[int, asyncio.Future[Definition]] = {}
 
     async def register(self, subject: str, schema: Schema) -> RegisteredVersion:
-        """Its version, which is made if it is new. Asks the registry once for each. Raises why it is refused."""
+        """Return the version of a schema, registering it if it is new; each is asked once. Raises the registry's
+        refusal."""
         return await self._resolve_version("system.schema.register", subject, schema)
 
     async def look_up(self, subject: str, schema: Schema) -> RegisteredVersion:
-        """The version that it is. Raises `InvalidRequest` if it is none."""
+        """Return the version of a schema. Raises `InvalidRequest` if the subject does not have it."""
         return await self._resolve_version("system.schema.lookup", subject, schema)
 
     async def _resolve_version(self, topic: str, subject: str, schema: Schema) -> RegisteredVersion:
@@ -59,16 +61,16 @@ class RegistryClient:
         return known
 
     async def version(self, subject: str, version: int | str) -> RegisteredVersion:
-        """One of a subject's, or its `latest`."""
+        """Return a version of a subject, by number or `latest`."""
         facts = await self._ask("system.schema.get", {"subject": subject, "version": version})
         return RegisteredVersion(subject, facts["version"], facts["id"])
 
     def known(self, schema_id: int) -> Definition | None:
-        """What an id means, if somebody has asked before."""
+        """Return the schema of an id if it is cached."""
         return self._definitions.get(schema_id)
 
     async def definition(self, schema_id: int) -> Definition:
-        """What an id means. Whoever asks meanwhile waits for the same answer. Raises what the registry says."""
+        """Return the schema of an id; concurrent callers share one fetch. Raises the registry's error."""
         known = self._definitions.get(schema_id)
         if known is not None:
             return known
@@ -97,7 +99,7 @@ class RegistryClient:
             _remember(self._not_found, schema_id, (time.monotonic(), error))
 
     async def closed(self, schema: Schema) -> Definition:
-        """A schema with all that it refers to, whether it is registered or not."""
+        """Return a schema with all schemas that it refers to, whether it is registered or not."""
         texts: dict[str, str] = {}
         for reference in schema.references:
             registered = await self.version(reference.subject, reference.version)

@@ -1,4 +1,4 @@
-"""The command tree, and what every command does alike: errors, exit codes, Ctrl-C."""
+"""The command tree, and the behaviour that all commands share: errors, exit codes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXTRA_PACKAGES = {
     "server": ("penstock.broker", "penstock.demo", "penstock.server", "penstock.storage"),
     "spark": ("penstock.spark", "penstock.cli.lake"),
 }
-"""Rooms, by the extra without which they cannot be entered."""
+"""Packages that cannot be imported without an extra, by its name."""
 
 app = typer.Typer(
     name="penstock",
@@ -90,7 +90,8 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command; its exit code. 0 done, 1 findings, 2 could not, 3 messages missing, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 findings, 2 could not, 3 messages missing, 130
+    interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     code = _run(arguments, json="--json" in arguments)
     try:
@@ -121,7 +122,8 @@ def _run(arguments: list[str], *, json: bool) -> int:
 
 
 def _exit_code(exit_: SystemExit) -> int:
-    """Typer leaves with 1 where the reader of our output has gone, as `head` does. That is no failure."""
+    """Return the exit code. Typer exits with 1 if the reader of our output has gone, as `head` does; that is no
+    failure."""
     if isinstance(exit_.__context__, BrokenPipeError):
         discard_output()
         return EXIT_OK
@@ -129,7 +131,7 @@ def _exit_code(exit_: SystemExit) -> int:
 
 
 def _output_failed(error: OSError, code: int) -> int:
-    """The last of the output could not be written."""
+    """Report that the end of the output could not be written."""
     discard_output()
     if isinstance(error, BrokenPipeError):
         return code
@@ -137,7 +139,7 @@ def _output_failed(error: OSError, code: int) -> int:
 
 
 def _missing_package(error: ModuleNotFoundError) -> int:
-    """Part of Penstock is not installed; which extra would bring it."""
+    """Report a package that is not installed, with the extra that would bring it."""
     from penstock.doctor import EXTRAS, extra_of
 
     package = (error.name or "").partition(".")[0]
@@ -145,14 +147,14 @@ def _missing_package(error: ModuleNotFoundError) -> int:
         raise error
     rooms = [str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(error.__traceback__)]
     entered = [extra for extra in EXTRAS if any(room.startswith(_EXTRA_PACKAGES.get(extra.name, ())) for room in rooms)]
-    # The heaviest of them: it needs this package, too, and would name the next one then.
+    # The heaviest of them: it needs this package, too; a lighter one would fail at its next package.
     extra = max((extra_of(package), *entered), key=EXTRAS.index)
     sys.stderr.write(f"penstock: this needs the package {package!r}: {extra.command}\n")
     return EXIT_COULD_NOT
 
 
 def _usage_error(error: Exception) -> int:
-    """Typer's own complaints about the command line; anything else is a defect and keeps its traceback."""
+    """Show Typer's own errors about the command line; raise any other exception again, with its traceback."""
     show = getattr(error, "show", None)
     if show is None:
         raise error

@@ -1,4 +1,5 @@
-"""Messages from a stream of bytes: lines as they arrive, gathered into blocks. Memory is bounded by the limits."""
+"""The line reader: messages from a stream of bytes, gathered into blocks as they arrive. Memory is bounded by the
+limits."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from penstock.core.limits import MIB
 
 _READ_BYTES: Final = 1 * MIB
 _GROUP_BYTES: Final = 1 * MIB
-"""What one block gathers while more is there: enough that the sync, not the block, is what is waited for."""
+"""The size up to which a block gathers lines that are there: enough that the sync takes the time, not the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLimits:
-    """What a block and a message may hold."""
+    """The sizes that a block and a message may have."""
 
     block_bytes: int
     record_bytes: int
-    """Of a message, its payload aside: type, key and attributes are the same for all."""
+    """The size of a record without its payload: type, key and attributes are the same for all."""
     payload_bytes: int
 
     def __post_init__(self) -> None:
@@ -42,14 +43,14 @@ class MessageLimits:
 
 
 def whole_input(source: BinaryIO, limits: MessageLimits) -> Iterator[list[bytes]]:
-    """All of the input as one message."""
+    """Yield the whole input as one message."""
     payload = source.read(limits.line_bytes + 1)
     limits.check(payload, "the input")
     yield [payload]
 
 
 def line_groups(source: BinaryIO, limits: MessageLimits, *, count_max: int) -> Iterator[list[bytes]]:
-    """The lines, in groups that fit into a block each. A group ends where nothing more has arrived, so that a slow
+    """Yield lines in groups that fit into a block each. A group ends where no more input has arrived, so that a slow
     stream is stored as it comes."""
     group: list[bytes] = []
     size, number = 0, 0
@@ -73,9 +74,9 @@ def _fits(group: list[bytes], size: int, line: bytes, limits: MessageLimits, cou
 
 
 def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
-    """Each line without its end; None where no more of the input is there yet.
+    """Yield each line without its end; None where no more input has arrived yet.
 
-    Of a line that is too long no more is kept than shows that it is.
+    A line that is too long is read no further than needed to see that.
     """
     rest = b""
     while data := source.read1(_READ_BYTES):  # type: ignore[attr-defined]  # of every buffered reader
@@ -90,7 +91,7 @@ def _lines(source: BinaryIO, line_bytes: int) -> Iterator[bytes | None]:
 
 
 def _has_input(source: BinaryIO) -> bool:
-    """Whether reading would not wait."""
+    """Return True if reading would not wait."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (UnsupportedOperation, ValueError):  # a buffer in memory

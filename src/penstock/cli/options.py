@@ -1,4 +1,4 @@
-"""Options that several commands share; those that always come together are bundles."""
+"""Options that several commands share. Options that always come together are bundles: dataclasses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     Path,
-    # Whether it can be read is asked when it is: a file may be verified wherever the variable points to.
+    # Not checked for being readable here: `segment verify` of a file works wherever the variable points to.
     typer.Option("--data", "-d", envvar="PENSTOCK_DATA", help="The data directory.", readable=False),
 ]
 Config = Annotated[
@@ -37,7 +37,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for 
 
 
 def absolute_position(given: str) -> str:
-    """A place in a log, as it is known to all: a time that is so long ago (`-1h`) as the time that it was."""
+    """Convert a position relative to now (`-1h`) to a time; return any other as it is."""
     if not _AGO.fullmatch(given):
         return given
     return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(given[1:])))
@@ -68,13 +68,13 @@ def _refuse_former_filter(given: str | None) -> None:
 
 
 def _former_filter_error(given: str, why: str) -> InvalidRequest:
-    """A filter by its former name, refused with the name that it has."""
+    """Build the error for a filter given by its former name, with the name that it has now."""
     advice = f"--only-type {shlex.quote(given)} lets through only messages whose type matches"
     return InvalidRequest(f"{why}: {advice}", given=given)
 
 
 FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refuse_former_filter)]
-"""The name that `--only-type` had before: refused, wherever the command creates nothing that has a type."""
+"""The former name of `--only-type`: refused by commands that create nothing that has a type."""
 OnlyType = Annotated[
     str | None, typer.Option("--only-type", help="Only messages whose type matches this glob, such as 'order.*'.")
 ]
@@ -87,7 +87,7 @@ SubscriptionType = Annotated[
     typer.Option("--type", metavar="TYPE", help="Of the subscription: exclusive, failover, shared or key_shared."),
 ]
 SubType = Annotated[str | None, typer.Option("--sub-type", hidden=True)]
-"""The name that `--type` had before."""
+"""The former name of `--type`."""
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.")]
 Partition = Annotated[int | None, typer.Option(min=0, help="One partition. Default: all.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; end with Ctrl-C.")]
@@ -112,7 +112,7 @@ SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """Which broker a command talks to, and as whom."""
+    """The broker that a command connects to, and the client's credentials."""
 
     url: Annotated[
         str | None, typer.Option("--url", "-u", envvar="PENSTOCK_URL", help="tcp://host:port or tls://host:port.")
@@ -131,7 +131,7 @@ class BrokerOptions:
     ] = None
 
     def connect(self, *, reconnect: bool = False, name: str | None = None) -> Client:
-        """A client, to be used with `with`. `reconnect` where a command goes on after a broken connection."""
+        """Create a client, to be used with `with`. `reconnect` for commands that go on after a lost connection."""
         from penstock.client.sync import connect
 
         return connect(
@@ -147,7 +147,7 @@ class BrokerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """Where Spark runs, and with how much."""
+    """The Spark master that a command uses, its memory and settings."""
 
     master: Annotated[
         str | None,
@@ -161,20 +161,20 @@ class SparkOptions:
     ] = None
 
     def session(self, name: str, *, quick: bool = False) -> SparkSession:
-        """A session for one command. `quick` where little is computed: it starts in half the time."""
+        """Create a session for one command. `quick` for short jobs: it starts in half the time."""
         from penstock.spark.runtime.session import session
 
         return session(name, master=self.master, memory=self.memory, quick=quick, config=parse_settings(self.conf))
 
 
 def bundled(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters that are bundles are given as the options of those bundles."""
+    """Expand the parameters of a command that are bundles into the options of those bundles."""
     shape = inspect.signature(command, eval_str=True)
     bundles = {each.name: each.annotation for each in shape.parameters.values() if is_dataclass(each.annotation)}
     own = [each for each in shape.parameters.values() if each.name not in bundles]
     options = [
         each for bundle in reversed(bundles.values()) for each in _bundle_parameters(bundle)
-    ]  # the broker's last
+    ]  # options of the broker last
 
     @wraps(command)
     def called(**given: Any) -> None:
@@ -182,7 +182,7 @@ def bundled(command: Callable[..., None]) -> Callable[..., None]:
         command(**made, **given)
 
     together = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *options)]
-    called.__signature__ = shape.replace(parameters=together)  # type: ignore[attr-defined]  # as inspect has it
+    called.__signature__ = shape.replace(parameters=together)  # type: ignore[attr-defined]  # read by inspect.signature
     called.__annotations__ = {each.name: each.annotation for each in together}
     return called
 
@@ -196,20 +196,20 @@ def _bundle_parameters(bundle: Any) -> Iterator[inspect.Parameter]:
 
 
 def _build_bundle(bundle: Any, given: dict[str, Any]) -> Any:
-    """The bundle, of its own among what was given."""
+    """Build a bundle, taking its fields out of the given options."""
     return bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
 
 
-# what is written as text
+# parsing
 
 
 def globs(given: str | None) -> list[str]:
-    """A filter that was given, or none."""
+    """Return the globs of a filter: one, or none."""
     return [] if given is None else [given]
 
 
 def subscription_type(given: str | None, before: str | None) -> str | None:
-    """The type of a subscription, by `--type` or the name that it had before; None if none was given."""
+    """Return the type of a subscription, by `--type` or its former name; None if neither was given."""
     found = given if given is not None else before
     if found is None or found in SUBSCRIPTION_TYPES:
         return found
@@ -218,7 +218,7 @@ def subscription_type(given: str | None, before: str | None) -> str | None:
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:
-    """Of `--conf name=value`."""
+    """Parse `--conf name=value` options."""
     found: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
@@ -229,7 +229,7 @@ def parse_settings(pairs: list[str] | None) -> dict[str, str]:
 
 
 def parse_attributes(pairs: list[str] | None) -> dict[str, str]:
-    """Of `--attr name=value`."""
+    """Parse `--attr name=value` options."""
     found: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM for commands that run until they are stopped: in order the first time, at once the second."""
+"""Signals for commands that run until they are stopped: the first Ctrl-C or SIGTERM stops in order, the
+second at once."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from penstock.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
 
 
 class StopRequest:
-    """Whether, and by which signal, a command was asked to stop."""
+    """A signal handler that notes whether, and by which signal, a command was asked to stop."""
 
     def __init__(self) -> None:
         self.requested = threading.Event()
@@ -35,8 +36,8 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Begin this when the Spark session is there: PySpark then has set a handler of its own for Ctrl-C, which would
-    break the batch off. Ours takes its place."""
+    """Handle Ctrl-C and SIGTERM within the context. Enter it when the Spark session exists: PySpark has then set its
+    own handler for Ctrl-C, which would break off the batch, and which this one replaces."""
     stop = StopRequest()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""`penstock access`: who may what, and where."""
+"""`penstock access`: roles of principals, and their scopes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def grant(
     data: DataDirectory = None,
     json: opt.Json = False,
 ) -> None:
-    """Let somebody have a role. It holds when the command returns.
+    """Grant a role to a principal. It holds when the command returns.
 
     Examples:
 
@@ -53,7 +53,7 @@ def revoke(
     data: DataDirectory = None,
     json: opt.Json = False,
 ) -> None:
-    """Take a role from somebody. What they consume and may no longer consume ends at once.
+    """Revoke a role of a principal. Consumption that is no longer allowed ends at once.
 
     Example: `penstock access revoke key:shop publisher@topic:/shop/orders.#`
     """
@@ -78,7 +78,7 @@ def show(
     data: DataDirectory = None,
     json: opt.Json = False,
 ) -> None:
-    """Show who has which role, and where.
+    """Show the roles of principals, and their scopes.
 
     Examples:
 

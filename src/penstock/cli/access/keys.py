@@ -1,4 +1,4 @@
-"""`penstock key`: keys by which clients say who they are. Shown once, when they are made."""
+"""`penstock key`: keys that authenticate clients. A key is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create(
     out: Out = None,
     json: opt.Json = False,
 ) -> None:
-    """Make a key and print it: the only time that it can be seen.
+    """Create a key and print it: the only time that it can be seen.
 
     A second key of the same name is good beside the first, with the same roles: that is how one is replaced. Where no
     key of the name is good any more, the new one has the roles given here alone.
@@ -77,7 +77,7 @@ def create(
 
 
 def _write(path: Path, key: str) -> None:
-    """For its owner alone from the first moment on."""
+    """Write a file that only its owner can read, from the first moment on."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(f"{key}\n")
@@ -86,7 +86,7 @@ def _write(path: Path, key: str) -> None:
 @app.command("ls")
 @opt.bundled
 def ls(broker: opt.BrokerOptions, data: DataDirectory = None, json: opt.Json = False) -> None:
-    """List keys, revoked ones too. Never the keys themselves: nobody has them.
+    """List keys, revoked ones too. The keys themselves are stored nowhere.
 
     Examples:
 
@@ -124,7 +124,7 @@ def revoke(
     data: DataDirectory = None,
     json: opt.Json = False,
 ) -> None:
-    """Let a key open nothing any more. Connections that came with it are closed within a second.
+    """Revoke a key. Connections that were opened with it are closed within a second.
 
     With the last good key of a name its roles go too: a later key of that name has only what it is given.
 

@@ -1,4 +1,4 @@
-"""Where keys and bindings are asked for: a running broker, or a data directory whether or not one runs there."""
+"""The target of commands about keys and roles: a running broker, or a data directory, with or without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock backup` and `penstock restore`: a data directory, copied while its broker runs, and brought back."""
+"""`penstock backup` and `penstock restore`: copy a data directory while its broker runs, and restore it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _CREATE: Final = "create"
 _FINDINGS_SHOWN: Final = 20
-"""On a terminal; `--json` has all."""
+"""The most findings on a terminal; `--json` has all."""
 
 
 class _Group(TyperGroup):
-    """`penstock backup DEST` is short for `penstock backup create DEST`."""
+    """A group in which `penstock backup DEST` is short for `penstock backup create DEST`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         helped = {"-h", "--help"} & set(args[:1])
@@ -143,7 +143,7 @@ def restore(
 
 @contextmanager
 def _progress_bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """A bar for each piece of work that is begun."""
+    """Show a progress bar for each stage."""
     with progress() as bar:
 
         def stage(what: str, size: int) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""`penstock log`: create, append to, import into, read and look at the logs of a data directory, without a broker."""
+"""`penstock log`: create, append to, import into, read and describe logs of a data directory, without a broker."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def append(
     batch: Annotated[int, typer.Option(min=1, help="Messages a block: each block is one sync at most.")] = 1000,
     json: opt.Json = False,
 ) -> None:
-    """Append messages; each is on disk when this says so.
+    """Append messages; each is on disk when the command says so.
 
     Examples:
 
@@ -178,7 +178,7 @@ def import_(
 
 
 def _check_files(files: list[Path]) -> None:
-    """All of them, before anything of one is stored."""
+    """Check that every file can be read, before anything is stored."""
     for file in files:
         with _source(file) as source:
             source.read(1)
@@ -186,7 +186,7 @@ def _check_files(files: list[Path]) -> None:
 
 @contextmanager
 def _summary_on_failure(store: Store, log: Log, summary: AppendSummary) -> Iterator[None]:
-    """Whatever ends the appending, its user learns how much is stored."""
+    """Add to an error, or print at an interruption, how much is stored."""
     try:
         yield
     except PenstockError as error:
@@ -200,7 +200,8 @@ def _summary_on_failure(store: Store, log: Log, summary: AppendSummary) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class AppendSummary:
-    """What one command has appended: all that its log has grown by, since nobody else may write to it."""
+    """The messages that one command has appended: all that its log has grown by, since no other process may write to
+    it."""
 
     topic: str
     partition: int
@@ -224,7 +225,7 @@ class AppendSummary:
         return f"{many(count, 'message')} appended to {self.topic}: {offsets}"
 
     def with_summary(self, error: PenstockError, stop: int) -> PenstockError:
-        """The error, and how much was stored before it."""
+        """Return the error with the number of messages stored before it."""
         return type(error)(f"{error.message}; before that: {self.text(stop)}", **(error.details | self.as_dict(stop)))
 
 
@@ -290,7 +291,8 @@ def read(
 
 
 def _partition_readers(found: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
-    """The partitions asked for. An offset that one of them does not hold is refused before anything is printed."""
+    """Return the readers of partitions. Raises for an offset that one of them does not hold, before anything is
+    printed."""
     readers = [(number, found.partition(number)) for number in numbers]
     for number, reader in readers:
         try:
@@ -320,7 +322,7 @@ def info(
     data: opt.Data = opt.DEFAULT_DATA,
     json: opt.Json = False,
 ) -> None:
-    """What is in a data directory: partitions, offsets, sizes, times.
+    """Show what a data directory holds: partitions, offsets, sizes, times.
 
     Example: `penstock log info orders.created --json`
     """

@@ -1,4 +1,4 @@
-"""`penstock segment`: look into segment files, without touching them."""
+"""`penstock segment`: read segment files, without changing them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ Raw = Annotated[bool, typer.Option("--raw", help="Messages are any bytes, not Pe
 
 
 def _hash_key(raw: bool, text: str | None) -> bytes | None:
-    """Raises `InvalidRequest` for a key that is none, or without --raw: our own segments have ours."""
+    """Parse the hash key. Raises `InvalidRequest` for an invalid one, or without --raw: our own segments
+    have our key."""
     if text is None:
         return None
     if not raw:
@@ -48,7 +49,7 @@ def _hash_key(raw: bool, text: str | None) -> bytes | None:
 
 
 def _paths(targets: list[str], data: Path) -> list[Path]:
-    """Files as they are, directories searched, topics looked up; each once, however often it is named."""
+    """Return the segment files of targets: files, directories (searched), topics (looked up); each once."""
     found = [path for target in targets for path in _target_paths(target, data)]
     return list({path.absolute(): path for path in found}.values())
 
@@ -192,14 +193,14 @@ def verify(
     problems = [problem for report in reports for problem in report.problems]
     problems += verify_sequence(OsDisk(), reports)
     problems += [*shortfall(OsDisk(), noted, reports), *unread]
-    with contextlib.suppress(BrokenPipeError):  # `verify | head` still has findings, or has not
+    with contextlib.suppress(BrokenPipeError):  # `verify | head` has the same exit code
         (_print_json if json else _print_table)(reports, problems)
     if problems:
         raise typer.Exit(EXIT_FINDINGS)
 
 
 def _catalog_notes(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
-    """What the catalogs of data directories say of their logs, and which of them cannot be read: the segments can."""
+    """Return the catalogs' notes of how far logs went, and problems for catalogs that cannot be read."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.base.layout import CATALOG
     from penstock.storage.inspect.missing_logs import noted_logs
@@ -217,7 +218,7 @@ def _catalog_notes(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
 
 
 def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[Report]:
-    """The kernels release the GIL, so threads are enough."""
+    """Verify files in threads: the kernels release the GIL."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.verify import verify_if_there
 

@@ -37,7 +37,7 @@ ALLOW_LOSS: Final = "--allow-loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadOptions:
-    """What becomes of payloads, and of what is missing."""
+    """Options for payloads, and for missing messages."""
 
     one_table: Annotated[bool, typer.Option("--one-table", help="All topics into one table, payloads as they are.")] = (
         False
@@ -57,7 +57,7 @@ class PayloadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Who does it: this process, or Spark."""
+    """The engine that does the work: this process, or Spark."""
 
     engine: Annotated[
         str, typer.Option(help="local: this process; spark: its workers; auto: Spark where there is more to do.")
@@ -67,14 +67,14 @@ class EngineOptions:
     ] = "64MiB"  # done in the time that Spark takes to start, and a few seconds
 
     def check(self) -> None:
-        """Raises `InvalidRequest` for an engine or a size that there is not."""
+        """Raises `InvalidRequest` for an unknown engine or an invalid size."""
         from penstock.spark.lake.archive.engines import check_engine
 
         check_engine(self.engine)
         parse_size(self.local_max)
 
     def is_small(self, backlog: Backlog | None) -> bool:
-        """Whether what is new can be left to this process; None is without an end."""
+        """Return True if this process can do the work; a backlog of None has no end."""
         return backlog is not None and backlog.bytes <= parse_size(self.local_max)
 
     def engine_for(self, backlog: Backlog | None) -> str:
@@ -156,7 +156,7 @@ def archive(
 
 @dataclass(frozen=True, slots=True)
 class _PreparedArchive:
-    """What has been checked and only waits for an engine."""
+    """An archive or a backfill that has been checked and waits for an engine."""
 
     backlog: Backlog | None
     run: Callable[[Engine, threading.Event], ArchiveReport]
@@ -231,7 +231,7 @@ def _destination(location: Location, to: WarehouseOptions, payloads: PayloadOpti
 def _engine(
     engines: EngineOptions, spark: opt.SparkOptions, backlog: Backlog | None, on_batch: _Printer
 ) -> Iterator[Engine]:
-    """Which one was chosen is said; Spark runs until the context ends."""
+    """Choose the engine and print its name; Spark runs until the context ends."""
     from penstock.spark.lake.archive.engines import LOCAL, LOCAL_ENGINE, SparkEngine
 
     name = engines.engine_for(backlog)
@@ -255,7 +255,7 @@ def _exit_code(report: ArchiveReport, stop: StopRequest) -> int:
 
 
 class _Printer:
-    """Tells of an archive: lines on standard error for people, objects on standard output for scripts."""
+    """The progress output of an archive: lines on standard error for people, JSON on standard output for scripts."""
 
     def __init__(self, *, json: bool) -> None:
         self._json = json
@@ -303,7 +303,7 @@ class _Printer:
         )
 
     def _bad(self, name: str, found: TableReport) -> None:
-        """Where the bad ones are, and why."""
+        """Print the offsets of bad records, and the reasons."""
         if not found.bad:
             return
         from penstock.spark.lake.tables.names import bad_table_of

@@ -1,4 +1,4 @@
-"""`penstock audit`: look at every message of a log, and hold the log against its archive."""
+"""`penstock audit`: check every message of a log, and compare the log with its archive."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from penstock.spark.jobs.audit.audit import Audit
 
 _FINDINGS_SHOWN = 50
-"""On a screen; the page and the JSON have more."""
+"""The most findings on a screen; the page and the JSON have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedArchive(TableAccess):
-    """What the log is compared with, if anything."""
+    """The archive that the log is compared with, if any."""
 
     against: Annotated[
         str | None,
@@ -35,7 +35,7 @@ class ComparedArchive(TableAccess):
     ] = None
 
     def warehouse(self) -> Warehouse | None:
-        """Raises `InvalidRequest` for options of an archive that is not named."""
+        """Return the warehouse. Raises `InvalidRequest` for options of an archive without --against."""
         if self.against is None:
             if self.storage_option or self.catalog or self.catalog_option:
                 raise InvalidRequest("--storage-option and --catalog are of an archive: name it with --against")
@@ -88,7 +88,7 @@ def audit(
         registry=registry,
         duplicates=duplicates,
     )
-    location.open()  # what is not there is said before Spark is started
+    location.open()  # a missing log is reported before Spark is started
     _check_target(html)
     found = run_job(spark, "penstock audit", lambda session, stage: run(session, location, wanted, stage=stage))
     report = as_dict(found)
@@ -105,7 +105,7 @@ def audit(
 
 
 def _check_target(html: Path | None) -> None:
-    """Better now than after an hour's work."""
+    """Check the path of the page now, not after an hour's work."""
     if html is not None and not html.absolute().parent.is_dir():
         raise InvalidRequest(f"--html {html}: there is no directory {html.absolute().parent}")
 

@@ -1,4 +1,4 @@
-"""`penstock compact`: of every key its latest message, into a topic or a table."""
+"""`penstock compact`: the latest message of every key, into a topic or a table."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def compact(
     run: Run = None,
     json: opt.Json = False,
 ) -> None:
-    """The latest message of every key, into a new topic or a table of the lake.
+    """Publish the latest message of every key into a new topic, or write it into a table of the lake.
 
-    An empty payload is a tombstone: the key is gone, and nothing of it is left. Messages without a key are kept. They
-    all keep key, payload, type, attributes and schema. Exit code 1 if something was left out with --skip-lost.
+    An empty payload is a tombstone: the key is gone, and nothing of it is left. Messages without a key are kept. All
+    messages keep key, payload, type, attributes and schema. Exit code 1 if something was left out with --skip-lost.
 
     Examples:
 

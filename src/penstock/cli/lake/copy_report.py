@@ -1,4 +1,4 @@
-"""What the commands share that publish many messages: which of them, into what, and how far they have come."""
+"""Options and output that commands which publish many messages share: their selection, target and progress."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SkipLost = Annotated[
     bool, typer.Option(SKIP_LOST, help="Leave out what cannot be read and count it, instead of ending there.")
 ]
 ReportMessages = Callable[[int, int | None], None]
-"""How many messages are done, and of how many, where that is known."""
+"""A function that takes the number of finished messages, and the total where it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishTarget:
-    """Into what messages are published: a broker, or a data directory that no broker owns."""
+    """The target of messages: a broker, or a data directory that no broker owns."""
 
     broker: Annotated[
         str | None,
@@ -61,7 +61,7 @@ class PublishTarget:
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None
 
     def options(self, topic: str | None, run: str | None) -> SinkOptions:
-        """Raises `InvalidRequest` for what cannot be."""
+        """Return options of the sink. Raises `InvalidRequest` if they contradict each other."""
         from penstock.client.wire.address import parse_url
         from penstock.spark.sink.options import SinkOptions
 
@@ -82,7 +82,7 @@ class PublishTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSelection:
-    """Which messages of a topic."""
+    """A selection of messages of a topic."""
 
     from_: opt.From = "earliest"
     to: opt.To = None
@@ -112,7 +112,7 @@ class MessageSelection:
 
 
 def print_report(report: PublishReport, *, json: bool) -> None:
-    """And leave with the exit code of findings, if messages were left out."""
+    """Print the report, and exit with the code of findings if messages were left out."""
     if json:
         print_json({**asdict(report), "seconds": round(report.seconds, 3)})
     else:
@@ -134,8 +134,8 @@ def lost_text(lost: int) -> str:
 
 @contextmanager
 def run_name_on_failure(run: str, *, generated: bool, json: bool) -> Iterator[None]:
-    """Whatever ends a run, its user learns how to go on with it. A name that was made up is told at once: a process
-    that is killed says nothing at its end."""
+    """Add to an error, or print at an interruption, how to resume the run. A generated name is printed at once: a
+    process that is killed prints nothing at its end."""
     if generated:
         text = jsons.dumps({"run": run}) if json else f"penstock: run {run}; if it breaks off, --run {run} goes on"
         sys.stderr.write(f"{text}\n")
@@ -152,7 +152,7 @@ def run_name_on_failure(run: str, *, generated: bool, json: bool) -> Iterator[No
 
 @contextmanager
 def message_progress(what: str) -> Iterator[ReportMessages]:
-    """Messages and how many a second, on standard error; nothing where that is not a terminal."""
+    """Show the number of messages and the rate, on standard error; nothing where that is not a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -176,7 +176,7 @@ def message_progress(what: str) -> Iterator[ReportMessages]:
 
 @contextmanager
 def spark_job(spark: opt.SparkOptions, name: str) -> Iterator[tuple[SparkSession, Callable[[int], None]]]:
-    """A session for as long as the job takes, and whom to tell of progress."""
+    """Start a Spark session for the job, and yield it with the function that shows progress."""
     with message_progress("starting Spark") as report:
         session = spark.session(name)
         try:

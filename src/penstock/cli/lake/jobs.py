@@ -1,4 +1,4 @@
-"""What the commands that run jobs over logs share: which topics, Spark for as long as it takes, and a bar."""
+"""Parts that commands which run jobs over logs share: topics, a Spark session, and a progress bar."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse_topics(topics: Sequence[str] | None) -> tuple[TopicName, ...]:
 
 @contextmanager
 def naming_loss_option(option: str) -> Iterator[None]:
-    """Where messages are lost, the source advises its own option: here, that of the command."""
+    """Replace the source's option in errors about lost messages by the option of the command."""
     try:
         yield
     except PenstockError as error:
@@ -40,10 +40,10 @@ def naming_loss_option(option: str) -> Iterator[None]:
 
 
 def run_job(spark: opt.SparkOptions, name: str, job: Callable[[SparkSession, ReportStage], _Result]) -> _Result:
-    """What a job gives on a session of its own, with a bar for each of its stages on standard error.
+    """Run a job on a Spark session of its own and return its result, with a progress bar on standard error.
 
-    The job has a thread of its own. Ctrl-C then meets this thread waiting, not in the middle of a call into the JVM,
-    which cannot be left in order: what Spark is doing is cancelled, and the session closed.
+    The job runs in a thread. Ctrl-C then interrupts this thread while it waits, not in the middle of a call into the
+    JVM, which cannot be unwound: Spark's work is cancelled, and the session closed.
     """
     with _stage_progress() as report:
         session = spark.session(name)
@@ -76,7 +76,7 @@ def _stage_progress() -> Iterator[ReportStage]:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Raises `InvalidRequest` if it cannot be written."""
+    """Write a text file. Raises `InvalidRequest` if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

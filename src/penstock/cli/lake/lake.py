@@ -1,4 +1,4 @@
-"""`penstock lake`: what is in the tables of a warehouse, and their upkeep. No Spark is started."""
+"""`penstock lake`: tables of a warehouse, and their maintenance. No Spark is started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 
 _HOUR_MS: Final = 3_600_000
 _AGE_MS_MIN: Final = _HOUR_MS
-"""Queries and commits that take longer than an hour are rare; files that one of them uses must stay."""
+"""The youngest age: queries and commits that take longer than an hour are rare, and files that one of them uses must
+stay."""
 
 
 @app.command()

@@ -132,7 +132,7 @@ def explain(
 
 @contextmanager
 def _session(pipeline: Pipeline, given: opt.SparkOptions, *, quick: bool = False) -> Iterator[SparkSession]:
-    """As the file says, and the command line before it."""
+    """Start a Spark session with options of the command line, or else of the file."""
     file = pipeline.spark
     merged = opt.SparkOptions(
         master=given.master or file.master,
@@ -155,11 +155,11 @@ def _exit_code(results: list[Result], stop: StopRequest, *, json: bool) -> int:
     return stop.exit_code
 
 
-# what is printed
+# output
 
 
 class _Printer:
-    """Tells of a run: lines on standard error for people, objects on standard output for scripts."""
+    """The progress output of a run: lines on standard error for people, JSON on standard output for scripts."""
 
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self._json = json
@@ -236,11 +236,11 @@ def _print_findings(file: Path, problems: list[str], warnings: list[str]) -> Non
     typer.echo(f"{file}: {many(len(problems), 'problem') if problems else 'valid'}")
 
 
-# what is asked of Spark
+# checks
 
 
 def _load(file: Path) -> tuple[Pipeline | None, list[str]]:
-    """The pipeline, or what is wrong with its file."""
+    """Load the pipeline, or return the problems of its file."""
     from penstock.spark.pipeline.file.parsing import PipelineInvalid, load
 
     try:
@@ -252,7 +252,7 @@ def _load(file: Path) -> tuple[Pipeline | None, list[str]]:
 def _columns_and_plans(
     pipeline: Pipeline, spark: opt.SparkOptions, *, extended: bool
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """The columns of everything that has a name, and the plans of queries. Raises `PipelineInvalid`."""
+    """Return the columns of every named frame, and the plans of queries. Raises `PipelineInvalid`."""
     from penstock.spark.pipeline.file.parsing import PipelineInvalid
     from penstock.spark.pipeline.run.explain import plans
     from penstock.spark.pipeline.run.frames import Frames

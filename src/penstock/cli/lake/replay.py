@@ -1,4 +1,4 @@
-"""`penstock replay`: messages of a log or of its archive, published again."""
+"""`penstock replay`: publish messages of a log, or of its archive, again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSource(TableAccess):
-    """The archive, in place of the log."""
+    """The archive to read in place of the log."""
 
     archive: Annotated[
         str | None,
@@ -38,12 +38,12 @@ class ArchiveSource(TableAccess):
     ] = None
 
     def origin(self, log: LogOptions) -> Origin:
-        """Where messages come from. Raises `InvalidRequest` for what is not there."""
+        """Return the source of messages. Raises `InvalidRequest` if it is not there."""
         from penstock.spark.jobs.transfer.selection import ArchiveOrigin, LogOrigin
 
         if self.archive is None:
             location = log.location()
-            location.open()  # what is not there is said before Spark is started
+            location.open()  # a missing log is reported before Spark is started
             return LogOrigin(location)
         self.check(self.archive)
         return ArchiveOrigin(

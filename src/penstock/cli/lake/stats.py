@@ -1,4 +1,4 @@
-"""`penstock stats`: what is in a log, by topic, type, producer, schema, hour."""
+"""`penstock stats`: messages and bytes of a log, by topic, type, producer, schema, hour."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stats(
     ] = "topic",
     json: opt.Json = False,
 ) -> None:
-    """Count messages and bytes, with sizes, times and rates, by whatever they have in common.
+    """Count messages and bytes, with sizes, times and rates, by topic or other fields.
 
     Sizes are of payloads; the median is within one percent. Messages that are damaged are left out and counted on
     standard error; the exit code is then 1.
@@ -38,7 +38,7 @@ def stats(
     from penstock.spark.jobs.stats.stats import stats as run
 
     chosen, location, names = parse_by(by), log.location(), parse_topics(topics)
-    location.open()  # what is not there is said before Spark is started
+    location.open()  # a missing log is reported before Spark is started
     found = run_job(
         spark, "penstock stats", lambda session, stage: run(session, location, names, by=chosen, stage=stage)
     )

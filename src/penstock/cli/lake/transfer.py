@@ -1,4 +1,4 @@
-"""`penstock export | import`: topics into files that other tools read, and back; or into another data directory."""
+"""`penstock export | import`: topics into files of other formats, and back; or into another data directory."""
 
 from __future__ import annotations
 
@@ -145,10 +145,12 @@ def import_(
 
     name, kind = run or new_run(), format_of(source, format_)
     if target.into is not None and kind is not FileFormat.DIRECTORY:
-        target = replace(target, partitions=target.partitions or 1)  # topics of a directory have as many as there
+        target = replace(
+            target, partitions=target.partitions or 1
+        )  # topics of a directory keep their number of partitions
     options = target.options(topic, name)
     if kind is not FileFormat.DIRECTORY:
-        check_file(source)  # what is not there is said before the run begins
+        check_file(source)  # a missing file is reported before the run begins
     naming = run_name_on_failure(name, generated=run is None, json=json)
     with naming, naming_loss_option(SKIP_LOST), message_progress("importing") as progress:
         if kind is FileFormat.DIRECTORY:

@@ -1,4 +1,4 @@
-"""Where the tables of the lake are: options that its commands share."""
+"""Options of the commands of the lake: the location and format of tables, and of the log."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 ANY_FORMAT: Final = "any"
 _NAMED_MAX: Final = 10
-"""Tables that are named to whoever asks for one that is not there."""
+"""The most tables that an error lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAccess:
-    """In which format tables are, and how to reach them."""
+    """The format of tables, and access to their store and catalog."""
 
     format: Annotated[str, typer.Option("--format", "-f", help="delta, iceberg or parquet.")] = "delta"
     storage_option: Annotated[
@@ -49,8 +49,7 @@ class TableAccess:
         return (named | pairs("--catalog-option", self.catalog_option)) or None
 
     def check(self, warehouse: str) -> None:
-        """Raises `InvalidRequest` for a format that there is not, and for options that the warehouse's store has
-        not."""
+        """Raises `InvalidRequest` for an unknown format, and for options that the warehouse's store does not have."""
         from penstock.spark.lake.tables.folder import Folder
         from penstock.spark.lake.tables.table_factory import check_table_format
 
@@ -60,7 +59,7 @@ class TableAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseOptions(TableAccess):
-    """Which tables."""
+    """The warehouse of tables."""
 
     warehouse: Annotated[
         str,
@@ -70,14 +69,14 @@ class WarehouseOptions(TableAccess):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeOptions(WarehouseOptions):
-    """Tables that are there, of whichever format they are."""
+    """Existing tables, of any format."""
 
     format: Annotated[
         str, typer.Option("--format", "-f", help="delta, iceberg or parquet. Default: whatever is there.")
     ] = ANY_FORMAT
 
     def tables(self, names: list[str] | None) -> list[LakeTable]:
-        """Those that are named, or all there are. Raises `InvalidRequest` for one that is not there."""
+        """Return the named tables, or all. Raises `InvalidRequest` for one that is not there."""
         known = self._all_tables()
         if not names:
             return list(known.values())
@@ -89,7 +88,7 @@ class LakeOptions(WarehouseOptions):
         return [known[name] for name in full.values()]
 
     def _all_tables(self) -> dict[str, LakeTable]:
-        """All tables, by their names."""
+        """Return all tables, by name."""
         from penstock.spark.lake import open_table, table_names
 
         reach: Any = {"storage_options": self.storage_options, "catalog": self.catalog_options}
@@ -100,7 +99,8 @@ class LakeOptions(WarehouseOptions):
         }
 
     def _formats(self) -> list[str]:
-        """Raises `InvalidRequest` where a format is asked for that no table has, and others have one."""
+        """Return the formats of tables. Raises `InvalidRequest` if no table has the one that was given, and others have
+        one."""
         from penstock.spark.lake.tables.table_factory import check_table_format, formats_present
 
         there = formats_present(self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options)
@@ -124,7 +124,7 @@ class LakeOptions(WarehouseOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Where the log is: its files, or a broker's HTTP."""
+    """The location of the log: its files, or a broker's HTTP."""
 
     data: Annotated[
         str,
@@ -147,7 +147,7 @@ class LogOptions:
 
 
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    """Of `name=value`."""
+    """Parse `name=value` options."""
     found: dict[str, str] = {}
     for each in given or []:
         name, equals, value = each.partition("=")

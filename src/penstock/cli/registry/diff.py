@@ -1,4 +1,4 @@
-"""`penstock schema diff`: two versions beside each other, and whether each can read what the other wrote."""
+"""`penstock schema diff`: two versions side by side, and whether each can read what the other wrote."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.cli.schema_source import parse_version
 from penstock.core.schemas import SchemaKind
 
 _CONTEXT_LINES: Final = 3
-"""Around each difference, as other tools have it."""
+"""Lines of context around each difference, as in other tools."""
 _STYLES: Final = {"<": ("red", ""), ">": ("", "green"), "|": ("red", "green"), " ": ("", "")}
 _UNIFIED_STYLES: Final = {"-": "red", "+": "green", "@": "cyan"}
 
@@ -57,7 +57,7 @@ def diff(
 
 @dataclass(frozen=True, slots=True)
 class ComparedVersion:
-    """One of the two."""
+    """A version to be compared."""
 
     number: int
     id: int
@@ -99,7 +99,8 @@ def _print(left: ComparedVersion, right: ComparedVersion, comparisons: list[dict
 
 
 def schema_lines(text: str, kind: str) -> list[str]:
-    """The lines of a schema. JSON is laid out anew, so that spaces make no difference and one line is many."""
+    """Return the lines of a schema. JSON is indented anew, so that spaces make no difference and one line
+    becomes many."""
     if kind in (SchemaKind.AVRO, SchemaKind.JSON):
         text = _indented(text)
     return [on_one_line(each.expandtabs(4)) for each in text.splitlines()]
@@ -113,7 +114,7 @@ def _indented(text: str) -> str:
 
 
 class DiffRow(NamedTuple):
-    """A line of each, beside each other. The mark is `<`, `>`, `|` for both, or a space where they are the same."""
+    """A line of each schema, side by side. The mark is `<`, `>`, `|` for both, or a space where they are the same."""
 
     left: str
     mark: str
@@ -121,7 +122,7 @@ class DiffRow(NamedTuple):
 
 
 def side_by_side(left: list[str], right: list[str]) -> Iterator[DiffRow]:
-    """The lines that differ, with some around them; a row of dots where lines are left out."""
+    """Yield lines that differ, with their context; a row of dots where lines are left out."""
     groups = difflib.SequenceMatcher(None, left, right).get_grouped_opcodes(_CONTEXT_LINES)
     for number, group in enumerate(groups):
         if number:
@@ -143,7 +144,7 @@ def unified(left: ComparedVersion, right: ComparedVersion) -> list[str]:
 
 
 def _print_side_by_side(left: ComparedVersion, right: ComparedVersion) -> None:
-    """In two columns; on a terminal of its width, and what does not fit is folded."""
+    """Print two columns, as wide as the terminal; long lines are folded."""
     from rich.table import Table
     from rich.text import Text
 

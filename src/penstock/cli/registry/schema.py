@@ -1,4 +1,4 @@
-"""`penstock schema`: schemas that are registered with a broker, and those that may be."""
+"""`penstock schema`: register, check and read schemas of a broker."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def register(
 
 
 def _hint(ask: AskRegistry, registered: dict[str, Any], words: dict[str, Any], *, known: bool) -> None:
-    """At what may not be as it was meant: a subject with a slip in it, words that were not taken."""
+    """Print a hint about a subject that may be a typo, or about a description that an existing version did not take."""
     if not known:
         hint_at_similar(ask, registered["subject"])
     elif (
@@ -89,7 +89,7 @@ def _hint(ask: AskRegistry, registered: dict[str, Any], words: dict[str, Any], *
 
 
 def _register(ask: AskRegistry, subject: str, fields: dict[str, Any], *, json: bool) -> dict[str, Any]:
-    """If it is refused because of earlier versions, people are told everything that is in the way."""
+    """Register a schema. If earlier versions forbid it, print every problem, for people."""
     try:
         return ask("register", subject=subject, **fields)
     except PenstockError as error:
@@ -145,7 +145,7 @@ def _check(ask: AskRegistry, subject: str, asked: dict[str, Any], *, json: bool)
         raise typer.Exit(EXIT_FINDINGS)
 
 
-# looking
+# reading
 
 
 @app.command()
@@ -189,7 +189,7 @@ def _version_fields(subject: str, version: int | str) -> dict[str, Any]:
 
 
 def _write(text: str) -> None:
-    """On a terminal in lines, in which nothing moves the cursor; to anywhere else every byte as it is."""
+    """Write a schema: on a terminal by lines, without control characters; elsewhere byte for byte."""
     sys.stdout.flush()
     if sys.stdout.isatty():
         sys.stdout.writelines(f"{on_one_line(line.expandtabs(4))}\n" for line in text.splitlines())
@@ -265,7 +265,7 @@ def versions(broker: opt.BrokerOptions, subject: Subject, deleted: Deleted = Fal
 
 def _row(facts: dict[str, Any]) -> list[Any]:
     created = time_text(facts["created_ms"])
-    numbers = [str(facts["version"]), str(facts["id"])]  # names rather: no commas in them
+    numbers = [str(facts["version"]), str(facts["id"])]  # names rather than numbers: no thousands separators
     words = [facts.get("created_by"), _state(facts), facts.get("description"), ", ".join(facts.get("tags", ()))]
     return [*numbers, facts["type"], created, *(each or None for each in words)]
 

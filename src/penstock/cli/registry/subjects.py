@@ -1,4 +1,4 @@
-"""`penstock schema config | describe | deprecate | delete | undelete`: subjects' rules, versions' fates."""
+"""`penstock schema config | describe | deprecate | delete | undelete`: settings of subjects, changes of versions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Compatibility, Mode
 
 _NOTHING_SET: Final = SUBJECT_NOT_FOUND
-"""Of a subject whose settings are to be taken back: it has none."""
+"""The code for a subject without settings, when they are cleared."""
 
 _NAMED_MAX: Final = 10
-"""Versions that are named in a sentence."""
+"""The most versions that a sentence lists."""
 
 OneVersion = Annotated[int | None, typer.Option(min=1, help="One version. Default: all of them.", metavar="N")]
 
@@ -81,7 +81,7 @@ def config(
 
 
 def _clear(ask: AskRegistry, scope: dict[str, str]) -> None:
-    """The mode first: while it is read-only, nothing else can be changed."""
+    """Clear settings, the mode first: while it is read-only, nothing else can be changed."""
     for name in ("mode", "compatibility"):
         try:
             ask("config", **scope, **{name: None})
@@ -111,7 +111,7 @@ def _print_config(subject: str | None, found: dict[str, Any]) -> None:
     )
 
 
-# words about a version
+# descriptions
 
 
 @opt.bundled
@@ -218,7 +218,7 @@ def delete(
 def _versions_to_delete(
     ask: AskRegistry, subject: str, version: int | None, *, permanent: bool
 ) -> list[dict[str, Any]]:
-    """What would be deleted; what cannot be is refused before anybody is asked."""
+    """Return the versions to delete. Raises for those that cannot be, before anybody is asked."""
     if version is None:
         chosen = ask("versions", subject=subject, deleted=True)["versions"]
     else:

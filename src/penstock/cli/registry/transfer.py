@@ -1,4 +1,4 @@
-"""`penstock schema export | import`: a registry as lines of JSON, with the same ids and versions elsewhere."""
+"""`penstock schema export | import`: a registry as JSON lines, with the same ids and versions elsewhere."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError
 from penstock.core.limits import KIB, MIB
 
 _LINE_BYTES_MAX: Final = 8 * MIB
-"""The largest schema with every character escaped, and words about it."""
+"""The longest line: the largest schema with every character escaped, and its description."""
 _TOGETHER_BYTES: Final = 256 * KIB
-"""Sent in one request, or a single record that has more."""
+"""The most bytes in one request, except for a single larger record."""
 _TOGETHER_MAX: Final = 200
 
 
@@ -50,7 +50,7 @@ def export(
 
 
 def _export_pages(ask: AskRegistry, prefix: str) -> Iterator[dict[str, Any]]:
-    """Page by page: as many as fit into an answer."""
+    """Yield records page by page: as many as fit into an answer."""
     count, more = 0, True
     while more:
         page = ask("export", prefix=prefix, after=count)
@@ -62,7 +62,7 @@ def _export_pages(ask: AskRegistry, prefix: str) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _open_output(output: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is there once it is complete: the one before stays until then."""
+    """Open standard output, or a file that is replaced only once it is complete."""
     if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
@@ -88,7 +88,7 @@ class ImportLine(NamedTuple):
 
 @dataclass(slots=True)
 class ImportSummary:
-    """How far an import has come."""
+    """Counts of an import, so far."""
 
     imported: int = 0
     known: int = 0
@@ -140,7 +140,7 @@ def _import_batch(ask: AskRegistry, group: list[ImportLine], summary: ImportSumm
 
 
 def _print_refusal(number: int, refusal: dict[str, Any], *, json: bool) -> None:
-    """Which line, which version of what, and why."""
+    """Print the line, version and reason of a refused record."""
     subject, version, why = refusal["subject"], refusal["version"], refusal["message"]
     if json:
         fail(InvalidRequest(f"line {number}: {why}", line=number, subject=subject, version=version), json=True)
@@ -151,7 +151,7 @@ def _print_refusal(number: int, refusal: dict[str, Any], *, json: bool) -> None:
 
 @contextmanager
 def _summary_on_failure(summary: ImportSummary) -> Iterator[None]:
-    """Whatever ends it, its user learns how far it came: what was taken in stays."""
+    """Add to an error, or print at an interruption, how much was imported: that stays."""
     try:
         yield
     except PenstockError as error:
@@ -182,7 +182,7 @@ def _record(number: int, data: bytes) -> dict[str, Any]:
 
 
 def _batches(lines: Iterator[ImportLine]) -> Iterator[list[ImportLine]]:
-    """In groups of which each is one request."""
+    """Group lines into requests."""
     group: list[ImportLine] = []
     for line in lines:
         full = len(group) == _TOGETHER_MAX or sum(each.size for each in group) + line.size > _TOGETHER_BYTES

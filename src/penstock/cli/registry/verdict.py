@@ -1,4 +1,4 @@
-"""Why schemas do not go together, for people: what is in the way, where, and what would mend it."""
+"""The output of compatibility checks: the problems, their paths, and fixes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUIET: Final = "dim"
 
 
 class SchemaPair(NamedTuple):
-    """Who reads and who wrote, by the names a person gives them."""
+    """The reader and the writer of a comparison, by the names that people give them."""
 
     reader: str
     writer: str
@@ -30,13 +30,13 @@ class SchemaPair(NamedTuple):
 
 
 def pair_of_problem(problem: dict[str, Any]) -> SchemaPair:
-    """Of a problem of a new schema."""
+    """Return the pair that a problem of a new schema is about."""
     earlier = f"version {problem.get('version')}"
     return SchemaPair(earlier, _THE_NEW) if problem.get("direction") == "FORWARD" else SchemaPair(_THE_NEW, earlier)
 
 
 def print_verdict(subject: str, facts: dict[str, Any], *, stderr: bool = False) -> None:
-    """Whether a new schema can be the next version, and if not, each reason in turn."""
+    """Print whether a new schema can be the next version, and if not, each problem."""
     problems, mode = facts["problems"], facts["compatibility"]
     if facts["compatible"]:
         print_lines([line(f"{subject}: compatible ({_compatibility_text(facts)})")])
@@ -55,7 +55,7 @@ def _compatibility_text(facts: dict[str, Any]) -> str:
 
 
 def print_comparison(between: SchemaPair, problems: Sequence[dict[str, Any]]) -> None:
-    """Whether one version can read what another wrote."""
+    """Print whether one version can read what another wrote."""
     if problems:
         print_lines([line(f"{between}:", _FAULT), *_problem_lines(between, problems)])
     else:
@@ -72,7 +72,7 @@ def _problem_lines(between: SchemaPair, problems: Iterable[dict[str, Any]]) -> I
 
 
 def _facts(between: SchemaPair, problem: dict[str, Any]) -> list[tuple[str, str]]:
-    """What each has there, and what would mend it."""
+    """Return what each schema has at the path, and the fix."""
     haves = [problem.get("reader"), problem.get("writer")]
     facts = [(f"{who} has", has or "nothing there") for who, has in zip(between, haves, strict=True) if any(haves)]
     return [*facts, ("to mend it", problem["fix"])] if problem.get("fix") else facts
@@ -82,7 +82,7 @@ def _facts(between: SchemaPair, problem: dict[str, Any]) -> list[tuple[str, str]
 
 
 def line(text: str, style: str = "") -> Text:
-    """Schemas and what is said about them come from outside: nothing in them moves the cursor, or means a color."""
+    """Build a line of text from outside: control characters are escaped, and markup means nothing."""
     from rich.text import Text
 
     return Text(on_one_line(text), style)
@@ -93,5 +93,5 @@ def print_lines(lines: Sequence[RenderableType], *, stderr: bool = False) -> Non
     with screen.capture() as captured:
         for each in lines:
             screen.print(each)
-    # Not by rich, which leaves the program if nobody takes it, and fills its columns up with spaces.
+    # Not by rich, which exits if the reader has gone, and pads columns with spaces.
     (sys.stderr if stderr else sys.stdout).writelines(f"{each.rstrip()}\n" for each in captured.get().splitlines())

@@ -1,4 +1,4 @@
-"""`penstock connection`: who is connected to a broker, and ending a connection."""
+"""`penstock connection`: list and close connections of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock doctor`: what this machine has of what Penstock needs."""
+"""`penstock doctor`: check this machine for everything that Penstock needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def doctor(
 
 
 def _places(config: Path | None, given: dict[str, Any]) -> BrokerPlaces:
-    """Those of the settings that `penstock serve` would take; where it is not installed, the directory alone."""
+    """Return the directory and ports that `penstock serve` would use; where it is not installed, the
+    directory alone."""
     from penstock.doctor import SERVER, BrokerPlaces
 
     if SERVER.absent():

@@ -29,9 +29,9 @@ Version = Annotated[str, typer.Option("--version", help="Version of the message'
 
 _LINES_AT_ONCE = 1000
 _UNANSWERED_MAX = 512
-"""Messages that the client has on their way at once, the one that is refused among them."""
+"""The most unconfirmed messages of the client, among them the refused one."""
 _INPUT_LIMITS = MessageLimits(block_bytes=BLOCK_BYTES_CEILING, record_bytes=0, payload_bytes=BLOCK_BYTES_CEILING)
-"""The broker says what is too large for it; this bounds what is read before it is asked."""
+"""A bound on what is read before the broker is asked, which has its own limits."""
 
 
 def _stdin() -> BinaryIO:
@@ -41,7 +41,7 @@ def _stdin() -> BinaryIO:
 
 
 def _payload(given: str | None) -> bytes:
-    """The argument, or all of standard input."""
+    """Return the argument, or all of standard input."""
     if given is None or given == "-":
         if sys.stdin is not None and sys.stdin.isatty():
             sys.stderr.write("the payload, and Ctrl-D at its end:\n")
@@ -92,7 +92,7 @@ def _publish_one(client: Client, topic: str, payload: bytes, version: str) -> in
 
 
 def _publish_lines(client: Client, topic: str, version: str) -> int:
-    """How many. An error says how many before it were published."""
+    """Publish lines and return their number. An error has the number published before it."""
     count = 0
     try:
         for part in line_groups(_stdin(), _INPUT_LIMITS, count_max=_LINES_AT_ONCE):
@@ -106,7 +106,7 @@ def _publish_lines(client: Client, topic: str, version: str) -> int:
 
 
 def _publish_part(client: Client, topic: str, part: list[bytes], version: str, before: int) -> int:
-    """What a topic's policy refuses is named by its line. Those behind it were on their way: up to which, is said."""
+    """Publish a part. A refusal names its line, and the last of the lines behind it that may be stored."""
     try:
         return client.publish_many(topic, part, version=version)
     except SchemaRejected as error:
@@ -166,7 +166,7 @@ def _as_json(message: Message) -> dict[str, object]:
 
 
 def _body(payload: bytes) -> dict[str, str]:
-    """As text where it is text."""
+    """Return a payload as text, or as base64."""
     text = text_or_none(payload)
     return {"payload": text} if text is not None else {"payload_base64": b64encode(payload).decode()}
 
@@ -227,7 +227,7 @@ def respond(
     lock = threading.Lock()
     lines = _lines_of(0)
     answered: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    """False after the last line of standard input."""
+    """An item per request: False after the last line of standard input."""
 
     def handle(message: Message) -> bytes:
         more = True
@@ -259,13 +259,13 @@ def _command_answer(command: str, message: Message) -> bytes:
 
 
 def _line_answer(message: Message, lines: Iterator[bytes]) -> bytes | None:
-    """The request is printed, and the next line answers it; None when there are no more."""
+    """Print the request, and return the next line as its answer; None when there are no more."""
     _print(message, payload=False, json=False)
     return next(lines, None)
 
 
 def _lines_of(file: int) -> Iterator[bytes]:
-    """Without Python's own buffer: a thread that waits in it holds a lock that the end of the program needs."""
+    """Read lines without Python's buffer: a thread that waits in it holds a lock that the interpreter needs at exit."""
     rest = b""
     while data := os.read(file, 65_536):
         *whole_lines, rest = (rest + data).split(b"\n")
@@ -307,7 +307,7 @@ def services(
     everything: Annotated[bool, typer.Option("--all", help="Also connections that registered no name.")] = False,
     json: opt.Json = False,
 ) -> None:
-    """Who is connected, and what they serve and listen to.
+    """List connected services, and the topics that they serve and listen to.
 
     Example: `penstock services --json`
     """

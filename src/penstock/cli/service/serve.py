@@ -77,7 +77,7 @@ def serve(
     `penstock serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --auth on`
     """
     if ready_file is not None:
-        ready_file.unlink(missing_ok=True)  # of one that was killed: before anything else, since others wait for it
+        ready_file.unlink(missing_ok=True)  # left by a broker that was killed: deleted first, since others wait for it
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting ...\n")
     with importing():

@@ -1,4 +1,4 @@
-"""`penstock top`: what a broker is doing, again and again: topics by rate, subscriptions by lag, the disk."""
+"""`penstock top`: what a broker is doing, refreshed: topics by rate, subscriptions by lag, the disk."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS: Final = 2.0
 _INTERVAL_MS_MIN: Final = 200
-"""More often than that nobody can read it, and the broker has other things to do."""
+"""The shortest interval: nobody reads faster, and the broker has other work."""
 _INTERVAL_MS_MAX: Final = 86_400_000
 _TOPICS_MAX: Final = 20_000
-"""Topics that are asked for at a time: some MB."""
+"""The most topics that are listed at a time: some MB."""
 _METRICS_FILTER: Final = r"^(process|router|connection|storage|live|schema)\."
 _ROWS: Final = 12
-"""Of each table, unless the terminal has room for more."""
+"""Rows of each table, unless the terminal has room for more."""
 
 
 @opt.bundled
@@ -79,16 +79,16 @@ def _seconds(interval: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSnapshot:
-    """One look."""
+    """The state of a broker at one moment."""
 
     at_ms: int
     metrics: dict[str, float]
     topics: list[dict[str, Any]]
     subscriptions: list[dict[str, Any]]
     sync_ms: float | None
-    """How long a sync took since the last look; None if there was none."""
+    """The average time of a sync since the last snapshot; None if there was none."""
     trouble: str | None = None
-    """Why this is an earlier one."""
+    """The error that prevented a newer snapshot."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -106,7 +106,7 @@ class BrokerSnapshot:
 
 
 class BrokerWatch:
-    """A connection that is made again when it breaks."""
+    """A source of snapshots, which reconnects when its connection breaks."""
 
     def __init__(self, broker: opt.BrokerOptions) -> None:
         self._broker = broker
@@ -114,7 +114,7 @@ class BrokerWatch:
         self._syncs = (0.0, 0.0)
 
     def snapshot(self) -> BrokerSnapshot:
-        """Raises what the broker, or the way to it, says no with."""
+        """Take a snapshot. Raises the broker's error, or that of the connection."""
         if self._client is None:
             self._client = self._broker.connect()
         client = self._client
@@ -149,7 +149,7 @@ def _some(items: Iterator[dict[str, Any]], most: int) -> Iterator[dict[str, Any]
 def _repeat(
     watch: BrokerWatch, snapshot: BrokerSnapshot, seconds: float, show: Callable[[BrokerSnapshot], None]
 ) -> None:
-    """Until somebody ends it. A broker that is away is asked again; meanwhile the last look stands."""
+    """Show snapshots until interrupted. While the broker is away, the last one stays."""
     while True:
         show(snapshot)
         time.sleep(seconds)
@@ -179,7 +179,7 @@ def _print(snapshot: BrokerSnapshot, rows: int | None, *, json: bool) -> None:
 
 @contextmanager
 def _screen(rows: int | None) -> Iterator[Callable[[BrokerSnapshot], None]]:
-    """The whole terminal, which is as it was afterwards."""
+    """Use the whole terminal, and restore it afterwards."""
     from rich.live import Live
 
     drawn_on = console()
@@ -234,7 +234,8 @@ def _uptime(seconds: float) -> str:
 
 _TOPIC_COLUMNS: Final = ("topic", "msg/s", "messages", "size", "subscriptions", "partitions")
 _SUBSCRIPTION_COLUMNS: Final = ("subscription", "topic", "lag", "seconds", "state", "in flight", "consumers")
-"""In the order in which they are kept where there is not room for all; but the state goes before any number."""
+"""Columns, in the order in which they are kept where there is not room for all, except that the state is dropped before
+numbers."""
 
 
 def _topics(snapshot: BrokerSnapshot, rows: int, width: int) -> RenderableType:

@@ -1,4 +1,4 @@
-"""`penstock warm`: what takes time once per machine, done ahead of time, for images."""
+"""`penstock warm`: work that takes time once per machine, done ahead of time, for images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def warm(
 
     Examples: `PENSTOCK_KERNEL_CACHE=/opt/kernels penstock warm`, `penstock warm --spark`
     """
-    from penstock.record.kernels import block_kernels, kernel_cache  # noqa: F401 - importing the kernels is what registers them
+    from penstock.record.kernels import block_kernels, kernel_cache  # noqa: F401 - importing the kernels registers them
 
     seconds = kernel_cache.prepare() if kernel_cache.directory() is not None else 0.0
     place = kernel_cache.directory()

@@ -1,4 +1,4 @@
-"""`penstock topic browse` and `penstock topic get`: messages that a broker keeps, looked through on the broker."""
+"""`penstock topic browse` and `penstock topic get`: messages of a durable topic, filtered by the broker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _PAGE: Final = 1_000
 """Messages in one answer."""
 _SCAN: Final = 100_000
-"""Messages looked at in one call: the fewest calls that the broker allows."""
+"""Messages scanned for one answer: the most that the broker allows, for the fewest calls."""
 _PREVIEW: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowseFilter:
-    """Which messages are meant; all that are given must hold."""
+    """A filter of messages: they must match every option that is given."""
 
     only_type: opt.OnlyType = None
     former_type: opt.FormerType = None
@@ -49,7 +49,7 @@ class BrowseFilter:
 
 @dataclass(slots=True)
 class BrowseProgress:
-    """How far it has come."""
+    """Counts of messages so far."""
 
     scanned: int = 0
     matched: int = 0
@@ -72,7 +72,7 @@ def browse(
     limit: opt.Limit = None,
     json: opt.Json = False,
 ) -> None:
-    """Look through the messages of a topic; the broker does the looking, and only what is wanted is sent.
+    """Browse the messages of a topic; the broker filters them, and sends only those that match.
 
     Examples:
 
@@ -97,7 +97,7 @@ def browse(
 def _entries(
     client: Client, fields: dict[str, Any], limit: int | None, progress: BrowseProgress
 ) -> Iterator[dict[str, Any]]:
-    """Those that match, page by page. What retention or damage took away is told."""
+    """Yield matching messages, page by page. Messages lost to retention or damage are reported."""
     resume: dict[str, str] = {}
     while limit is None or progress.matched < limit:
         room = _PAGE if limit is None else min(_PAGE, limit - progress.matched)

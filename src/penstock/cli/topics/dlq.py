@@ -1,4 +1,4 @@
-"""`penstock dlq`: dead letters, those messages that failed too often."""
+"""`penstock dlq`: dead letters: messages that failed too often."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
 
 _REFUSALS_SHOWN: Final = 3
-"""Letters that were refused and are told of one by one: what is wrong with them is mostly wrong with all."""
+"""The most refused letters that are described: most have the same problem."""
 
 Original = Annotated[str, typer.Argument(help="The topic that the messages failed in, such as /shop/orders.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """Which dead letters are meant."""
+    """A filter of dead letters."""
 
     only_type: opt.OnlyType = None
     former_type: opt.FormerType = None
@@ -144,7 +144,7 @@ def _print_plan(letters: DeadLetters, which: Which, redrives_max: int, limit: in
 
 @contextmanager
 def _summary_on_failure(letters: DeadLetters, done: Callable[[DeadLetters], str]) -> Iterator[None]:
-    """Whatever ends it, its user learns how far it came."""
+    """Add to an error, or print at an interruption, how far it came."""
     try:
         yield
     except PenstockError as error:
@@ -155,7 +155,7 @@ def _summary_on_failure(letters: DeadLetters, done: Callable[[DeadLetters], str]
 
 
 def _refusal(letters: DeadLetters) -> PenstockError:
-    """Which dead letters the topic does not take back, why, and what can be done about it."""
+    """Build the error about letters that the topic refuses to take back, with reasons and advice."""
     done, told = letters.progress, letters.progress.refusals[:_REFUSALS_SHOWN]
     words = [f"{_place(each)}: {on_one_line(each.message)}" for each in told]
     if done.refused > len(told):
@@ -209,7 +209,7 @@ def drop(
     yes: opt.Yes = False,
     json: opt.Json = False,
 ) -> None:
-    """Settle dead letters without sending them back; says how many, and asks. They stay in their topic's log.
+    """Acknowledge dead letters without sending them back; says how many, and asks. They stay in their topic's log.
 
     Examples:
 

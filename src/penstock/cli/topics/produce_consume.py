@@ -1,4 +1,4 @@
-"""`penstock produce` and `penstock consume`: messages of topics that are kept, in and out."""
+"""`penstock produce` and `penstock consume`: messages of durable topics, in and out."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 2 * MIB
 """More than a group of lines has: each group is one block."""
 _RECORD_BYTES: Final = 100
-"""What a message takes beside its payload, key, type and attributes."""
+"""The size of a record without payload, key, type and attributes."""
 
 _WINDOW: Final = 1000
-"""In flight where only so many are wanted."""
+"""The most messages in flight when the number of messages is limited."""
 
 ShowMessage = Callable[["StreamMessage", int], None]
-"""Print a message of a topic with so many partitions."""
+"""A function that prints a message of a topic with so many partitions."""
 
 
 # produce
@@ -65,7 +65,7 @@ def produce(
     batch: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many messages a block.")] = 4096,
     json: opt.Json = False,
 ) -> None:
-    """Store messages in a topic; each is on disk when this says so, and stored once whatever breaks.
+    """Store messages in a topic; each is on disk when the command says so, and stored once whatever breaks.
 
     Examples:
 
@@ -108,7 +108,7 @@ def _send(
     keys: Sequence[bytes | None],
     attributes: dict[str, str],
 ) -> None:
-    """As many of a group as have keys."""
+    """Send the messages of a group that have keys."""
     payloads = group.payloads[: len(keys)]
     if payloads:
         sent = producer.send_many(payloads, keys=keys, attributes=attributes)
@@ -117,7 +117,7 @@ def _send(
 
 @contextmanager
 def _advice_on_rejection(client: Client, topic: str, summary: ProduceSummary) -> Iterator[None]:
-    """What the topic refused, with what can be done about the first of it."""
+    """Add advice about the first refused message to the error."""
     try:
         yield
     except SchemaRejected as error:
@@ -128,7 +128,7 @@ def _advice_on_rejection(client: Client, topic: str, summary: ProduceSummary) ->
 
 
 def _sources(files: list[Path]) -> list[Path]:
-    """Those that cannot be read are refused before anything is stored."""
+    """Check that files can be read, before anything is stored."""
     for file in files:
         if str(file) == "-":
             if sys.stdin is None:
@@ -141,7 +141,7 @@ def _sources(files: list[Path]) -> list[Path]:
 
 
 def _limits(client: Client, topic: str, extra: int) -> line_reader.MessageLimits:
-    """What a message of this topic may have, which the broker says to whoever registers."""
+    """Ask the broker for the limits of messages of this topic."""
     takes = client.ask("system.producer.register", {"topic": topic})
     block_bytes = takes["block_bytes_max"] * 15 // 16  # the rest is for keys
     return line_reader.MessageLimits(
@@ -171,7 +171,7 @@ def _groups(
 
 
 def _total(files: list[Path]) -> int | None:
-    """How many bytes there are, if that is known."""
+    """Return the total size, if it is known."""
     return sum(file.stat().st_size for file in files) if all(file.is_file() for file in files) else None
 
 
@@ -181,7 +181,7 @@ def _opened(file: Path) -> Any:
 
 @contextmanager
 def _named(file: Path) -> Iterator[None]:
-    """What is wrong with a file bears its name."""
+    """Put the name of a file before errors about it."""
     try:
         yield
     except PenstockError as error:
@@ -191,7 +191,7 @@ def _named(file: Path) -> Iterator[None]:
 
 
 def _paced(groups: Iterator[MessageGroup], rate: int | None) -> Iterator[MessageGroup]:
-    """Not more than so many messages a second."""
+    """Yield groups at no more than `rate` messages a second."""
     began, count = time.monotonic(), 0
     for group in groups:
         yield group
@@ -203,7 +203,7 @@ def _paced(groups: Iterator[MessageGroup], rate: int | None) -> Iterator[Message
 def _keys(
     group: MessageGroup, fixed: bytes | None, key_field: str | None
 ) -> tuple[Sequence[bytes | None], InvalidRequest | None]:
-    """The key of each message, up to the first that has none where it should; and what is wrong with that."""
+    """Return the keys of messages, up to the first that lacks one, and the error about that."""
     if key_field is None:
         return [fixed] * len(group.payloads), None
     keys: list[bytes | None] = []
@@ -290,7 +290,7 @@ def consume(
 
 @dataclass(frozen=True, slots=True)
 class ConsumeRequest:
-    """What reading and consuming have in common."""
+    """The options that reading and consuming share."""
 
     topic: str
     start: str | None
@@ -321,7 +321,9 @@ class ConsumeRequest:
 
         start = self.start or "latest"
         parse_place(start)
-        window = {} if self.limit is None else {"window": min(self.limit, _WINDOW)}  # the rest is for others
+        window = (
+            {} if self.limit is None else {"window": min(self.limit, _WINDOW)}
+        )  # the rest stays for other consumers
         filters = {"filter_types": self.types, "filter_keys": self.keys}
         with (
             broker.connect(reconnect=True) as client,
@@ -363,7 +365,7 @@ def _read(reading: TopicReader, show: ShowMessage, limit: int | None) -> None:
 
 
 def _exit_if_missing(*, missing: bool) -> None:
-    """End with the code of its own that tells of messages that were not printed; each gap has been told."""
+    """Exit with a code of its own if messages were not printed; each gap has been reported."""
     if missing:
         raise typer.Exit(EXIT_MISSING)
 
@@ -373,7 +375,7 @@ def _print_wait(reason: str) -> None:
 
 
 def _consume(consumer: Consumer, batches: Iterable[Batch], show: ShowMessage, limit: int | None) -> None:
-    """What has been written is acknowledged."""
+    """Print messages, and acknowledge them once they are written."""
     for batch in batches:
         shown = batch.messages[:limit]
         _show_batch(shown, consumer.partitions, show)
@@ -396,7 +398,7 @@ def _remaining(limit: int | None, count: int) -> int | None:
 
 
 def _message_printer(template: str | None, *, payload: bool, raw: bool, json: bool) -> ShowMessage:
-    """How messages are printed."""
+    """Return the function that prints messages."""
     if sum((template is not None, payload, json)) > 1:
         raise InvalidRequest("--format, --payload and --json each say how messages are printed: give one of them")
     if template is not None:

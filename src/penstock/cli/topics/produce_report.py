@@ -1,4 +1,4 @@
-"""What one `produce` has stored, where, and which of its messages the topic refused."""
+"""The summary of one `produce`: messages stored, their offsets, and messages that the topic refused."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from penstock.client.sync import Sent
 
 _LAST_SECONDS: Final = 5.0
-"""For what is on its way when Ctrl-C comes."""
+"""The time that messages in flight have after Ctrl-C."""
 _NAMED_MAX: Final = 5
-"""Refused messages whose reasons are in the sentence; `--json` has them all."""
+"""The most refused messages that the sentence names; `--json` has them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageGroup:
-    """Messages that are sent together, and where they came from."""
+    """Messages that are sent together, and their source."""
 
     payloads: list[bytes]
     source: str
     first: int
-    """The number of its first line; 0 where it is no line."""
+    """The number of the first line; 0 if the input is not read by lines."""
 
     @property
     def last(self) -> int:
-        """The number of its last line."""
+        """The number of the last line."""
         return self.first + len(self.payloads) - 1
 
     def place(self, index: int) -> str:
@@ -46,7 +46,7 @@ class MessageGroup:
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """A message that the topic's schema policy did not let in."""
+    """A message that the topic's schema policy refused."""
 
     group: MessageGroup
     index: int
@@ -62,14 +62,14 @@ class RefusedMessage:
 
 @dataclass(slots=True)
 class ProduceSummary:
-    """How far one command has come."""
+    """The messages stored so far."""
 
     topic: str
     places: dict[int, list[int]] = field(default_factory=dict)
-    """How many, the first and the last offset, of each partition."""
+    """Count, first offset and last offset, by partition."""
 
     refused: list[RefusedMessage] = field(default_factory=list)
-    """Of one group: it is the last that is sent."""
+    """Refused messages, of one group: it is the last that is sent."""
 
     pending: tuple[Sent, MessageGroup] | None = None
 
@@ -78,7 +78,7 @@ class ProduceSummary:
         return sum(count for count, _, _ in self.places.values())
 
     def take(self, sent: Sent, group: MessageGroup, timeout: float | None = None) -> None:
-        """Wait until it is on disk. Raises why some of it is not; the others are."""
+        """Wait until messages are on disk. Raises the error of those that are not; the others are."""
         self.pending = sent, group
         outcomes = sent.outcomes(timeout)
         self.pending = None
@@ -126,7 +126,8 @@ class ProduceSummary:
         return f"{many(self.count, 'message')} stored in {self.topic}: {', '.join(where)}"
 
     def text_of_failure(self) -> str:
-        """Behind a refusal it says how much was sent, too: the good ones behind the first bad one are stored."""
+        """Return the summary for an error. After a refusal it says how far lines were sent: good ones behind the first
+        bad one are stored."""
         if not self.refused:
             return f"before that: {self.text()}"
         group = self.refused[0].group
@@ -139,7 +140,7 @@ def _offsets(first: int, last: int) -> str:
 
 @contextmanager
 def summary_on_failure(summary: ProduceSummary) -> Iterator[None]:
-    """Whatever ends it, its user learns how much is stored; what is on its way is waited for."""
+    """Add to an error, or print at an interruption, how much is stored; messages in flight are waited for."""
     try:
         yield
     except PenstockError as error:

@@ -62,7 +62,7 @@ def _row(facts: dict[str, Any]) -> list[Any]:
 @app.command()
 @opt.bundled
 def describe(broker: opt.BrokerOptions, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
-    """Why is it not moving? Lag, reasons, consumers, partitions, options.
+    """Show why a subscription does not move: lag, reasons, consumers, partitions, options.
 
     Example: `penstock sub describe orders.created billing`
     """
@@ -165,7 +165,7 @@ def create(
 
 
 def _subscription_names(client: Any, topic: str) -> list[str]:
-    """The subscriptions of a topic, which may be yet to be created."""
+    """Return the subscriptions of a topic, which may not exist yet."""
     try:
         found: list[str] = client.ask("system.topic.describe", {"topic": topic})["subscriptions"]
     except TopicNotSupported:
@@ -174,7 +174,7 @@ def _subscription_names(client: Any, topic: str) -> list[str]:
 
 
 class SeekCommand(TyperCommand):
-    """A command one of whose arguments may be `-1h`, which would be taken for two options."""
+    """A command with an argument such as `-1h`, which would be parsed as options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [opt.absolute_position(each) for each in args])
@@ -190,7 +190,7 @@ def seek(
     partition: opt.Partition = None,
     json: opt.Json = False,
 ) -> None:
-    """Have a subscription go on elsewhere: back, to see messages again, or forward, past some.
+    """Move the cursor of a subscription: back, to see messages again, or forward, past some.
 
     Examples:
 
@@ -218,7 +218,7 @@ def _partition_field(partition: int | None) -> dict[str, int]:
 @app.command()
 @opt.bundled
 def pause(broker: opt.BrokerOptions, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
-    """Have nothing delivered to any consumer of a subscription, until it is resumed.
+    """Pause a subscription: nothing is delivered to any of its consumers until it is resumed.
 
     Example: `penstock sub pause orders.created billing`
     """
@@ -228,7 +228,7 @@ def pause(broker: opt.BrokerOptions, topic: opt.Topic, name: Name, json: opt.Jso
 @app.command()
 @opt.bundled
 def resume(broker: opt.BrokerOptions, topic: opt.Topic, name: Name, json: opt.Json = False) -> None:
-    """Deliver again; a message that blocked the subscription is tried once more.
+    """Resume delivery; a message that blocked the subscription is tried once more.
 
     Example: `penstock sub resume orders.created billing`
     """
@@ -245,7 +245,7 @@ def skip(
     partition: opt.Partition = None,
     json: opt.Json = False,
 ) -> None:
-    """Settle one message that nobody acknowledged, such as one that blocks the subscription.
+    """Skip one message that is not acknowledged, such as one that blocks the subscription.
 
     Example: `penstock sub skip orders.created billing 4711`
     """

@@ -26,7 +26,7 @@ _NONE: Final = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingOptions:
-    """What may be changed on a living topic, as it is written. `none` means: the default again."""
+    """Settings that can be changed on an existing topic. `none` stands for the default."""
 
     retention_age: Annotated[str | None, typer.Option(help="Keep so long, such as 7d.")] = None
     retention_bytes: Annotated[str | None, typer.Option(help="Keep so much of each partition, such as 10GiB.")] = None
@@ -49,7 +49,7 @@ class SettingOptions:
     ] = None
 
     def named(self) -> dict[str, Any]:
-        """Those that were given, as the broker calls them; None for `none`. Those of retention are together."""
+        """Return the given settings by the broker's names; None for `none`. Those of retention are nested."""
         retention: dict[str, Any] = {}
         found: dict[str, Any] = {}
         for option, text in asdict(self).items():
@@ -86,7 +86,7 @@ _SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 
 
 _SCHEMA_SETTINGS: Final = ("schema_subjects", "schema_default", "schema_deprecated")
-"""Shown beside the policy; `penstock topic schema` sets them."""
+"""Settings shown beside the policy; `penstock topic schema` sets them."""
 
 
 def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
@@ -99,7 +99,7 @@ def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def _merge(named: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """The broker takes retention as a whole: what is not named of it stays."""
+    """Merge settings into those of before: the broker takes retention as a whole."""
     if "retention" not in named:
         return named
     both = before.get("retention", {}) | named["retention"]
@@ -174,7 +174,7 @@ def _row(facts: dict[str, Any]) -> list[Any]:
 @app.command()
 @opt.bundled
 def describe(broker: opt.BrokerOptions, topic: opt.Topic, json: opt.Json = False) -> None:
-    """Everything about a topic: settings, partitions, offsets, subscriptions.
+    """Show everything about a topic: settings, partitions, offsets, subscriptions.
 
     Example: `penstock topic describe orders.created`
     """
@@ -220,7 +220,7 @@ def _log_row(log: dict[str, Any]) -> list[Any]:
 
 
 def _settings_shown(settings: dict[str, Any]) -> list[tuple[str, Any]]:
-    """By the names of the options that set them."""
+    """Return settings by the names of their options."""
     shown = settings | {f"retention.{name}": value for name, value in settings.get("retention", {}).items()}
     own = [
         (option.replace("_", " "), _with_unit(name, shown[name]))
@@ -326,7 +326,7 @@ def delete(broker: opt.BrokerOptions, topic: opt.Topic, yes: opt.Yes = False, js
 
 
 def _delete(client: Client, topic: str, *, yes: bool) -> None:
-    """Where there is nothing to lose, the broker does not ask."""
+    """Delete a topic; the broker asks for confirmation if there is something to lose."""
     answer = client.ask("system.topic.delete", {"topic": topic})
     while answer["status"] == "confirm":
         lost = f"{many(answer['messages'], 'message')} ({bytes_text(answer['bytes'])})"

@@ -1,4 +1,4 @@
-"""Lines from a stream, however its bytes arrive."""
+"""The line reader, however the bytes of its input arrive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOM = MessageLimits(block_bytes=1000, record_bytes=80, payload_bytes=100)
 
 
 class Pieces(io.BytesIO):
-    """A stream that gives what it has piece by piece, and counts what was asked of it."""
+    """A stream that returns its content piece by piece, and counts the reads."""
 
     def __init__(self, backfill_ranges: Iterator[bytes]) -> None:
         super().__init__()

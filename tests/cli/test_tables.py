@@ -1,4 +1,4 @@
-"""Tables at every width: no digit is lost, no line is longer than the terminal, and room that there is, is used."""
+"""Tables at every width: no digit is lost, no line is longer than the terminal, and the width is used."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ FIGURES: Final = {
     "/tables": ["1,234,567.89", "123,456,789,012", "987.0 TiB", "1,234", "1,024"],
     "billing": ["123,456,789,012", "9,876,543.21", "1,000,000", "4,321"],
 }
-"""Of the topic and of the subscription: the numbers of every column that has some."""
+"""Numbers in every column of the topic and of the subscription."""
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -181,7 +181,8 @@ def test_top_uses_the_room_that_there_is() -> None:
 
 @pytest.fixture
 def filled(here: Run, at_keeper: str, fill: Fill) -> Iterator[None]:
-    """Something to show for every command: a topic, a subscription with a long reason, a schema, a dead letter."""
+    """Fill a broker with something for every command: a topic, a subscription with a long reason, a schema, a dead
+    letter."""
     fill([b"x" * 1000] * COUNT, topic=TOPIC)
     here("sub", "create", TOPIC, "billing-of-the-eastern-branch")
     here("produce", TOPIC, given=b"order\n" * COUNT)
@@ -203,7 +204,7 @@ def filled(here: Run, at_keeper: str, fill: Fill) -> Iterator[None]:
 
 @pytest.fixture
 def archived(here: Run, filled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of the lake, and then damage, in the log and in its backup. Jobs run without Spark."""
+    """Archive into a table, then damage the log and its backup. Jobs run without Spark."""
     here("backup", "create", "backup")
     here("archive", "--once", "--engine", "local", "--warehouse", "lake")
     for segment in (*Path("penstock-data").rglob("*.seg"), *Path("backup").rglob("*.seg")):
@@ -281,7 +282,7 @@ Drawn = dict[tuple[str, str], list[tuple[str, Sequence[Column]]]]
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Drawn:
-    """Every table that is drawn, by the module and the function that had it drawn."""
+    """Record every table that is drawn, by the calling module and function."""
     found: Drawn = defaultdict(list)
 
     def record(title: str, columns: Sequence[Column], width: int) -> Any:
@@ -312,7 +313,8 @@ def test_every_table_of_the_command_line_keeps_its_digits_at_80_columns_and_uses
 
 
 def assert_intact(columns: Sequence[Column], lines: list[str], width: int) -> None:
-    """No line is longer than the terminal, every figure is in one piece, and every digit of the words is there."""
+    """Check that no line is longer than the terminal, every figure is in one piece, and every digit of the words is
+    there."""
     text = "\n".join(lines)
     assert all(len(line) <= width for line in lines), text
     cells = [each for column in columns for each in column.cells]
@@ -325,7 +327,7 @@ def digits(text: str) -> Counter[str]:
 
 
 def tables_asked_for() -> set[tuple[str, str]]:
-    """The module and the function of every call of `table` in the source: what is not drawn here would be missed."""
+    """Return the module and function of every call of `table` in the source, to find those that are not drawn here."""
     found = set()
     for module in Path(str(tables.__file__)).parent.rglob("*.py"):
         functions = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.FunctionDef)]
@@ -355,7 +357,7 @@ def at_width(here: Run, monkeypatch: pytest.MonkeyPatch, command: list[str], wid
 
 
 def test_all_tables_are_drawn_in_one_place() -> None:
-    """So that what holds for one width and one command holds for all."""
+    """One drawing function serves every width and command."""
     for module in Path(str(tables.__file__)).parent.rglob("*.py"):
         names = {each.name for node in ast.walk(ast.parse(module.read_text())) for each in _imported(node)}
         if module.name not in ("tables.py", "diff.py"):  # a diff has two sides, and is no table

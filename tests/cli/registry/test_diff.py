@@ -1,4 +1,4 @@
-"""Two schemas beside each other, line by line."""
+"""`penstock schema diff`: two schemas side by side, line by line."""
 
 from __future__ import annotations
 

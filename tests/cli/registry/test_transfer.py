@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("at_keeper")
 
 
 def record(subject: str, version: int, schema_id: int) -> dict[str, Any]:
-    """As an export has it."""
+    """Build a record as an export has it."""
     text = json.dumps({"type": "record", "name": "A", "doc": f"{subject} {version}", "fields": []})
     return {"subject": subject, "version": version, "id": schema_id, "schemaType": "AVRO", "schema": text}
 

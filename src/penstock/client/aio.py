@@ -88,7 +88,7 @@ def connect(
     Without either, PENSTOCK_TOKEN and PENSTOCK_TOKEN_FILE are used.
     """
     address = parse_url(url)
-    if not address.secure and any(given is not None for given in (tls, tls_ca, tls_cert, tls_key)):
+    if not address.secure and any(option is not None for option in (tls, tls_ca, tls_cert, tls_key)):
         raise InvalidRequest(f"{address} does not speak TLS: use tls:// for it")
     if address.secure and tls is None:
         tls = tls_context(tls_ca, tls_cert, tls_key)
@@ -227,10 +227,10 @@ class AsyncClient:
         """Return the answer of a system topic: `ask("system.topic.describe", {"topic": "orders"})`. Raises
         its error."""
         try:
-            asked = json.dumps(dict(facts or {}), ensure_ascii=False).encode()
+            payload = json.dumps(dict(facts or {}), ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise InvalidRequest(f"{error.object!r} is not valid Unicode") from None
-        answer: dict[str, Any] = json.loads(await self.request(topic, asked))
+        answer: dict[str, Any] = json.loads(await self.request(topic, payload))
         return answer
 
     async def register(self, name: str, description: str = "") -> None:
@@ -309,7 +309,9 @@ class AsyncClient:
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         async with self._subscribing:
-            listening = [each for each in self._subscriptions.get(subscription.pattern, ()) if each is not subscription]
+            listening = [
+                other for other in self._subscriptions.get(subscription.pattern, ()) if other is not subscription
+            ]
             if listening:
                 self._subscriptions[subscription.pattern] = listening
             elif self._subscriptions.pop(subscription.pattern, None) is not None:
@@ -397,21 +399,21 @@ class AsyncClient:
         With a `schema` values are decoded into it, whichever schema they were written with; reading one that does not
         fit raises. `framing="confluent"` reads payloads that clients of other registries wrote, `"auto"` takes both.
         """
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "from": position_field(start, "start"),
             "format": "records",
             "window": {"messages": window, "bytes": window_bytes},
             "consumer": name or str(uuid.uuid4()),
         } | options
         if subscription is not None:
-            asked["subscription"] = subscription
+            request["subscription"] = subscription
         if type is not None:
-            asked["type"] = type
+            request["type"] = type
         filters = {"type": list(filter_types), "key": list(filter_keys)}
         if any(filters.values()):
-            asked["filter"] = {key: globs for key, globs in filters.items() if globs}
+            request["filter"] = {key: globs for key, globs in filters.items() if globs}
         serde = Serde(source=schema, subject=subject, framing=framing)
-        return Pending(self._endpoints.open_consumer(topic, subscription or "", serde, asked))
+        return Pending(self._endpoints.open_consumer(topic, subscription or "", serde, request))
 
     # events
 
@@ -437,7 +439,7 @@ class AsyncClient:
 
     def _pause_or_resume_reading(self) -> None:
         """Stop reading while a subscription is full."""
-        full = any(each.full for listening in self._subscriptions.values() for each in listening)
+        full = any(subscription.full for listening in self._subscriptions.values() for subscription in listening)
         self._connection.hold_reading(hold=full)
 
     async def _call_back(self, subscription: Subscription, callback: Callback) -> None:

@@ -55,7 +55,7 @@ class Endpoints:
         encoder = await serde.encoder(self.registry, _topic_name(topic, "a producer"))
         opened: Producer = Producer(self._connection, self._protocol, topic, encoder=encoder, **options)
         await opened.start()
-        self._producers = [*(each for each in self._producers if each.open), opened]
+        self._producers = [*(producer for producer in self._producers if producer.open), opened]
         return opened
 
     async def open_consumer(self, topic: str, subscription: str, serde: Serde, request: dict[str, Any]) -> Consumer:

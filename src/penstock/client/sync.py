@@ -406,14 +406,14 @@ class Client:
 
     def topics(self, namespace: str | None = None) -> Iterator[dict[str, Any]]:
         """Iterate over topics in the order of their names, as `system.topic.catalog` describes them."""
-        wanted = {} if namespace is None else {"namespace": namespace}
-        found: dict[str, Any] = {"truncated": True}
-        while found.get("truncated"):
-            found = self.ask("system.topic.catalog", wanted)
-            yield from found["topics"]
-            if not found["topics"]:
+        fields = {} if namespace is None else {"namespace": namespace}
+        page: dict[str, Any] = {"truncated": True}
+        while page.get("truncated"):
+            page = self.ask("system.topic.catalog", fields)
+            yield from page["topics"]
+            if not page["topics"]:
                 return
-            wanted["after"] = found["topics"][-1]["topic"]
+            fields["after"] = page["topics"][-1]["topic"]
 
     def register(self, name: str, description: str = "") -> None:
         """Register as a service, now and on every new connection."""

@@ -38,9 +38,9 @@ class CatchUpConsumer:
         self._consumer = consumer
         self._on_wait = on_wait
         self._subscription = {"topic": topic, "subscription": consumer.subscription}
-        found = self._describe()
-        self._ends = {partition["partition"]: partition["next_offset"] for partition in found["partitions"]}
-        self._behind = self._is_behind(found)
+        description = self._describe()
+        self._ends = {cursor["partition"]: cursor["next_offset"] for cursor in description["partitions"]}
+        self._behind = self._is_behind(description)
         self._checked_at = self._received_at = time.monotonic()
         self._last_reason = ""
 
@@ -60,24 +60,24 @@ class CatchUpConsumer:
     def _describe(self) -> dict[str, Any]:
         return self._client.ask("system.subscription.describe", self._subscription)
 
-    def _is_behind(self, found: dict[str, Any]) -> bool:
-        return any(partition["floor"] < self._ends[partition["partition"]] for partition in found["partitions"])
+    def _is_behind(self, description: dict[str, Any]) -> bool:
+        return any(cursor["floor"] < self._ends[cursor["partition"]] for cursor in description["partitions"])
 
     def _check_progress(self) -> None:
         """Ask the broker for the progress, unless it was asked just before."""
         if time.monotonic() - self._checked_at < _LOOK_SECONDS:
             return
         try:
-            found = self._describe()
+            description = self._describe()
         except (ServiceUnavailable, Timeout):
             return  # the client is reconnecting
         self._checked_at = time.monotonic()
-        self._behind = self._is_behind(found)
+        self._behind = self._is_behind(description)
         if self._behind and self._checked_at - self._received_at > _PATIENCE_SECONDS:
-            self._report_wait(found["state"])
+            self._report_wait(description["state"])
 
     def _report_wait(self, state: list[str]) -> None:
-        why = "; ".join(each for each in state if not each.startswith("moving")) or _ELSEWHERE
+        why = "; ".join(reason for reason in state if not reason.startswith("moving")) or _ELSEWHERE
         if (gist := _TIMES.sub("", why)) != self._last_reason:
             self._last_reason = gist
             self._on_wait(why)

@@ -129,7 +129,7 @@ class Consumer(Generic[V]):
         self.active = answer["active"]
         self.created = answer["created"]
         self._ack_timeout = answer["ack_timeout_ms"] / 1000
-        self._next = {each["partition"]: each["floor"] for each in answer["partitions"]}
+        self._next = {cursor["partition"]: cursor["floor"] for cursor in answer["partitions"]}
         self._maintenance = asyncio.create_task(self._maintain())
         return self
 
@@ -190,9 +190,9 @@ class Consumer(Generic[V]):
         """Drop messages and acknowledgements of partitions that were moved by a seek, from here or elsewhere."""
         for partition, offset in ((int(number), offset) for number, offset in positions.items()):
             self._next[partition] = offset
-            self._arrived = deque(each for each in self._arrived if each.partition != partition)
+            self._arrived = deque(item for item in self._arrived if item.partition != partition)
             for waiting in (self._current, self.handed_over):
-                kept = [each for each in waiting.copy() if each.partition != partition]
+                kept = [item for item in waiting.copy() if item.partition != partition]
                 waiting.clear()
                 waiting.extend(kept)
             for ranges in (self._acks, self._unconfirmed):
@@ -200,9 +200,9 @@ class Consumer(Generic[V]):
             for through in (self._acks_through, self._unconfirmed_through):
                 through.pop(partition, None)
 
-    def gap_reported(self, facts: Mapping[str, Any]) -> None:
+    def gap_reported(self, fields: Mapping[str, Any]) -> None:
         """Note messages that the broker cannot deliver, and warn of them."""
-        gap = Gap(**{name: facts[name] for name in Gap.__slots__})
+        gap = Gap(**{name: fields[name] for name in Gap.__slots__})
         self.lost += gap.messages
         self.gaps.append(gap)
         _LOG.warning("%s: messages are missing: %s", self._topic, gap)
@@ -313,12 +313,12 @@ class Consumer(Generic[V]):
         """Have it delivered again, after the usual backoff or `delay`; after too many failures it becomes a dead
         letter."""
         partition, spans = offsets_of(failed)
-        facts: dict[str, Any] = {"partition": partition, "ranges": spans}
+        fields: dict[str, Any] = {"partition": partition, "ranges": spans}
         if delay is not None:
-            facts["delay_ms"] = round(delay * 1000)
+            fields["delay_ms"] = round(delay * 1000)
         if reason:
-            facts["reason"] = reason
-        await self._call_subscription(Action.NACK, facts)
+            fields["reason"] = reason
+        await self._call_subscription(Action.NACK, fields)
 
     async def flush(self) -> None:
         """Wait until every acknowledgement so far is durable.
@@ -360,11 +360,11 @@ class Consumer(Generic[V]):
     async def seek(self, position: Start, *, partition: int | None = None) -> None:
         """Move the subscription to `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id.
         Messages that have arrived are dropped."""
-        facts: dict[str, Any] = {"position": position_field(position, "position")}
+        fields: dict[str, Any] = {"position": position_field(position, "position")}
         self._send_acks()
         if partition is not None:
-            facts["partition"] = partition
-        await self._call_subscription(Action.SEEK, facts)
+            fields["partition"] = partition
+        await self._call_subscription(Action.SEEK, fields)
 
     async def pause(self) -> None:
         """Stop delivery to every consumer of the subscription, until it is resumed."""
@@ -377,8 +377,8 @@ class Consumer(Generic[V]):
         payload = json.dumps({"topic": self._topic, "subscription": self.subscription})
         await self._connection.call(self._protocol.request(topic, payload))
 
-    async def _call_subscription(self, action: Action, facts: dict[str, Any]) -> dict[str, Any]:
-        call = self._protocol.subscription_call(action, self._topic, {"subscription": self.subscription} | facts)
+    async def _call_subscription(self, action: Action, fields: dict[str, Any]) -> dict[str, Any]:
+        call = self._protocol.subscription_call(action, self._topic, {"subscription": self.subscription} | fields)
         answer: dict[str, Any] = json.loads(await self._connection.call(call))
         return answer
 
@@ -403,8 +403,8 @@ class Consumer(Generic[V]):
             self._send_one_way({"partition": partition, "cumulative": offset})
             self._unconfirmed_through[partition] = offset
 
-    def _send_one_way(self, facts: dict[str, Any]) -> None:
-        data = self._protocol.one_way(Action.ACK, self._topic, {"subscription": self.subscription} | facts)
+    def _send_one_way(self, fields: dict[str, Any]) -> None:
+        data = self._protocol.one_way(Action.ACK, self._topic, {"subscription": self.subscription} | fields)
         self._connection.write(data)
 
     async def _maintain(self) -> None:

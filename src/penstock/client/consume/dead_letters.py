@@ -45,8 +45,8 @@ class Which:
     subscription: str | None = None
 
     def fields(self) -> dict[str, str]:
-        given = {"type": self.type, "reason": self.reason, "subscription": self.subscription}
-        return {name: text for name, text in given.items() if text is not None}
+        filters = {"type": self.type, "reason": self.reason, "subscription": self.subscription}
+        return {name: text for name, text in filters.items() if text is not None}
 
 
 class Letter:
@@ -81,17 +81,17 @@ class Letter:
         """The complete record, as it is in the log: if the entry was cut, the rest is fetched now."""
         if not is_cut(self._entry):
             return record_of(self._entry)
-        asked = {"topic": str(self._topic), "partition": self.partition, "offset": self.offset}
-        found = self._client.ask("system.deadletter.get", asked)
-        if found.get("payload_cut"):
-            found.pop("payload", None)
-            found["payload_base64"] = b64encode(self._payload(asked)).decode()
-        return record_of(found)
+        fields = {"topic": str(self._topic), "partition": self.partition, "offset": self.offset}
+        entry = self._client.ask("system.deadletter.get", fields)
+        if entry.get("payload_cut"):
+            entry.pop("payload", None)
+            entry["payload_base64"] = b64encode(self._payload(fields)).decode()
+        return record_of(entry)
 
-    def _payload(self, asked: dict[str, Any]) -> bytes:
+    def _payload(self, fields: dict[str, Any]) -> bytes:
         payload, size = bytearray(), 1
         while len(payload) < size:
-            answer = self._client.ask("system.deadletter.get", asked | {"payload_from": len(payload)})
+            answer = self._client.ask("system.deadletter.get", fields | {"payload_from": len(payload)})
             payload += b64decode(answer["payload_base64"])
             size = answer["payload_bytes"]
         return bytes(payload)
@@ -129,7 +129,7 @@ class Progress:
         for name in ("redriven", "repeated", "too_often", "strangers", "refused", "dropped"):
             setattr(self, name, getattr(self, name) + answer.get(name, 0))
         room = _REFUSALS_MAX - len(self.refusals)
-        self.refusals += (Refusal(**each) for each in answer.get("refusals", [])[:room])
+        self.refusals += (Refusal(**refusal) for refusal in answer.get("refusals", [])[:room])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +157,22 @@ class DeadLetters:
 
     def letters(self, which: Which, limit: int | None = None, *, redrives_max: int = REDRIVES_MAX) -> Iterator[Letter]:
         """Iterate over the letters that are left and match, oldest first; not over those that arrive meanwhile."""
-        asked = which.fields() | {"preview_bytes": _PREVIEW_BYTES, "redrives_max": redrives_max}
-        for page in self._pages(asked, limit):
+        fields = which.fields() | {"preview_bytes": _PREVIEW_BYTES, "redrives_max": redrives_max}
+        for page in self._pages(fields, limit):
             for entry in page["messages"]:
                 yield Letter(self._client, self.original, entry)
 
-    def _pages(self, asked: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
+    def _pages(self, fields: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
         seen = 0
-        place: dict[str, str] = {}
+        resume: dict[str, str] = {}
         while limit is None or seen < limit:
             room = _PAGE if limit is None else min(_PAGE, limit - seen)
-            page = self._ask("browse", asked | place | {"limit": room, "scan": _SCAN})
+            page = self._ask("browse", fields | resume | {"limit": room, "scan": _SCAN})
             seen += page["matched"]
             yield page
             if page["end"]:
                 return
-            place = _following(page, place)
+            resume = _following(page, resume)
 
     def find(self, which: Which, limit: int | None = None) -> Found:
         """Count the letters that match, and mark where they end: `drop` takes no others."""
@@ -205,47 +205,49 @@ class DeadLetters:
         Letters that the topic refuses are counted and left; the others go on.
         """
         began, before = time.monotonic(), self.progress.redriven
-        place: dict[str, str] = {}
+        resume: dict[str, str] = {}
         at_once = _ROUND if rate is None else max(1, min(_ROUND, rate // 10))
         while (sent := self.progress.redriven - before) != limit:
             room = at_once if limit is None else min(at_once, limit - sent)
-            done = self._round("redrive", which, place | {"limit": room, "scan": _SCAN, "redrives_max": redrives_max})
-            if done["end"]:
+            answer = self._round(
+                "redrive", which, resume | {"limit": room, "scan": _SCAN, "redrives_max": redrives_max}
+            )
+            if answer["end"]:
                 break
-            place = _following(done, place)
+            resume = _following(answer, resume)
             if rate is not None:
                 time.sleep(max(0.0, began + (self.progress.redriven - before) / rate - time.monotonic()))
         return self.progress
 
     def drop(self, found: Found) -> Progress:
         """Acknowledge letters without sending them back; they stay in the log for as long as its retention says."""
-        place = {"until": found.until} if found.count else {}
-        while place:
-            done = self._round("drop", found.which, place | {"limit": _DROPPED, "scan": _SCAN})
-            place = {} if done["end"] else _following(done, place)
+        resume = {"until": found.until} if found.count else {}
+        while resume:
+            answer = self._round("drop", found.which, resume | {"limit": _DROPPED, "scan": _SCAN})
+            resume = {} if answer["end"] else _following(answer, resume)
         return self.progress
 
     def _round(self, what: str, which: Which, fields: dict[str, Any]) -> dict[str, Any]:
         """Run one round and count its outcomes. Raises the error that stopped it, after counting."""
-        done = self._ask(what, which.fields() | fields)
-        self.progress.add(done)
-        if "stopped" in done:
-            raise from_dict(done["stopped"])
-        return done
+        answer = self._ask(what, which.fields() | fields)
+        self.progress.add(answer)
+        if "stopped" in answer:
+            raise from_dict(answer["stopped"])
+        return answer
 
 
 def listed(client: Asks) -> Iterator[dict[str, Any]]:
     """Iterate over topics with dead letters, in the order of names: how many are left, and how many there are."""
-    wanted: dict[str, str] = {}
-    found: dict[str, Any] = {"truncated": True}
-    while found.get("truncated"):
-        found = client.ask("system.deadletter.list", wanted)
-        yield from found["dead_letters"]
-        if not found["dead_letters"]:
+    fields: dict[str, str] = {}
+    page: dict[str, Any] = {"truncated": True}
+    while page.get("truncated"):
+        page = client.ask("system.deadletter.list", fields)
+        yield from page["dead_letters"]
+        if not page["dead_letters"]:
             return
-        wanted = {"after": found["dead_letters"][-1]["topic"]}
+        fields = {"after": page["dead_letters"][-1]["topic"]}
 
 
-def _following(answer: dict[str, Any], place: dict[str, str]) -> dict[str, str]:
+def _following(answer: dict[str, Any], resume: dict[str, str]) -> dict[str, str]:
     """Return the fields with which the next call goes on, up to the end that the first call set."""
-    return {"until": answer["until"]} | place | {"resume": answer["resume"]}
+    return {"until": answer["until"]} | resume | {"resume": answer["resume"]}

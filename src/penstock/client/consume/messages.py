@@ -178,8 +178,8 @@ class Batch(Generic[V]):
 
     @property
     def offsets(self) -> list[int]:
-        found: list[int] = self._block.columns[:, at.OFFSET].tolist()
-        return found
+        offsets: list[int] = self._block.columns[:, at.OFFSET].tolist()
+        return offsets
 
     def spans(self) -> list[tuple[int, int]]:
         """Return the offsets as ranges."""
@@ -192,8 +192,8 @@ class Batch(Generic[V]):
     def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
         """Return the batch as columns, without copying payloads. The schema's metadata identify the messages, for
         `ack`."""
-        facts = {"partition": self.partition, "ranges": self.spans()}
-        return self._block.to_arrow(columns).replace_schema_metadata({_ARROW_FACTS: json.dumps(facts)})
+        identity = {"partition": self.partition, "ranges": self.spans()}
+        return self._block.to_arrow(columns).replace_schema_metadata({_ARROW_FACTS: json.dumps(identity)})
 
 
 def offsets_of(done: StreamMessage | Batch | pa.RecordBatch) -> tuple[int, list[tuple[int, int]]]:
@@ -202,7 +202,7 @@ def offsets_of(done: StreamMessage | Batch | pa.RecordBatch) -> tuple[int, list[
         return done.partition, [(done.offset, done.offset + 1)]
     if isinstance(done, Batch):
         return done.partition, done.spans()
-    facts = json.loads((done.schema.metadata or {}).get(_ARROW_FACTS.encode(), b"{}"))
-    if "ranges" not in facts:
+    identity = json.loads((done.schema.metadata or {}).get(_ARROW_FACTS.encode(), b"{}"))
+    if "ranges" not in identity:
         raise InvalidRequest("this batch does not say which messages it holds: acknowledge the one that was received")
-    return facts["partition"], [(start, stop) for start, stop in facts["ranges"]]
+    return identity["partition"], [(start, stop) for start, stop in identity["ranges"]]

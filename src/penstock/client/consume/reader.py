@@ -40,9 +40,9 @@ class TopicReader:
         keys: Iterable[str] = (),
     ) -> None:
         """Raises `InvalidRequest`, or the broker's error; a topic that is not there is not created."""
-        facts = client.ask("system.topic.describe", {"topic": topic})
-        _check_partition(facts, partition, stop)
-        self.partitions: int = facts["partitions"]
+        description = client.ask("system.topic.describe", {"topic": topic})
+        _check_partition(description, partition, stop)
+        self.partitions: int = description["partitions"]
         chosen = None if self.partitions == 1 else partition
         self._client = client
         self._topic = topic
@@ -58,7 +58,7 @@ class TopicReader:
             if chosen is not None:
                 self._consumer.seek(start, partition=chosen)
             failed.pop_all()
-        logs = [log for log in facts["logs"] if partition in (None, log["partition"])]
+        logs = [log for log in description["logs"] if partition in (None, log["partition"])]
         ends = ((log, _end(log, stop, follow=follow)) for log in logs)
         self._ends = {log["partition"]: end for log, end in ends if end is None or end > log["first_offset"]}
         """The offset before which reading ends, by partition that has something to read; None if it is not known."""
@@ -100,9 +100,9 @@ class TopicReader:
 
     def _close_finished(self) -> None:
         self._consumer.flush()
-        asked = {"topic": self._topic, "subscription": self._consumer.subscription}
-        for progress in self._client.ask("system.subscription.describe", asked)["partitions"]:
-            self._advance(progress["partition"], progress["floor"])
+        fields = {"topic": self._topic, "subscription": self._consumer.subscription}
+        for cursor in self._client.ask("system.subscription.describe", fields)["partitions"]:
+            self._advance(cursor["partition"], cursor["floor"])
 
     def _advance(self, partition: int, offset: int) -> None:
         """Note that every message before this offset has been seen, or will never be."""
@@ -114,16 +114,18 @@ class TopicReader:
         if batch.partition not in self._open:
             return []
         end = self._open[batch.partition]
-        found = [each for each in batch if (end is None or each.offset < end) and not _is_past(each, self._stop)]
-        if len(found) < len(batch):
+        messages = [
+            message for message in batch if (end is None or message.offset < end) and not _is_past(message, self._stop)
+        ]
+        if len(messages) < len(batch):
             del self._open[batch.partition]
         else:
-            self._advance(batch.partition, found[-1].offset + 1)
-        return found
+            self._advance(batch.partition, messages[-1].offset + 1)
+        return messages
 
 
-def _check_partition(facts: dict[str, Any], partition: int | None, stop: Place | None) -> None:
-    topic, count = facts["topic"], facts["partitions"]
+def _check_partition(description: dict[str, Any], partition: int | None, stop: Place | None) -> None:
+    topic, count = description["topic"], description["partitions"]
     if partition is not None and partition >= count:
         raise InvalidRequest(f"{topic} has partitions 0 to {count - 1}, not {partition}")
     if isinstance(stop, AtOffset) and count > 1 and partition is None:

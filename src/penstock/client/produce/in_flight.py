@@ -67,10 +67,10 @@ class Sent:
             if part.error is not None:
                 raise error_copy(part.error)
         outcomes = self._outcomes()
-        refused = {row: each for row, each in enumerate(outcomes) if isinstance(each, SchemaRejected)}
+        refused = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, SchemaRejected)}
         if refused:
             raise error_copy(refused[0]) if self._single else rejection_error(refused, len(outcomes))
-        receipts = [each for each in outcomes if isinstance(each, Receipt)]
+        receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
         return receipts[0] if self._single else receipts
 
     async def stored(self) -> None:
@@ -81,7 +81,7 @@ class Sent:
             if part.error is not None:
                 raise error_copy(part.error)
             if part.answer is not None and part.answer.refused:
-                refused = {before - self._first + row: each for row, each in part.answer.refused.items()}
+                refused = {before - self._first + row: error for row, error in part.answer.refused.items()}
                 raise rejection_error(refused, self._count)
             before += part.count
 
@@ -93,11 +93,11 @@ class Sent:
         return self._outcomes()
 
     def _outcomes(self) -> list[Outcome]:
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for part in self._parts:
             first = self._first if part is self._parts[0] else 0
-            found += part.outcomes(first, min(part.count, first + self._count - len(found)))
-        return found
+            outcomes += part.outcomes(first, min(part.count, first + self._count - len(outcomes)))
+        return outcomes
 
 
 _LOG: Final = logging.getLogger(__name__)
@@ -257,8 +257,8 @@ class BlockSender:
             else:
                 self._queue.appendleft(block)
         self.sent.clear()
-        for block, facts in reversed(confirmed):
-            self._confirm(block, facts)
+        for block, answer in reversed(confirmed):
+            self._confirm(block, answer)
         await self._pause(error)
 
     async def _pause(self, error: PenstockError) -> None:
@@ -277,9 +277,9 @@ class BlockSender:
 
     # outcomes of a block
 
-    def _confirm(self, block: OutgoingBlock, facts: Mapping[str, Any]) -> None:
+    def _confirm(self, block: OutgoingBlock, answer: Mapping[str, Any]) -> None:
         """Resolve a block as stored, except for messages that were refused."""
-        block.answer = BlockReceipts(facts, block.count, block.keys, self.partitions)
+        block.answer = BlockReceipts(answer, block.count, block.keys, self.partitions)
         refused = block.answer.refused
         if refused and self._failed is None:
             self._failed = rejection_error(refused, block.count)

@@ -144,14 +144,14 @@ class Producer(Generic[V]):
         await self._register(resume=True)
 
     async def _register(self, *, resume: bool) -> None:
-        facts: dict[str, Any] = {"topic": self.topic, "access": self._access, "session": self._session}
+        fields: dict[str, Any] = {"topic": self.topic, "access": self._access, "session": self._session}
         if self.name:
-            facts["name"] = self.name
+            fields["name"] = self.name
         elif self.producer_id:
-            facts["producer_id"] = self.producer_id
+            fields["producer_id"] = self.producer_id
         if resume:
-            facts["resume"] = True
-        payload = json.dumps(facts).encode()
+            fields["resume"] = True
+        payload = json.dumps(fields).encode()
         answer = json.loads(await self._connection.call(self._protocol.request("system.producer.register", payload)))
         self._sender.generation = self._connection.generation
         self._sender.partitions, self._sender.window = answer["partitions"], answer["window"]
@@ -396,14 +396,14 @@ class Producer(Generic[V]):
             block.count = len(gathered)
             self._sender.add_failed(block, error)
             return
-        self._queue_block(block, draft, [each[1] for each in gathered] if self.partitions > 1 else None)
+        self._queue_block(block, draft, [message[1] for message in gathered] if self.partitions > 1 else None)
 
     def _draft(self, gathered: list[_Message]) -> Draft:
         first = gathered[0]
-        if all(each[2:] == first[2:] for each in gathered):
-            keys = [each[1] for each in gathered]
+        if all(message[2:] == first[2:] for message in gathered):
+            keys = [message[1] for message in gathered]
             return Draft.of_payloads(
-                [each[0] for each in gathered],
+                [message[0] for message in gathered],
                 keys=keys if any(key is not None for key in keys) else None,
                 type=first[2],
                 attributes=first[3],
@@ -463,7 +463,7 @@ class Producer(Generic[V]):
         except PenstockError as error:
             self._end(error)
         except Exception as error:
-            _LOG.exception("a defect in the producer")
+            _LOG.exception("unhandled error in the producer of %s", self.topic)
             self._end(PenstockError(f"the producer failed: {type(error).__name__}: {error}"))
 
     def _gather(self) -> None:

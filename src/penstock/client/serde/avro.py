@@ -42,17 +42,17 @@ class AvroCodec:
 
     def encode(self, value: Any) -> bytes:
         """Encode a value, after validating it: fastavro alone would write 3 for 3.7."""
-        given, payload = to_builtins(value), BytesIO()
+        plain, payload = to_builtins(value), BytesIO()
         if self._boundless:
-            _check_depth(given)
+            _check_depth(plain)
         try:
-            if not fastavro.validate(given, self._schema, raise_errors=False):
-                raise self._mismatch(given)
-            fastavro.schemaless_writer(payload, self._schema, given, strict_allow_default=True)
+            if not fastavro.validate(plain, self._schema, raise_errors=False):
+                raise self._mismatch(plain)
+            fastavro.schemaless_writer(payload, self._schema, plain, strict_allow_default=True)
         except _REFUSALS as error:
             if isinstance(error, ValueMismatch):
                 raise
-            raise self._mismatch(given, str(error)) from None
+            raise self._mismatch(plain, str(error)) from None
         return payload.getvalue()
 
     def decode(self, payload: bytes) -> Any:
@@ -76,10 +76,10 @@ class AvroCodec:
     def _mismatch(self, value: Any, otherwise: str = "") -> ValueMismatch:
         """Return the first mismatch in a value, as deep down as it can be located."""
         try:
-            found = next(_mismatches(self._schema, value, (), self._names), None)
+            mismatch = next(_mismatches(self._schema, value, (), self._names), None)
         except RecursionError:
-            found = ValueMismatch("it is nested too deeply")
-        return found or ValueMismatch(otherwise or f"{abbreviated(value)} does not fit the schema")
+            mismatch = ValueMismatch("it is nested too deeply")
+        return mismatch or ValueMismatch(otherwise or f"{abbreviated(value)} does not fit the schema")
 
 
 def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
@@ -96,11 +96,11 @@ def _check_depth(value: Any) -> None:
     """Raise for a value nested deeper than the broker reads. fastavro would crash the process, without an error."""
     waiting = [(value, 0)]
     while waiting:
-        each, depth = waiting.pop()
+        item, depth = waiting.pop()
         if depth > PAYLOAD_DEPTH_MAX:
             raise ValueMismatch(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")
-        inner = each.values() if isinstance(each, Mapping) else each if isinstance(each, list | tuple) else ()
-        waiting += [(one, depth + 1) for one in inner]
+        inner = item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else ()
+        waiting += [(child, depth + 1) for child in inner]
 
 
 Steps = tuple[str | int, ...]
@@ -115,11 +115,11 @@ def _mismatches(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) ->
     elif kind == "record" and isinstance(value, Mapping):
         yield from _record_mismatches(schema, value, steps, names)
     elif kind == "array" and isinstance(value, list | tuple):
-        for place, each in enumerate(value):
-            yield from _mismatches(schema["items"], each, (*steps, place), names)
+        for index, item in enumerate(value):
+            yield from _mismatches(schema["items"], item, (*steps, index), names)
     elif kind == "map" and isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _mismatches(schema["values"], each, (*steps, key), names)
+        for key, item in value.items():
+            yield from _mismatches(schema["values"], item, (*steps, key), names)
     elif not _fits(schema, value, names):
         yield ValueMismatch(f"{abbreviated(value)} is no {_named(schema)}", json_pointer(*steps))
 
@@ -139,7 +139,7 @@ def _record_mismatches(
 
 def _union_mismatches(schema: list[Any], value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
     """Descend into the branch that the value is meant for, where there is only one candidate."""
-    likely = [each for each in schema if each != "null"]
+    likely = [branch for branch in schema if branch != "null"]
     if len(likely) == 1 and value is not None:
         yield from _mismatches(likely[0], value, steps, names)
     elif not _fits(schema, value, names):
@@ -149,7 +149,7 @@ def _union_mismatches(schema: list[Any], value: Any, steps: Steps, names: dict[s
 
 def _fits(schema: Any, value: Any, names: dict[str, Any]) -> bool:
     if isinstance(schema, list):
-        return any(_fits(each, value, names) for each in schema)
+        return any(_fits(branch, value, names) for branch in schema)
     if isinstance(schema, str) and schema in names:
         return _fits(names[schema], value, names)
     if isinstance(schema, dict):

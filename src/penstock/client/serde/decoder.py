@@ -75,9 +75,9 @@ class ValueDecoder:
         """Fetch the schemas that messages of a batch name, and return the decoder of that batch."""
         ids = batch.schema_ids()
         if self._framing is not None:
-            ids |= {found for each in batch.messages if (found := framed_id(each.payload)) is not None}
+            ids |= {schema_id for message in batch.messages if (schema_id := framed_id(message.payload)) is not None}
         meanings: dict[int, Meaning] = {
-            each: known for each in ids if (known := self._registry.known(each)) is not None
+            schema_id: known for schema_id in ids if (known := self._registry.known(schema_id)) is not None
         }
         unknown = sorted(ids - meanings.keys())
         for start in range(0, len(unknown), _ASKED_AT_ONCE):
@@ -167,14 +167,14 @@ class BatchDecoder:
 
 def _read_error(error: Exception, message: ReceivedMessage, schema_id: int | None, *, hint: str) -> PenstockError:
     """Build an error that names the message."""
-    facts: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
+    details: dict[str, Any] = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
     by = ""
     if schema_id is not None:
-        facts["schema_id"], by = schema_id, f" by schema {schema_id}"
+        details["schema_id"], by = schema_id, f" by schema {schema_id}"
     if isinstance(error, ValueMismatch) and error.path:
-        facts["path"], by = error.path, f"{by}, at {error.path}"
+        details["path"], by = error.path, f"{by}, at {error.path}"
     kind, reason = _reason(error)
-    return kind(f"{message.topic} {message.partition}:{message.offset} cannot be read{by}: {reason}{hint}", **facts)
+    return kind(f"{message.topic} {message.partition}:{message.offset} cannot be read{by}: {reason}{hint}", **details)
 
 
 def _reason(error: Exception) -> tuple[type[PenstockError], str]:

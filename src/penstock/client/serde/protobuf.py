@@ -87,23 +87,23 @@ def _message(generated: type[Any], value: Any) -> Any:
     try:
         return generated(**value)
     except (TypeError, ValueError, AttributeError) as error:
-        found = next(_mismatches(generated.DESCRIPTOR, value, ()), None)
-        raise found or ValueMismatch(str(error)) from None
+        mismatch = next(_mismatches(generated.DESCRIPTOR, value, ()), None)
+        raise mismatch or ValueMismatch(str(error)) from None
 
 
 def _mismatches(descriptor: Any, value: Mapping[str, Any], steps: Steps) -> Iterator[ValueMismatch]:
     """Locate mismatches, field by field and as deep down as possible: only called for a value that is known to have
     one."""
     generated = message_factory.GetMessageClass(descriptor)
-    for name, each in value.items():
+    for name, item in value.items():
         try:
-            generated(**{name: each})
+            generated(**{name: item})
         except (TypeError, ValueError, AttributeError) as error:
             field = descriptor.fields_by_name.get(name)
             if field is not None and field.message_type is not None:
-                yield from _nested_mismatches(field.message_type, each, (*steps, name))
+                yield from _nested_mismatches(field.message_type, item, (*steps, name))
             elif field is not None and field.type == field.TYPE_STRING:
-                yield from _text_mismatches(each, (*steps, name), repeated=field.is_repeated)
+                yield from _text_mismatches(item, (*steps, name), repeated=field.is_repeated)
             yield ValueMismatch(str(error), json_pointer(*steps, name))
 
 
@@ -113,26 +113,26 @@ def _nested_mismatches(descriptor: Any, value: Any, steps: Steps) -> Iterator[Va
         yield from _mismatches(descriptor, value, steps)
         return
     inner = descriptor.fields_by_name["value"].message_type if is_map else descriptor
-    for step, each in _parts(value):
-        if inner is not None and isinstance(each, Mapping):
-            yield from _mismatches(inner, each, (*steps, step))
+    for step, item in _parts(value):
+        if inner is not None and isinstance(item, Mapping):
+            yield from _mismatches(inner, item, (*steps, step))
     if is_map and isinstance(value, Mapping):
         yield from _map_mismatches(descriptor, value, steps)
 
 
 def _map_mismatches(entry: Any, value: Mapping[Any, Any], steps: Steps) -> Iterator[ValueMismatch]:
     """Locate mismatches of keys and values, each checked as a field of the map's entry message."""
-    for key, each in value.items():
-        for given in ({"key": key}, {"value": each}):
-            for mismatch in _mismatches(entry, given, ()):
+    for key, item in value.items():
+        for entry_fields in ({"key": key}, {"value": item}):
+            for mismatch in _mismatches(entry, entry_fields, ()):
                 yield ValueMismatch(mismatch.message, json_pointer(*steps, str(key)))
 
 
 def _text_mismatches(value: Any, steps: Steps, *, repeated: bool) -> Iterator[ValueMismatch]:
     """Report a value that is no text: the library says only that it is a bad argument."""
     if repeated:
-        for place, each in _parts(value):
-            yield from _text_mismatches(each, (*steps, place), repeated=False)
+        for index, item in _parts(value):
+            yield from _text_mismatches(item, (*steps, index), repeated=False)
     elif not isinstance(value, str | bytes):
         yield ValueMismatch(f"{abbreviated(value)} is no string", json_pointer(*steps))
 
@@ -166,7 +166,7 @@ def _plain(value: Any, field: Any) -> Any:
         inner = field.message_type.fields_by_name["value"]
         return {key: _plain(value[key], inner) for key in value}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(each, field) for each in value]
+        return [_plain(item, field) for item in value]
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return value if known is None else known.name
@@ -229,7 +229,7 @@ def _indexes(descriptor: Any) -> tuple[int, ...]:
     outer = descriptor.containing_type
     if outer is None:
         return (list(descriptor.file.message_types_by_name).index(descriptor.name),)
-    return (*_indexes(outer), [each.name for each in outer.nested_types].index(descriptor.name))
+    return (*_indexes(outer), [sibling.name for sibling in outer.nested_types].index(descriptor.name))
 
 
 def _file(definition: Definition) -> Any:
@@ -241,19 +241,19 @@ def _named(file: Any, name: str) -> Any:
     """Find a message by its name, with or without the file's package."""
     within = name.removeprefix(f"{file.package}.") if file.package else name
     first, *rest = within.split(".")
-    found = file.message_types_by_name.get(first)
-    for each in rest:
-        found = found and found.nested_types_by_name.get(each)
-    if found is None:
+    descriptor = file.message_types_by_name.get(first)
+    for part in rest:
+        descriptor = descriptor and descriptor.nested_types_by_name.get(part)
+    if descriptor is None:
         raise InvalidRequest(f"the schema has no message {name!r}")
-    return found
+    return descriptor
 
 
 def _at(file: Any, indexes: tuple[int, ...]) -> Any:
-    found, within = None, list(file.message_types_by_name.values())
+    descriptor, within = None, list(file.message_types_by_name.values())
     for index in indexes:
         if not 0 <= index < len(within):
             raise ValueMismatch(f"the schema has no message {'.'.join(map(str, indexes))}")
-        found = within[index]
-        within = list(found.nested_types)
-    return found
+        descriptor = within[index]
+        within = list(descriptor.nested_types)
+    return descriptor

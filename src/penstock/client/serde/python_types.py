@@ -79,9 +79,9 @@ class MsgspecCodec:
             self._check_names(msgspec.json.decode(written))  # a dict may stand where an object should
         return written
 
-    def _check_names(self, given: Any) -> None:
+    def _check_names(self, value: Any) -> None:
         try:
-            unknown = next(_unknown(self._info, given, ()), None)
+            unknown = next(_unknown(self._info, value, ()), None)
         except RecursionError:
             raise ValueMismatch("it is nested too deeply") from None
         if unknown is not None:
@@ -151,14 +151,14 @@ class PydanticCodec:
             return validate
         return partial(validate, extra="forbid")
 
-    def _validated(self, validate: Callable[[Any], Any], given: Any) -> Any:
+    def _validated(self, validate: Callable[[Any], Any], data: Any) -> Any:
         from pydantic import ValidationError
 
         try:
-            return validate(given)
+            return validate(data)
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
-            first = next((each for each in errors if each["type"] in _EXTRA), errors[0])
+            first = next((problem for problem in errors if problem["type"] in _EXTRA), errors[0])
             raise ValueMismatch(first["msg"], json_pointer(*first["loc"])) from None
 
 
@@ -184,20 +184,20 @@ def to_builtins(value: Any) -> Any:
     return value
 
 
-def _reading(read: Callable[[Any], Any], given: Any) -> Any:
+def _reading(read: Callable[[Any], Any], data: Any) -> Any:
     try:
-        return read(given)
+        return read(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _mismatch(str(error)) from None
 
 
 def _mismatch(sentence: str) -> ValueMismatch:
     """Split msgspec's message, which ends with the path: "Expected `int`, got `str` - at `$.items[1].count`"."""
-    found = _MSGSPEC_PATH.search(sentence)
-    if found is None:
+    location = _MSGSPEC_PATH.search(sentence)
+    if location is None:
         return ValueMismatch(sentence)
-    steps = (name or place for name, place in _STEP.findall(found[1]))
-    return ValueMismatch(sentence[: found.start()], json_pointer(*steps))
+    steps = (name or index for name, index in _STEP.findall(location[1]))
+    return ValueMismatch(sentence[: location.start()], json_pointer(*steps))
 
 
 def _class_of(kind: Any) -> type[Any]:
@@ -218,8 +218,8 @@ def _no_type_codec(kind: Any, error: Exception) -> InvalidRequest:
     hint = (
         "; make that a dataclass or a msgspec Struct, or all of it a pydantic model" if "schema_hook" in advice else ""
     )
-    told = reason if hint else error
-    return InvalidRequest(f"{kind!r} is no type that a schema can be derived from: {told}{hint}")
+    detail = reason if hint else error
+    return InvalidRequest(f"{kind!r} is no type that a schema can be derived from: {detail}{hint}")
 
 
 def _is_pydantic(kind: Any) -> bool:
@@ -245,9 +245,9 @@ def _closed_under(word: str, inner: Any) -> Any:
     if word in _ONE:
         return _closed(inner)
     if word in _SEVERAL:
-        return [_closed(each) for each in inner]
+        return [_closed(item) for item in inner]
     if word in _NAMED:
-        return {name: _closed(each) for name, each in inner.items()}
+        return {name: _closed(item) for name, item in inner.items()}
     return inner
 
 
@@ -264,59 +264,59 @@ def _is_open(derived: Any) -> bool:
 # unknown names
 
 
-def _unknown(kind: inspect.Type, given: Any, steps: Steps) -> Iterator[ValueMismatch]:
+def _unknown(kind: inspect.Type, value: Any, steps: Steps) -> Iterator[ValueMismatch]:
     """Locate names that no field has. Other mismatches are left to the decoder."""
     match kind:
         case inspect.Metadata(type=inner):
-            yield from _unknown(inner, given, steps)
+            yield from _unknown(inner, value, steps)
         case inspect.UnionType(types=kinds):
-            for each in kinds:
-                if not _is_tagged_otherwise(each, given):
-                    yield from _unknown(each, given, steps)
+            for item in kinds:
+                if not _is_tagged_otherwise(item, value):
+                    yield from _unknown(item, value, steps)
         case inspect.StructType(array_like=False) | inspect.DataclassType() | inspect.TypedDictType():
-            yield from _fields_unknown(kind, given, steps)
+            yield from _fields_unknown(kind, value, steps)
         case _:
-            for step, inner, each in _elements(kind, given):
-                yield from _unknown(inner, each, (*steps, step))
+            for step, inner, item in _elements(kind, value):
+                yield from _unknown(inner, item, (*steps, step))
 
 
 def _fields_unknown(
-    kind: inspect.StructType | inspect.DataclassType | inspect.TypedDictType, given: Any, steps: Steps
+    kind: inspect.StructType | inspect.DataclassType | inspect.TypedDictType, value: Any, steps: Steps
 ) -> Iterator[ValueMismatch]:
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         return
     fields = {field.encode_name: field.type for field in kind.fields}
     tag_field = getattr(kind, "tag_field", None)
-    for name, each in given.items():
+    for name, item in value.items():
         if name in fields:
-            yield from _unknown(fields[name], each, (*steps, name))
+            yield from _unknown(fields[name], item, (*steps, name))
         elif name != tag_field:
             yield ValueMismatch(f"{kind.cls.__name__} has no such field", json_pointer(*steps, str(name)))
 
 
-def _elements(kind: inspect.Type, given: Any) -> Iterable[tuple[str | int, inspect.Type, Any]]:
+def _elements(kind: inspect.Type, value: Any) -> Iterable[tuple[str | int, inspect.Type, Any]]:
     """Return the elements of a list, or of a dict with any names: the step to each, its type, and its value."""
-    match kind, given:
+    match kind, value:
         case inspect.DictType(value_type=inner), dict():
-            return [(str(name), inner, each) for name, each in given.items()]
+            return [(str(name), inner, item) for name, item in value.items()]
         case inspect.CollectionType(item_type=inner), list() | tuple():
-            return [(place, inner, each) for place, each in enumerate(given)]
+            return [(index, inner, item) for index, item in enumerate(value)]
         case inspect.TupleType(item_types=inners), list() | tuple():
-            return [(place, *both) for place, both in enumerate(zip(inners, given, strict=False))]
+            return [(index, *both) for index, both in enumerate(zip(inners, value, strict=False))]
         case inspect.NamedTupleType(fields=fields), list() | tuple():
-            return [(place, field.type, each) for place, (field, each) in enumerate(zip(fields, given, strict=False))]
+            return [(index, field.type, item) for index, (field, item) in enumerate(zip(fields, value, strict=False))]
         case inspect.StructType(fields=fields, tag=tag), list() | tuple():
             start = 0 if tag is None else 1
-            pairs = zip(fields, given[start:], strict=False)
-            return [(place, field.type, each) for place, (field, each) in enumerate(pairs, start)]
+            pairs = zip(fields, value[start:], strict=False)
+            return [(index, field.type, item) for index, (field, item) in enumerate(pairs, start)]
     return ()
 
 
-def _is_tagged_otherwise(kind: inspect.Type, given: Any) -> bool:
+def _is_tagged_otherwise(kind: inspect.Type, value: Any) -> bool:
     """Return True if the tag of a value is that of another Struct of the union."""
-    match kind, given:
+    match kind, value:
         case inspect.StructType(tag_field=str(field), tag=tag, array_like=False), dict():
-            return bool(given.get(field) != tag)
+            return bool(value.get(field) != tag)
         case inspect.StructType(tag_field=str(), tag=tag, array_like=True), [first, *_]:
             return bool(first != tag)
     return False

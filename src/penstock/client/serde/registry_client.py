@@ -55,15 +55,15 @@ class RegistryClient:
     async def _resolve_version(self, topic: str, subject: str, schema: Schema) -> RegisteredVersion:
         known = self._registered.get((subject, schema))
         if known is None:
-            facts = await self._ask(topic, {"subject": subject} | _described(schema))
-            known = RegisteredVersion(subject, facts["version"], facts["id"])
+            answer = await self._ask(topic, {"subject": subject} | _described(schema))
+            known = RegisteredVersion(subject, answer["version"], answer["id"])
             _remember(self._registered, (subject, schema), known)
         return known
 
     async def version(self, subject: str, version: int | str) -> RegisteredVersion:
         """Return a version of a subject, by number or `latest`."""
-        facts = await self._ask("system.schema.get", {"subject": subject, "version": version})
-        return RegisteredVersion(subject, facts["version"], facts["id"])
+        answer = await self._ask("system.schema.get", {"subject": subject, "version": version})
+        return RegisteredVersion(subject, answer["version"], answer["id"])
 
     def known(self, schema_id: int) -> Definition | None:
         """Return the schema of an id if it is cached."""
@@ -77,24 +77,24 @@ class RegistryClient:
         since, unknown = self._not_found.get(schema_id, (0.0, None))
         if unknown is not None and time.monotonic() < since + _UNKNOWN_SECONDS:
             raise error_copy(unknown)
-        asked = self._fetching.get(schema_id)
-        if asked is None:
-            asked = self._fetching[schema_id] = asyncio.ensure_future(self._fetch(schema_id))
-            asked.add_done_callback(partial(self._fetched, schema_id))
-        return await asyncio.shield(asked)
+        fetching = self._fetching.get(schema_id)
+        if fetching is None:
+            fetching = self._fetching[schema_id] = asyncio.ensure_future(self._fetch(schema_id))
+            fetching.add_done_callback(partial(self._fetched, schema_id))
+        return await asyncio.shield(fetching)
 
     async def _fetch(self, schema_id: int) -> Definition:
-        facts = await self._ask("system.schema.get", {"id": schema_id, "closure": True})
-        closure = tuple((name, text) for name, text in facts.get("closure", ()))
-        return Definition(SchemaKind(facts["type"]), facts["schema"], closure)
+        answer = await self._ask("system.schema.get", {"id": schema_id, "closure": True})
+        closure = tuple((name, text) for name, text in answer.get("closure", ()))
+        return Definition(SchemaKind(answer["type"]), answer["schema"], closure)
 
-    def _fetched(self, schema_id: int, asked: asyncio.Future[Definition]) -> None:
+    def _fetched(self, schema_id: int, fetching: asyncio.Future[Definition]) -> None:
         self._fetching.pop(schema_id, None)
-        if asked.cancelled():
+        if fetching.cancelled():
             return
-        error = asked.exception()
+        error = fetching.exception()
         if error is None:
-            _remember(self._definitions, schema_id, asked.result())
+            _remember(self._definitions, schema_id, fetching.result())
         elif isinstance(error, PenstockError) and error.details.get("registry_code") == SCHEMA_NOT_FOUND:
             _remember(self._not_found, schema_id, (time.monotonic(), error))
 
@@ -111,7 +111,7 @@ class RegistryClient:
 def _described(schema: Schema) -> dict[str, Any]:
     described: dict[str, Any] = {"type": schema.kind.value, "schema": schema.text}
     if schema.references:
-        described["references"] = [_reference(each) for each in schema.references]
+        described["references"] = [_reference(reference) for reference in schema.references]
     return described
 
 

@@ -89,11 +89,11 @@ class ReaderSchemaTarget:
             self._decode = codec.decode_checked
 
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:  # noqa: ARG002
-        written, wanted = self._reader.kind if writer is None else writer.kind, self._reader.kind
-        is_text = wanted is SchemaKind.STRING and written in _TEXTUAL
-        if written is not wanted and wanted is not SchemaKind.BYTES and not is_text:
-            raise _unreadable(written, wanted)
-        if wanted is SchemaKind.AVRO and writer is not None:
+        written, target = self._reader.kind if writer is None else writer.kind, self._reader.kind
+        is_text = target is SchemaKind.STRING and written in _TEXTUAL
+        if written is not target and target is not SchemaKind.BYTES and not is_text:
+            raise _unreadable(written, target)
+        if target is SchemaKind.AVRO and writer is not None:
             from penstock.client.serde.avro import AvroCodec
 
             return AvroCodec(writer, self._reader).decode

@@ -37,12 +37,12 @@ class Secret:
 
     def reveal(self) -> str:
         """Return the token. Raises `InvalidRequest` if it is empty, too long, or has characters that no token has."""
-        found: object = self._give()
-        if not isinstance(found, str) or not 0 < len(found) <= TOKEN_CHARS_MAX or not _is_plain(found):
+        token: object = self._give()
+        if not isinstance(token, str) or not 0 < len(token) <= TOKEN_CHARS_MAX or not _is_plain(token):
             raise InvalidRequest(
                 f"the token is empty, longer than {TOKEN_CHARS_MAX} characters, or has characters that no token has"
             )
-        return found
+        return token
 
 
 def find_secret(token: Token | None = None, token_file: Path | str | None = None) -> Secret | None:
@@ -58,8 +58,8 @@ def find_secret(token: Token | None = None, token_file: Path | str | None = None
 
 def secret_in(variable: str) -> Secret | None:
     """Return the secret in an environment variable; None if it is not set."""
-    given = os.environ.get(variable)
-    return Secret(lambda: given) if given else None
+    token = os.environ.get(variable)
+    return Secret(lambda: token) if token else None
 
 
 def read_token(path: Path | str) -> str:

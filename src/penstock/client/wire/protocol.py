@@ -169,8 +169,8 @@ def as_bytes(payload: Payload) -> bytes:
 
 def milliseconds(timeout: float) -> int:
     """Convert the timeout of a request to milliseconds. Raises `InvalidRequest`."""
-    given: object = timeout
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+    seconds: object = timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise InvalidRequest(f"a timeout is a number of seconds above 0, not {timeout!r}")
     return max(1, round(timeout * 1000))
 
@@ -210,18 +210,18 @@ class ClientProtocol:
     def append(self, topic: str, block: bytes) -> BrokerCall:
         return self._call(Action.APPEND, topic, block)
 
-    def subscription_call(self, action: Action, topic: str, facts: dict[str, Any]) -> BrokerCall:
+    def subscription_call(self, action: Action, topic: str, fields: dict[str, Any]) -> BrokerCall:
         """Encode an ack, a nack or a seek."""
-        return self._call(action, topic, _json(facts))
+        return self._call(action, topic, _json(fields))
 
     def unsubscribe(self, spec: SubscriptionSpec) -> BrokerCall:
         self.forget(spec)
         ends = {"subscription": spec.subscription} if spec.subscribe_id else {"action": spec.kind}
         return self._call(Action.UNSUBSCRIBE, str(spec.pattern), _json(ends))
 
-    def one_way(self, action: Action, topic: str, facts: dict[str, Any]) -> bytes:
+    def one_way(self, action: Action, topic: str, fields: dict[str, Any]) -> bytes:
         """Encode an ack, a nack or a seek that the broker answers only if it refuses it."""
-        return encode(header(action, topic), _json(facts))
+        return encode(header(action, topic), _json(fields))
 
     def register(self, name: str, description: str) -> BrokerCall:
         """Encode the registration of a service; call `remember_service` once it has succeeded."""
@@ -239,14 +239,14 @@ class ClientProtocol:
     def heartbeat(self) -> BrokerCall:
         return self._call(Action.REQUEST, HEARTBEAT, b"{}")
 
-    def respond(self, asked: Message, payload: Payload) -> bytes:
+    def respond(self, request: Message, payload: Payload) -> bytes:
         """Encode the response to a request. Raises `PayloadTooLarge` if the broker would not accept it."""
         answer = as_bytes(payload)
         check_payload(len(answer), self._limits, Action.RESPONSE)
-        return framed(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), answer)
+        return framed(f"response:{request.topic}:{request.version}:{request.id}".encode(), answer)
 
-    def respond_error(self, asked: Message, error: PenstockError, timestamp: str) -> bytes:
-        return self.respond(asked, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
+    def respond_error(self, request: Message, error: PenstockError, timestamp: str) -> bytes:
+        return self.respond(request, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
 
     def _subscribe_call(self, spec: SubscriptionSpec) -> BrokerCall:
         if spec.subscribe_id:
@@ -265,10 +265,10 @@ class ClientProtocol:
         request_id = str(uuid.uuid4())
         check_payload(len(payload), self._limits, action)
         try:
-            made = header(action, topic, version, request_id, timeout_ms=timeout_ms)
+            header_ = header(action, topic, version, request_id, timeout_ms=timeout_ms)
         except MalformedMessage as error:
             raise InvalidRequest(error.message, **error.details) from None
-        return BrokerCall(request_id, encode(made, payload))
+        return BrokerCall(request_id, encode(header_, payload))
 
     # connections
 
@@ -327,20 +327,20 @@ class ClientProtocol:
             return ReplyDue(self.respond(message, b'{"status":"success"}'))
         name = TopicName.parse(frame.header.topic)
         serving = [
-            each for each in self._subscriptions.values() if each.kind == "request" and each.pattern.matches(name)
+            spec for spec in self._subscriptions.values() if spec.kind == "request" and spec.pattern.matches(name)
         ]
-        best = max(serving, key=lambda each: each.priority or 0, default=None)
+        best = max(serving, key=lambda spec: spec.priority or 0, default=None)
         return RequestReceived(message, None if best is None else best.pattern)
 
     def _patterns(self, topic: str) -> tuple[TopicPattern, ...]:
-        found = self._matching.get(topic)
-        if found is None:
+        patterns = self._matching.get(topic)
+        if patterns is None:
             if len(self._matching) >= _REMEMBERED:
                 self._matching.clear()
             name = TopicName.parse(topic)
             listening = (spec.pattern for spec in self._subscriptions.values() if spec.kind == "publish")
-            found = self._matching[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
-        return found
+            patterns = self._matching[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
+        return patterns
 
 
 def _key(spec: SubscriptionSpec) -> tuple[str, TopicPattern | str]:

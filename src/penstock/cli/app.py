@@ -74,8 +74,8 @@ app.command("warm")(warm.warm)
 app.command("demo")(demo.demo)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"penstock {__version__}")
         raise typer.Exit
 

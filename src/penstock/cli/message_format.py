@@ -85,8 +85,8 @@ def print_record(record: Record, *, partition: int | None = None) -> None:
 
 def _head(record: Record, partition: int | None) -> str:
     message = record.message
-    place = f"{record.offset}" if partition is None else f"{partition}:{record.offset}"
-    words = [_styled(place, _BOLD), time_text(record.publish_time_ms), format_id(record.id)]
+    position = f"{record.offset}" if partition is None else f"{partition}:{record.offset}"
+    words = [_styled(position, _BOLD), time_text(record.publish_time_ms), format_id(record.id)]
     if message.type:
         words.append(_styled(on_one_line(message.type), _CYAN))
     if message.key is not None:
@@ -170,7 +170,7 @@ def compile_template(text: str, *, terminal: bool) -> Printer:
 
     On a terminal, control characters are escaped: a message must not move the cursor.
     """
-    pieces = [_piece(found, text) for found in _PIECE.finditer(text)]
+    pieces = [_piece(match, text) for match in _PIECE.finditer(text)]
     end = "" if text.endswith("\\n") else "\n"
 
     def printed(message: StreamMessage) -> str:
@@ -184,8 +184,8 @@ def _shown(text: str, *, terminal: bool) -> str:
     return on_one_line(text) if terminal else text
 
 
-def _piece(found: re.Match[str], text: str) -> Printer | str:
-    directive, escape, plain = found.groups()
+def _piece(match: re.Match[str], text: str) -> Printer | str:
+    directive, escape, plain = match.groups()
     if plain is not None:
         return plain
     if escape is not None:

@@ -36,15 +36,15 @@ Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port number, 0 f
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for scripts.")]
 
 
-def absolute_position(given: str) -> str:
+def absolute_position(text: str) -> str:
     """Convert a position relative to now (`-1h`) to a time; return any other as it is."""
-    if not _AGO.fullmatch(given):
-        return given
-    return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(given[1:])))
+    if not _AGO.fullmatch(text):
+        return text
+    return iso_time(max(0, now_ms(SystemClock()) - parse_duration_ms(text[1:])))
 
 
-def _absolute_or_none(given: str | None) -> str | None:
-    return None if given is None else absolute_position(given)
+def _absolute_or_none(text: str | None) -> str | None:
+    return None if text is None else absolute_position(text)
 
 
 _AGO = re.compile("-[0-9]+[A-Za-z]+", re.ASCII)
@@ -62,15 +62,15 @@ To = Annotated[
 ]
 
 
-def _refuse_former_filter(given: str | None) -> None:
-    if given is not None:
-        raise _former_filter_error(given, "--type says what something is, and is no filter")
+def _refuse_former_filter(text: str | None) -> None:
+    if text is not None:
+        raise _former_filter_error(text, "--type says what something is, and is no filter")
 
 
-def _former_filter_error(given: str, why: str) -> InvalidRequest:
+def _former_filter_error(text: str, why: str) -> InvalidRequest:
     """Build the error for a filter given by its former name, with the name that it has now."""
-    advice = f"--only-type {shlex.quote(given)} lets through only messages whose type matches"
-    return InvalidRequest(f"{why}: {advice}", given=given)
+    advice = f"--only-type {shlex.quote(text)} lets through only messages whose type matches"
+    return InvalidRequest(f"{why}: {advice}", given=text)
 
 
 FormerType = Annotated[str | None, typer.Option("--type", hidden=True, callback=_refuse_former_filter)]
@@ -169,73 +169,77 @@ class SparkOptions:
 
 def bundled(command: Callable[..., None]) -> Callable[..., None]:
     """Expand the parameters of a command that are bundles into the options of those bundles."""
-    shape = inspect.signature(command, eval_str=True)
-    bundles = {each.name: each.annotation for each in shape.parameters.values() if is_dataclass(each.annotation)}
-    own = [each for each in shape.parameters.values() if each.name not in bundles]
+    signature = inspect.signature(command, eval_str=True)
+    bundles = {
+        parameter.name: parameter.annotation
+        for parameter in signature.parameters.values()
+        if is_dataclass(parameter.annotation)
+    }
+    own = [parameter for parameter in signature.parameters.values() if parameter.name not in bundles]
     options = [
-        each for bundle in reversed(bundles.values()) for each in _bundle_parameters(bundle)
+        parameter for bundle in reversed(bundles.values()) for parameter in _bundle_parameters(bundle)
     ]  # options of the broker last
 
     @wraps(command)
-    def called(**given: Any) -> None:
-        made = {name: _build_bundle(bundle, given) for name, bundle in bundles.items()}
-        command(**made, **given)
+    def called(**values: Any) -> None:
+        built = {name: _build_bundle(bundle, values) for name, bundle in bundles.items()}
+        command(**built, **values)
 
-    together = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *options)]
-    called.__signature__ = shape.replace(parameters=together)  # type: ignore[attr-defined]  # read by inspect.signature
-    called.__annotations__ = {each.name: each.annotation for each in together}
+    together = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *options)]
+    called.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]  # read by inspect.signature
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
     return called
 
 
 def _bundle_parameters(bundle: Any) -> Iterator[inspect.Parameter]:
     kinds = get_type_hints(bundle, include_extras=True)
-    for each in fields(bundle):
+    for field in fields(bundle):
         yield inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=kinds[each.name]
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
         )
 
 
-def _build_bundle(bundle: Any, given: dict[str, Any]) -> Any:
+def _build_bundle(bundle: Any, values: dict[str, Any]) -> Any:
     """Build a bundle, taking its fields out of the given options."""
-    return bundle(**{each.name: given.pop(each.name) for each in fields(bundle)})
+    return bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
 
 
 # parsing
 
 
-def globs(given: str | None) -> list[str]:
+def globs(glob: str | None) -> list[str]:
     """Return the globs of a filter: one, or none."""
-    return [] if given is None else [given]
+    return [] if glob is None else [glob]
 
 
-def subscription_type(given: str | None, before: str | None) -> str | None:
+def subscription_type(type_: str | None, former: str | None) -> str | None:
     """Return the type of a subscription, by `--type` or its former name; None if neither was given."""
-    found = given if given is not None else before
-    if found is None or found in SUBSCRIPTION_TYPES:
-        return found
+    name = type_ if type_ is not None else former
+    if name is None or name in SUBSCRIPTION_TYPES:
+        return name
     kinds = ", ".join(SUBSCRIPTION_TYPES)
-    raise _former_filter_error(found, f"--type is the subscription's type, one of {kinds}, not {found!r}")
+    raise _former_filter_error(name, f"--type is the subscription's type, one of {kinds}, not {name!r}")
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:
     """Parse `--conf name=value` options."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not name.startswith("spark."):
             raise InvalidRequest(f"--conf {pair!r}: expected spark.name=value", given=pair)
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 def parse_attributes(pairs: list[str] | None) -> dict[str, str]:
     """Parse `--attr name=value` options."""
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise InvalidRequest(f"--attr {pair!r}: expected name=value", given=pair)
-        if name in found:
+        if name in attributes:
             raise InvalidRequest(f"--attr {name!r} is given twice: an attribute has one value", given=pair)
-        found[name] = value
-    return found
+        attributes[name] = value
+    return attributes

@@ -26,8 +26,8 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    given = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if given else _WIDE)
+    has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if has_width else _WIDE)
 
 
 def fail(error: PenstockError, *, json: bool = False) -> int:
@@ -95,7 +95,7 @@ def print_json(value: Any) -> None:
 def _in_json(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else jsonlib.dumps(each)[1:-1] for each in text)
+    return "".join(character if character.isprintable() else jsonlib.dumps(character)[1:-1] for character in text)
 
 
 def write_bytes(data: bytes, *, raw: bool = False) -> None:
@@ -174,4 +174,6 @@ def on_one_line(text: str) -> str:
     """Escape control characters and line ends, so that text from a message is safe on a terminal."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -19,9 +19,9 @@ _BINARY: Final = (SchemaKind.AVRO, SchemaKind.PROTOBUF)
 def with_advice(client: Client, topic: str, error: SchemaRejected, payload: bytes) -> SchemaRejected:
     """Return the error with advice, where there is some."""
     advice = nameless_advice(topic) if is_nameless(error.message) else _encoding_advice(client, topic, payload)
-    made = SchemaRejected(f"{error.message}; {advice}" if advice else error.message)
-    made.details = error.details
-    return made
+    advised = SchemaRejected(f"{error.message}; {advice}" if advice else error.message)
+    advised.details = error.details
+    return advised
 
 
 def is_nameless(message: str) -> bool:

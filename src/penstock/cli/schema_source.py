@@ -49,11 +49,11 @@ class SchemaInput:
 
     def read(self, file: Path | None) -> dict[str, Any]:
         """Read the schema, and return the fields of a request to the registry."""
-        wanted = None if self.type is None else _kind(self.type)
-        text = _text(file, wanted)
-        asked = {"type": (wanted or guess_kind(text, file)).value, "schema": text}
-        references = [parse_reference(each) for each in self.reference or ()]
-        return asked | ({"references": references} if references else {})
+        kind = None if self.type is None else _kind(self.type)
+        text = _text(file, kind)
+        fields = {"type": (kind or guess_kind(text, file)).value, "schema": text}
+        references = [parse_reference(reference) for reference in self.reference or ()]
+        return fields | ({"references": references} if references else {})
 
 
 def _kind(name: str) -> SchemaKind:
@@ -100,9 +100,9 @@ def naming_file(file: Path | None) -> Iterator[None]:
     except PenstockError as error:
         if file is None or error.details.get("registry_code") != _NO_SCHEMA:
             raise
-        made = type(error)(f"{_input_name(file)}: {error.message}")
-        made.details = error.details
-        raise made from None
+        named = type(error)(f"{_input_name(file)}: {error.message}")
+        named.details = error.details
+        raise named from None
 
 
 def _input_name(file: Path) -> str:
@@ -115,11 +115,11 @@ def _input_name(file: Path) -> str:
 def guess_kind(text: str, file: Path | None) -> SchemaKind:
     """Guess the language by the file's ending, or by its content. Raises `InvalidRequest` if neither shows it."""
     known = _ENDINGS.get(file.suffix.lower()) if file is not None else None
-    found = known or _kind_of(text)
-    if found is None:
+    kind = known or _kind_of(text)
+    if kind is None:
         where = "standard input" if file is None else _input_name(file)
         raise InvalidRequest(f"{where} does not look like a schema: say what it is with --type avro, json or protobuf")
-    return found
+    return kind
 
 
 def _kind_of(text: str) -> SchemaKind | None:
@@ -155,8 +155,8 @@ def _are_type_names(items: object) -> bool:
 
 def parse_reference(text: str) -> dict[str, Any]:
     """Parse `NAME=SUBJECT:VERSION`. The name may be a URL, with `=` and `:` in it."""
-    place, _, version = text.rpartition(":")
-    name, _, subject = place.rpartition("=")
+    target, _, version = text.rpartition(":")
+    name, _, subject = target.rpartition("=")
     if not name or not subject or not _NUMBER.fullmatch(version):
         raise InvalidRequest(
             f"--reference {text!r}: expected NAME=SUBJECT:VERSION, such as com.shop.Money=money-value:1", given=text

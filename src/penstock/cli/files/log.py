@@ -270,19 +270,21 @@ def read(
     start, stop = parse_places(from_, to)
     from penstock.storage.inspect.data_reader import DataReader
 
-    found = DataReader(data).topic(TopicName.parse(topic))
-    if follow and partition is None and found.partitions > 1:
-        raise InvalidRequest(f"--follow reads one partition: choose it with --partition 0 to {found.partitions - 1}")
-    numbers = range(found.partitions) if partition is None else [partition]
+    topic_reader = DataReader(data).topic(TopicName.parse(topic))
+    if follow and partition is None and topic_reader.partitions > 1:
+        raise InvalidRequest(
+            f"--follow reads one partition: choose it with --partition 0 to {topic_reader.partitions - 1}"
+        )
+    numbers = range(topic_reader.partitions) if partition is None else [partition]
     shown, damaged = 0, False
-    for number, reader in _partition_readers(found, numbers, start):
+    for number, reader in _partition_readers(topic_reader, numbers, start):
         for record, damages in reader.follow(start, stop, wait=_pause if follow else None):
             for damage in damages:
                 damaged = True
-                sys.stderr.write(f"penstock: {found.name}[{number}]: skipped {damage}\n")
+                sys.stderr.write(f"penstock: {topic_reader.name}[{number}]: skipped {damage}\n")
             if record is None or (only_type is not None and not fnmatchcase(record.message.type, only_type)):
                 continue
-            _print(record, number if found.partitions > 1 else None, payload=payload, raw=raw, json=json)
+            _print(record, number if topic_reader.partitions > 1 else None, payload=payload, raw=raw, json=json)
             shown += 1
             if shown == limit:
                 raise typer.Exit(EXIT_FINDINGS if damaged else EXIT_OK)
@@ -290,15 +292,15 @@ def read(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _partition_readers(found: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
+def _partition_readers(topic_reader: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
     """Return the readers of partitions. Raises for an offset that one of them does not hold, before anything is
     printed."""
-    readers = [(number, found.partition(number)) for number in numbers]
+    readers = [(number, topic_reader.partition(number)) for number in numbers]
     for number, reader in readers:
         try:
             reader.offset_of(start)
         except OffsetOutOfRange as error:
-            raise OffsetOutOfRange(f"{found.name}[{number}]: {error.message}", **error.details) from None
+            raise OffsetOutOfRange(f"{topic_reader.name}[{number}]: {error.message}", **error.details) from None
     return readers
 
 
@@ -330,7 +332,7 @@ def info(
 
     reader = DataReader(data)
     topics = [reader.topic(TopicName.parse(topic))] if topic else reader.topics()
-    rows = [row for found in topics for row in _facts(found)]
+    rows = [row for topic_reader in topics for row in _facts(topic_reader)]
     if json:
         for row in rows:
             print_json(row)
@@ -342,10 +344,10 @@ def info(
     table(f"{data}", columns, [_row(facts) for facts in rows])
 
 
-def _facts(found: TopicReader) -> Iterator[dict[str, object]]:
-    for number in range(found.partitions):
-        facts = found.partition(number).facts()
-        yield {"topic": str(found.name), "partition": number, **facts}
+def _facts(topic_reader: TopicReader) -> Iterator[dict[str, object]]:
+    for number in range(topic_reader.partitions):
+        facts = topic_reader.partition(number).facts()
+        yield {"topic": str(topic_reader.name), "partition": number, **facts}
 
 
 def _row(facts: dict[str, object]) -> list[object]:

@@ -50,8 +50,8 @@ def _hash_key(raw: bool, text: str | None) -> bytes | None:
 
 def _paths(targets: list[str], data: Path) -> list[Path]:
     """Return the segment files of targets: files, directories (searched), topics (looked up); each once."""
-    found = [path for target in targets for path in _target_paths(target, data)]
-    return list({path.absolute(): path for path in found}.values())
+    paths = [path for target in targets for path in _target_paths(target, data)]
+    return list({path.absolute(): path for path in paths}.values())
 
 
 def _target_paths(target: str, data: Path) -> Sequence[Path]:
@@ -62,10 +62,10 @@ def _target_paths(target: str, data: Path) -> Sequence[Path]:
 
     path = Path(target)
     if path.is_dir():
-        found = segment_paths(path)
-        if not found and not is_data_directory(OsDisk(), path):
+        paths = segment_paths(path)
+        if not paths and not is_data_directory(OsDisk(), path):
             raise InvalidRequest(f"there are no segments in {target}")
-        return found
+        return paths
     if path.is_file():
         return [path]
     if path.exists():
@@ -74,7 +74,7 @@ def _target_paths(target: str, data: Path) -> Sequence[Path]:
         topic = DataReader(data).topic(TopicName.parse(target))
     except PenstockError as error:
         raise InvalidRequest(f"{target} is no file or directory, and no topic: {error.message}") from None
-    return [each for folder in topic.paths for each in segment_paths(folder)]
+    return [segment for folder in topic.paths for segment in segment_paths(folder)]
 
 
 @app.command("ls")
@@ -233,7 +233,7 @@ def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -
 
         started = [pool.submit(verify_if_there, OsDisk(), path, raw=raw, key=key, progress=advance) for path in paths]
         try:
-            return [report for each in started if (report := each.result()) is not None]
+            return [report for job in started if (report := job.result()) is not None]
         except BaseException:
             interrupted.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -133,13 +133,15 @@ def archive(
     if is_backfill and (once or take_over or subscription):
         raise InvalidRequest("--once, --take-over and --subscription are not for a backfill (--from, --to)")
     engines.check()
-    every_ms, batch_bytes, given = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
+    every_ms, batch_bytes, checkpoint_dir = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
     on_batch = _Printer(json=json)
     if is_backfill:
         places = parse_places(from_ or "earliest", to_place)
-        prepared_archive = _backfill(log, to, payloads, topics or [], places, name, given, batch_bytes, on_batch)
+        prepared_archive = _backfill(
+            log, to, payloads, topics or [], places, name, checkpoint_dir, batch_bytes, on_batch
+        )
     else:
-        kept = _checkpoint(to, name, given)
+        kept = _checkpoint(to, name, checkpoint_dir)
         more: dict[str, Any] = {"once": once, "take_over": take_over, "subscription": subscription, "broker": broker}
         more |= {"every_seconds": every_ms / 1000, "batch_bytes": batch_bytes}
         prepared_archive = _archive(log, to, payloads, topics or [], kept, on_batch, **more)
@@ -176,10 +178,10 @@ def _archive(
 
     location = log.location()
     destination = _destination(location, to, payloads)
-    wanted = ArchiveRequest(
+    request = ArchiveRequest(
         location=location, topics=tuple(topics), destination=destination, checkpoint=checkpoint, **more
     )
-    with open_archive(wanted, on_batch) as archive:
+    with open_archive(request, on_batch) as archive:
         yield _PreparedArchive(archive.backlog(), archive.run)
 
 
@@ -204,10 +206,10 @@ def _backfill(
         yield _PreparedArchive(filling.backlog(), partial(filling.run, batch_bytes=batch_bytes, on_batch=on_batch))
 
 
-def _checkpoint(to: WarehouseOptions, name: str, given: str | None) -> Path:
+def _checkpoint(to: WarehouseOptions, name: str, checkpoint_dir: str | None) -> Path:
     from penstock.spark.lake.archive.archive import checkpoint_of
 
-    return checkpoint_of(to.warehouse, name, given)
+    return checkpoint_of(to.warehouse, name, checkpoint_dir)
 
 
 def _destination(location: Location, to: WarehouseOptions, payloads: PayloadOptions) -> Destination:
@@ -302,15 +304,15 @@ class _Printer:
             f" {report.seconds:.1f} s ({rate:,} rows/s){lost}"
         )
 
-    def _bad(self, name: str, found: TableReport) -> None:
+    def _bad(self, name: str, report: TableReport) -> None:
         """Print the offsets of bad records, and the reasons."""
-        if not found.bad:
+        if not report.bad:
             return
         from penstock.spark.lake.tables.names import bad_table_of
 
-        places = "; ".join(_offsets(place, *edges) for place, edges in sorted(found.why.places.items()))
-        typer.echo(f"{many(found.bad, 'bad record')} of {name} in {bad_table_of(name)}: {places}")
-        for reason, count in found.why.top():
+        places = "; ".join(_offsets(place, *edges) for place, edges in sorted(report.why.places.items()))
+        typer.echo(f"{many(report.bad, 'bad record')} of {name} in {bad_table_of(name)}: {places}")
+        for reason, count in report.why.top():
             typer.echo(f"{count:>9,}  {on_one_line(reason)}")
 
 

@@ -81,7 +81,7 @@ def audit(
     from penstock.spark.jobs.audit.report.fields import as_dict
 
     location = log.location()
-    wanted = AuditRequest(
+    request = AuditRequest(
         topics=parse_topics(topics),
         against=archive.warehouse(),
         schemas=schemas,
@@ -90,8 +90,8 @@ def audit(
     )
     location.open()  # a missing log is reported before Spark is started
     _check_target(html)
-    found = run_job(spark, "penstock audit", lambda session, stage: run(session, location, wanted, stage=stage))
-    report = as_dict(found)
+    result = run_job(spark, "penstock audit", lambda session, stage: run(session, location, request, stage=stage))
+    report = as_dict(result)
     if html is not None:
         from penstock.spark.jobs.audit.report.page import page
 
@@ -99,8 +99,8 @@ def audit(
     if json:
         print_json(report)
     else:
-        _print(found, report, html)
-    if not found.is_clean:
+        _print(result, report, html)
+    if not result.is_clean:
         raise typer.Exit(EXIT_FINDINGS)
 
 
@@ -110,21 +110,21 @@ def _check_target(html: Path | None) -> None:
         raise InvalidRequest(f"--html {html}: there is no directory {html.absolute().parent}")
 
 
-def _print(found: Audit, report: dict[str, Any], html: Path | None) -> None:
-    if found.found.listed:
+def _print(result: Audit, report: dict[str, Any], html: Path | None) -> None:
+    if result.found.listed:
         rows = [_row(each) for each in report["findings"]["told"][:_FINDINGS_SHOWN]]
         table("findings", ("kind", "topic", "partition", "offset", "messages", "what"), rows)
-        more = found.found.count - len(rows)
+        more = result.found.count - len(rows)
         if more > 0:
             typer.echo(f"... and {more:,} more: --html or --json has them")
     table("topics", ("topic", "messages", "size", "first", "last"), [_topic(each) for each in report["topics"]])
-    if found.request.against is not None:
+    if result.request.against is not None:
         _print_archive(report)
-    for note in found.notes:
+    for note in result.notes:
         typer.echo(note)
     summary = report["summary"]
-    verdict = "clean" if found.is_clean else many(found.found.count, "finding")
-    speed = bytes_text(summary["bytes"] / max(found.seconds, 1e-9))
+    verdict = "clean" if result.is_clean else many(result.found.count, "finding")
+    speed = bytes_text(summary["bytes"] / max(result.seconds, 1e-9))
     typer.echo(f"{many(summary['messages'], 'message')}, {bytes_text(summary['bytes'])}: {verdict} ({speed}/s)")
     if html is not None:
         typer.echo(f"report: {html}")
@@ -140,10 +140,10 @@ def _topic(topic: dict[str, Any]) -> list[Any]:
 
 def _print_archive(report: dict[str, Any]) -> None:
     rows = [
-        [topic["topic"], each["partition"], archive["table"], archive["messages"], _equal(archive), archive["lag"]]
+        [topic["topic"], partition["partition"], archive["table"], archive["messages"], _equal(archive), archive["lag"]]
         for topic in report["topics"]
-        for each in topic["partitions"]
-        if (archive := each["archive"])
+        for partition in topic["partitions"]
+        if (archive := partition["archive"])
     ]
     table("archive", ("topic", "partition", "table", "compared", "equal", "lag"), rows)
 

@@ -67,7 +67,7 @@ def compact(
         raise InvalidRequest("into what? Give one of --to-topic and --to-table")
     name = run or new_run()
     selection, names = which.selection(), [TopicName.parse(topic) for topic in topics]
-    made: Any = (
+    destination: Any = (
         target.options(to_topic, name) if to_table is None else _table(table_format, warehouse, to_table, archive)
     )
     origin = archive.origin(log)
@@ -77,7 +77,7 @@ def compact(
             session,
             origin,
             names,
-            made,
+            destination,
             selection=selection,
             tombstones=Tombstones.KEEP if keep_tombstones else Tombstones.DROP,
             keyless=Keyless.DROP if drop_keyless else Keyless.KEEP,

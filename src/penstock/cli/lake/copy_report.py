@@ -67,7 +67,7 @@ class PublishTarget:
 
         if self.into is not None and self.rate is not None:
             raise InvalidRequest("--rate is for a broker, which others use too: --into writes at once")
-        given = {
+        values = {
             "topic": topic,
             "run": run,
             "createPartitions": self.partitions,
@@ -76,8 +76,8 @@ class PublishTarget:
             "tlsCert": self.tls_cert,
             "tlsKey": self.tls_key,
         }
-        given |= {"path": self.into} if self.into is not None else {"broker": str(parse_url(self.broker))}
-        return SinkOptions.parse({name: str(value) for name, value in given.items() if value is not None})
+        values |= {"path": self.into} if self.into is not None else {"broker": str(parse_url(self.broker))}
+        return SinkOptions.parse({name: str(value) for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,13 +131,13 @@ def explain(
 
 
 @contextmanager
-def _session(pipeline: Pipeline, given: opt.SparkOptions, *, quick: bool = False) -> Iterator[SparkSession]:
+def _session(pipeline: Pipeline, options: opt.SparkOptions, *, quick: bool = False) -> Iterator[SparkSession]:
     """Start a Spark session with options of the command line, or else of the file."""
     file = pipeline.spark
     merged = opt.SparkOptions(
-        master=given.master or file.master,
-        memory=given.memory or file.memory,
-        conf=[*(f"{name}={value}" for name, value in file.config), *(given.conf or [])],
+        master=options.master or file.master,
+        memory=options.memory or file.memory,
+        conf=[*(f"{name}={value}" for name, value in file.config), *(options.conf or [])],
     )
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting Spark ...\n")
@@ -149,9 +149,9 @@ def _session(pipeline: Pipeline, given: opt.SparkOptions, *, quick: bool = False
 
 
 def _exit_code(results: list[Result], stop: StopRequest, *, json: bool) -> int:
-    for each in results:
-        if each.failure is not None:
-            return fail(each.failure.error(f"query {each.query} failed"), json=json)
+    for result in results:
+        if result.failure is not None:
+            return fail(result.failure.error(f"query {result.query} failed"), json=json)
     return stop.exit_code
 
 
@@ -260,13 +260,13 @@ def _columns_and_plans(
     with _session(pipeline, spark, quick=True) as session:
         frames = Frames(session).build(pipeline, unused=True)
         if frames.problems:
-            raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(each) for each in frames.problems])
+            raise PipelineInvalid(str(pipeline.file), [pipeline.secrets.hide(problem) for problem in frames.problems])
         columns = {name: dict(frame.dtypes) for name, frame in frames.made.items()}
         return columns, plans(pipeline, frames, extended=extended)
 
 
 def _plan_lines(columns: dict[str, dict[str, str]], plans: dict[str, str]) -> Iterator[str]:
-    for name, found in columns.items():
-        yield f"\n{name}: {', '.join(f'{column} {kind}' for column, kind in found.items())}"
+    for name, types in columns.items():
+        yield f"\n{name}: {', '.join(f'{column} {kind}' for column, kind in types.items())}"
     for query, plan in plans.items():
         yield f"\nquery {query}\n{plan}"

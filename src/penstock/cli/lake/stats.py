@@ -39,19 +39,19 @@ def stats(
 
     chosen, location, names = parse_by(by), log.location(), parse_topics(topics)
     location.open()  # a missing log is reported before Spark is started
-    found = run_job(
+    result = run_job(
         spark, "penstock stats", lambda session, stage: run(session, location, names, by=chosen, stage=stage)
     )
-    rows = found.as_dicts()
+    rows = result.as_dicts()
     if json:
         for row in rows:
             print_json(row)
     else:
         numbers = ("messages", "size", "smallest", "median", "largest", "first", "last", "messages/s", "bytes/s")
         table("stats", (*chosen, *numbers), [_row(row, chosen) for row in rows])
-        typer.echo(many(found.count, "message"))
-    if found.lost:
-        typer.echo(f"penstock: {many(found.lost, 'message')} could not be read: penstock audit", err=True)
+        typer.echo(many(result.count, "message"))
+    if result.lost:
+        typer.echo(f"penstock: {many(result.lost, 'message')} could not be read: penstock audit", err=True)
         raise typer.Exit(EXIT_FINDINGS)
 
 

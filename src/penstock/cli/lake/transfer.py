@@ -91,10 +91,10 @@ def export(
 
 
 def _topic_names(location: Location, topics: list[str] | None) -> list[TopicName]:
-    found = list(parse_topics(topics)) or [each.name for each in location.open().topics()]
-    if not found:
+    names = list(parse_topics(topics)) or [topic.name for topic in location.open().topics()]
+    if not names:
         raise InvalidRequest(f"{location} has no topics")
-    return found
+    return names
 
 
 def _print_exported(exported: ExportReport, *, json: bool) -> None:

@@ -80,7 +80,7 @@ class LakeOptions(WarehouseOptions):
         known = self._all_tables()
         if not names:
             return list(known.values())
-        full = {each: ".".join(self._name_parts(each)) for each in names}
+        full = {name: ".".join(self._name_parts(name)) for name in names}
         for name in full.values():
             if name not in known:
                 there = ", ".join(sorted(known)[:_NAMED_MAX]) or "none"
@@ -113,7 +113,7 @@ class LakeOptions(WarehouseOptions):
                 f" or say --format {there[0]}",
                 given=self.format,
             )
-        return [each for each in there if each == self.format]
+        return [kind for kind in there if kind == self.format]
 
     @staticmethod
     def _name_parts(name: str) -> tuple[str, ...]:
@@ -146,16 +146,16 @@ class LogOptions:
         return Location.parse(path=self.data, storage_options=options)
 
 
-def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     """Parse `name=value` options."""
-    found: dict[str, str] = {}
-    for each in given or []:
-        name, equals, value = each.partition("=")
+    values: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InvalidRequest(f"{option} {each!r}: expected name=value", given=each)
-        found[name] = value
-    return found
+            raise InvalidRequest(f"{option} {text!r}: expected name=value", given=text)
+        values[name] = value
+    return values
 
 
-def directory(given: Path | None) -> str | None:
-    return None if given is None else str(given.expanduser().absolute())
+def directory(path: Path | None) -> str | None:
+    return None if path is None else str(path.expanduser().absolute())

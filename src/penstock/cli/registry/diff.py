@@ -44,9 +44,9 @@ def diff(
 
     `penstock schema diff orders-value 1 latest --unified`
     """
-    wanted = [parse_version(name, text) for name, text in (("V1", first), ("V2", second))]
+    numbers = [parse_version(name, text) for name, text in (("V1", first), ("V2", second))]
     with registry_client(broker) as ask:
-        left, right = (ComparedVersion.of(ask("get", subject=subject, version=version)) for version in wanted)
+        left, right = (ComparedVersion.of(ask("get", subject=subject, version=version)) for version in numbers)
         lenient = ask("config", subject=subject)["lenient"]
         comparisons = [_compare(ask, *pair, lenient=lenient) for pair in ((right, left), (left, right))]
     if json:
@@ -91,8 +91,10 @@ def _print(left: ComparedVersion, right: ComparedVersion, comparisons: list[dict
     else:
         _print_side_by_side(left, right)
     sys.stdout.write("\n")
-    for each in comparisons:
-        print_comparison(SchemaPair(f"version {each['reader']}", f"version {each['writer']}"), each["problems"])
+    for comparison in comparisons:
+        print_comparison(
+            SchemaPair(f"version {comparison['reader']}", f"version {comparison['writer']}"), comparison["problems"]
+        )
 
 
 # lines
@@ -103,7 +105,7 @@ def schema_lines(text: str, kind: str) -> list[str]:
     becomes many."""
     if kind in (SchemaKind.AVRO, SchemaKind.JSON):
         text = _indented(text)
-    return [on_one_line(each.expandtabs(4)) for each in text.splitlines()]
+    return [on_one_line(row.expandtabs(4)) for row in text.splitlines()]
 
 
 def _indented(text: str) -> str:

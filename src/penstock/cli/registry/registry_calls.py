@@ -75,9 +75,9 @@ def _with_advice(error: PenstockError) -> PenstockError:
     """Return the error with advice and the same details, in words for people."""
     text = _REFERRED.sub(r"version \2 of '\1' stays: ", error.message)
     advice = _advice(error)
-    made = type(error)(f"{text.rstrip('.')}: {advice}" if advice else text)
-    made.details = error.details
-    return made
+    advised = type(error)(f"{text.rstrip('.')}: {advice}" if advice else text)
+    advised.details = error.details
+    return advised
 
 
 def _advice(error: PenstockError) -> str | None:
@@ -104,12 +104,12 @@ def has_versions(ask: AskRegistry, subject: str) -> bool:
 
 def similar_subjects(ask: AskRegistry, subject: str) -> list[str]:
     """Return subjects that may have been meant."""
-    names = (each for each in ask("subjects")["subjects"] if each != subject)
+    names = (name for name in ask("subjects")["subjects"] if name != subject)
     return difflib.get_close_matches(subject, names, _CLOSE_MAX, _CLOSE)
 
 
 def hint_at_similar(ask: AskRegistry, subject: str) -> None:
     """Print subjects that may have been meant, for one without versions, on standard error."""
-    if found := similar_subjects(ask, subject):
-        names = " or ".join(map(on_one_line, found))
+    if candidates := similar_subjects(ask, subject):
+        names = " or ".join(map(on_one_line, candidates))
         sys.stderr.write(f"penstock: {on_one_line(subject)} is a new subject; was {names} meant?\n")

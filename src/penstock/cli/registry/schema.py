@@ -58,18 +58,18 @@ def register(
     """
     schema = schema_input.read(file)
     words = {"description": description, "tags": tag}
-    given = {name: each for name, each in words.items() if each}
+    description_fields = {name: value for name, value in words.items() if value}
     with registry_client(broker) as ask, naming_file(file):
         if dry_run:
             _check(ask, subject, schema, json=json)
             return
         known = has_versions(ask, subject)
-        registered = _register(ask, subject, schema | given, json=json)
+        registered = _register(ask, subject, schema | description_fields, json=json)
         if not json:
             typer.echo(
                 f"{on_one_line(subject)}: version {registered['version']}, id {registered['id']} ({registered['type']})"
             )
-            _hint(ask, registered, given, known=known)
+            _hint(ask, registered, description_fields, known=known)
     if json:
         print_json(registered)
 
@@ -132,16 +132,16 @@ def check(
 
 
 def _check(ask: AskRegistry, subject: str, asked: dict[str, Any], *, json: bool) -> None:
-    found = ask("check", subject=subject, **asked)
-    found["new_subject"] = not has_versions(ask, subject)
+    verdict = ask("check", subject=subject, **asked)
+    verdict["new_subject"] = not has_versions(ask, subject)
     if json:
-        close = {"similar": similar_subjects(ask, subject)} if found["new_subject"] else {}
-        print_json({"subject": subject} | found | close)
+        close = {"similar": similar_subjects(ask, subject)} if verdict["new_subject"] else {}
+        print_json({"subject": subject} | verdict | close)
     else:
-        print_verdict(subject, found)
-        if found["new_subject"]:
+        print_verdict(subject, verdict)
+        if verdict["new_subject"]:
             hint_at_similar(ask, subject)
-    if not found["compatible"]:
+    if not verdict["compatible"]:
         raise typer.Exit(EXIT_FINDINGS)
 
 
@@ -171,17 +171,17 @@ def get(
     """
     if (subject is None) is (id_ is None) or (version is not None and subject is None):
         raise InvalidRequest("name a subject, with --version if it is not the latest, or give --id alone")
-    wanted = (
+    request = (
         {"id": id_} if subject is None else _version_fields(subject, parse_version("--version", version or "latest"))
     )
     with registry_client(broker) as ask:
-        found = ask("get", **wanted)
+        answer = ask("get", **request)
     if json:
-        print_json(found)
+        print_json(answer)
         return
-    if found.get("deleted"):
-        sys.stderr.write(f"penstock: version {found['version']} of {on_one_line(found['subject'])} is deleted\n")
-    _write(found["schema"])
+    if answer.get("deleted"):
+        sys.stderr.write(f"penstock: version {answer['version']} of {on_one_line(answer['subject'])} is deleted\n")
+    _write(answer["schema"])
 
 
 def _version_fields(subject: str, version: int | str) -> dict[str, Any]:
@@ -218,15 +218,15 @@ def list_(
         living = set(answer["subjects"])
         if deleted:
             answer = ask("subjects", prefix=prefix, deleted=True)
-    found = answer["subjects"]
-    if not found and not json:
+    names = answer["subjects"]
+    if not names and not json:
         typer.echo(_no_subjects(prefix))
-    for name in found:
+    for name in names:
         if json:
             print_json({"subject": name, "deleted": name not in living})
         else:
             typer.echo(on_one_line(name) + ("" if name in living else "  (deleted)"))
-    _tell_truncated(answer, len(found), "name more of the beginning")
+    _tell_truncated(answer, len(names), "name more of the beginning")
 
 
 def _no_subjects(prefix: str) -> str:
@@ -253,14 +253,14 @@ def versions(broker: opt.BrokerOptions, subject: Subject, deleted: Deleted = Fal
     """
     with registry_client(broker) as ask:
         answer = ask("versions", subject=subject, deleted=deleted)
-    found = answer["versions"]
+    entries = answer["versions"]
     if json:
-        for facts in found:
+        for facts in entries:
             print_json(facts)
     else:
         columns = ("version", "id", "type", "created", "by", "state", "description", "tags")
-        table(on_one_line(subject), columns, [_row(facts) for facts in found])
-    _tell_truncated(answer, len(found), "penstock schema export has all of them")
+        table(on_one_line(subject), columns, [_row(facts) for facts in entries])
+    _tell_truncated(answer, len(entries), "penstock schema export has all of them")
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:

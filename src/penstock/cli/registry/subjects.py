@@ -64,18 +64,18 @@ def config(
         "lenient": lenient,
         "mode": _parse_word("--mode", mode, Mode),
     }
-    given = {name: value for name, value in named.items() if value is not None}
-    if clear and given:
+    changes = {name: value for name, value in named.items() if value is not None}
+    if clear and changes:
         raise InvalidRequest("--clear takes back all that was set: give it alone")
     scope = {} if subject is None else {"subject": subject}
     with registry_client(broker) as ask:
         if clear:
             _clear(ask, scope)
-        found = ask("config", **scope, **given)
+        settings = ask("config", **scope, **changes)
         if json:
-            print_json(scope | found)
+            print_json(scope | settings)
         else:
-            _print_config(subject, found)
+            _print_config(subject, settings)
             if subject is not None and not has_versions(ask, subject):
                 hint_at_similar(ask, subject)
 
@@ -90,23 +90,23 @@ def _clear(ask: AskRegistry, scope: dict[str, str]) -> None:
                 raise
 
 
-def _parse_word(option: str, given: str | None, kind: type[StrEnum]) -> str | None:
-    if given is None:
+def _parse_word(option: str, text: str | None, kind: type[StrEnum]) -> str | None:
+    if text is None:
         return None
-    word = given.upper().replace("-", "_")
+    word = text.upper().replace("-", "_")
     if word not in tuple(kind):
-        raise InvalidRequest(f"{option} {given!r}: choose from {', '.join(kind)}", given=given)
+        raise InvalidRequest(f"{option} {text!r}: choose from {', '.join(kind)}", given=text)
     return word
 
 
-def _print_config(subject: str | None, found: dict[str, Any]) -> None:
-    inherited = subject is not None and found["inherited"]
+def _print_config(subject: str | None, settings: dict[str, Any]) -> None:
+    inherited = subject is not None and settings["inherited"]
     print_facts(
         [
             ("subject", "all that have nothing of their own" if subject is None else subject),
-            ("compatibility", found["compatibility"] + (" (as for all)" if inherited else "")),
-            ("optional additions", "pass (lenient)" if found["lenient"] else "are judged (strict)"),
-            ("mode", found["mode"]),
+            ("compatibility", settings["compatibility"] + (" (as for all)" if inherited else "")),
+            ("optional additions", "pass (lenient)" if settings["lenient"] else "are judged (strict)"),
+            ("mode", settings["mode"]),
         ]
     )
 
@@ -139,13 +139,17 @@ def describe(
     if not words:
         raise InvalidRequest("nothing to change: give --description or --tag")
     with registry_client(broker) as ask:
-        found = ask("describe", subject=subject, version=parse_version("VERSION", version), **words)
+        answer = ask("describe", subject=subject, version=parse_version("VERSION", version), **words)
     if json:
-        print_json(found)
+        print_json(answer)
         return
-    shown = {"description": found.get("description"), "tags": ", ".join(found.get("tags", ()))}
+    shown = {"description": answer.get("description"), "tags": ", ".join(answer.get("tags", ()))}
     print_facts(
-        [("subject", subject), ("version", found["version"]), *((name, value or NONE) for name, value in shown.items())]
+        [
+            ("subject", subject),
+            ("version", answer["version"]),
+            *((name, value or NONE) for name, value in shown.items()),
+        ]
     )
 
 

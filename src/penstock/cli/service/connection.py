@@ -24,14 +24,14 @@ def list_(broker: opt.BrokerOptions, json: opt.Json = False) -> None:
     Example: `penstock connection ls --json`
     """
     with broker.connect() as client:
-        found = list(_connections(client))
+        connections = list(_connections(client))
     if json:
-        for facts in found:
+        for facts in connections:
             print_json(facts)
         return
     columns = ("id", "address", "name", "principal", "since", "listens", "consumes", "produces", "errors")
     names = ("id", "address", "name", "principal", "connectedAt", "subscriptions", "consumes", "produces", "errors")
-    table("connections", columns, [[each[name] for name in names] for each in found])
+    table("connections", columns, [[connection[name] for name in names] for connection in connections])
 
 
 def _connections(client: Client) -> Iterator[dict[str, Any]]:

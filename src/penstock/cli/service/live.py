@@ -40,13 +40,13 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _payload(given: str | None) -> bytes:
+def _payload(argument: str | None) -> bytes:
     """Return the argument, or all of standard input."""
-    if given is None or given == "-":
+    if argument is None or argument == "-":
         if sys.stdin is not None and sys.stdin.isatty():
             sys.stderr.write("the payload, and Ctrl-D at its end:\n")
         return next(whole_input(_stdin(), _INPUT_LIMITS))[0]
-    return os.fsencode(given)
+    return os.fsencode(argument)
 
 
 @opt.bundled
@@ -110,9 +110,9 @@ def _publish_part(client: Client, topic: str, part: list[bytes], version: str, b
     try:
         return client.publish_many(topic, part, version=version)
     except SchemaRejected as error:
-        place = int(str(error.details["confirmed"]))
+        index = int(str(error.details["confirmed"]))
         advice = f"; {nameless_advice(topic)}" if is_nameless(error.message) else ""
-        line, last = before + place + 1, before + min(len(part), place + _UNANSWERED_MAX)
+        line, last = before + index + 1, before + min(len(part), index + _UNANSWERED_MAX)
         facts = {"line": line} | ({"last_line": last} if last > line else {})
         raise SchemaRejected(f"line {line:,}: {error.message}{advice}", **error.details, **facts) from None
 
@@ -312,9 +312,9 @@ def services(
     Example: `penstock services --json`
     """
     with broker.connect() as client:
-        found = client.ask("system.service.list")["services"]
+        entries = client.ask("system.service.list")["services"]
         topics = client.ask("system.topic.list")["topics"]
-    rows = [_service(each, topics) for each in found if each["name"] or everything]
+    rows = [_service(service, topics) for service in entries if service["name"] or everything]
     if json:
         for row in rows:
             print_json(row)

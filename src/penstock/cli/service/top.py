@@ -119,13 +119,17 @@ class BrokerWatch:
             self._client = self._broker.connect()
         client = self._client
         metrics = client.ask("system.metrics", {"filter": _METRICS_FILTER})["metrics"]
-        topics = sorted(_some(client.topics(), _TOPICS_MAX), key=lambda each: (-each["rate"], each["topic"]))
-        found = [each for each in client.ask("system.subscription.list")["subscriptions"] if not each["internal"]]
+        topics = sorted(_some(client.topics(), _TOPICS_MAX), key=lambda entry: (-entry["rate"], entry["topic"]))
+        subscriptions = [
+            entry for entry in client.ask("system.subscription.list")["subscriptions"] if not entry["internal"]
+        ]
         return BrokerSnapshot(
             at_ms=now_ms(SystemClock()),
             metrics=metrics,
             topics=topics,
-            subscriptions=sorted(found, key=lambda each: (-each["lag"], -each["lag_seconds"], each["topic"])),
+            subscriptions=sorted(
+                subscriptions, key=lambda entry: (-entry["lag"], -entry["lag_seconds"], entry["topic"])
+            ),
             sync_ms=self._sync_ms(metrics),
         )
 
@@ -239,15 +243,17 @@ numbers."""
 
 
 def _topics(snapshot: BrokerSnapshot, rows: int, width: int) -> RenderableType:
-    sized = [each | {"size": bytes_text(each["bytes"])} for each in snapshot.topics[:rows]]
+    sized = [topic | {"size": bytes_text(topic["bytes"])} for topic in snapshot.topics[:rows]]
     names = ("topic", "rate", "messages", "size", "subscriptions", "partitions")
-    return _table("topics by rate", _TOPIC_COLUMNS, [_row(each, names) for each in sized], len(snapshot.topics), width)
+    return _table(
+        "topics by rate", _TOPIC_COLUMNS, [_row(topic, names) for topic in sized], len(snapshot.topics), width
+    )
 
 
 def _subscriptions(snapshot: BrokerSnapshot, rows: int, width: int) -> RenderableType:
-    told = [each | {"state": "; ".join(each["state"])} for each in snapshot.subscriptions[:rows]]
+    entries = [entry | {"state": "; ".join(entry["state"])} for entry in snapshot.subscriptions[:rows]]
     names = ("subscription", "topic", "lag", "lag_seconds", "state", "in_flight", "consumers")
-    shown = [_row(each, names) for each in told]
+    shown = [_row(entry, names) for entry in entries]
     return _table("subscriptions by lag", _SUBSCRIPTION_COLUMNS, shown, len(snapshot.subscriptions), width)
 
 

@@ -51,13 +51,13 @@ class SettingOptions:
     def named(self) -> dict[str, Any]:
         """Return the given settings by the broker's names; None for `none`. Those of retention are nested."""
         retention: dict[str, Any] = {}
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for option, text in asdict(self).items():
             if text is not None:
                 name, parse = _SETTINGS[option]
                 group, _, key = name.rpartition(".")
-                (retention if group else found)[key] = _parsed(option, text, parse)
-        return found | ({"retention": retention} if retention else {})
+                (retention if group else settings)[key] = _parsed(option, text, parse)
+        return settings | ({"retention": retention} if retention else {})
 
 
 def _number(text: str) -> int:
@@ -131,11 +131,11 @@ def create(
     """
     asked = {"topic": topic, "partitions": partitions, "dispatch": dispatch} | _merge(settings.named(), {})
     with broker.connect() as client:
-        made = client.ask("system.topic.create", asked)
+        answer = client.ask("system.topic.create", asked)
     if json:
-        print_json(made)
+        print_json(answer)
     else:
-        typer.echo(f"created {made['topic']} ({made['dispatch']}) with {many(made['partitions'], 'partition')}")
+        typer.echo(f"created {answer['topic']} ({answer['dispatch']}) with {many(answer['partitions'], 'partition')}")
 
 
 @app.command("ls")
@@ -153,17 +153,17 @@ def list_(
 
     `penstock topic ls --namespace shop --json`
     """
-    wanted = None if namespace is None else TopicName(namespace, "topic").namespace
+    name = None if namespace is None else TopicName(namespace, "topic").namespace
     with broker.connect() as client:
-        found = list(client.topics(wanted))
+        topics = list(client.topics(name))
     if json:
-        for facts in found:
+        for facts in topics:
             print_json(facts)
-    elif not found:
+    elif not topics:
         typer.echo("no topics yet: penstock topic create TOPIC, or publish to one")
     else:
         columns = ("topic", "messages", "bytes", "a second", "partitions", "subscriptions", "dispatch")
-        table("topics", columns, [_row(facts) for facts in found])
+        table("topics", columns, [_row(facts) for facts in topics])
 
 
 def _row(facts: dict[str, Any]) -> list[Any]:
@@ -264,8 +264,8 @@ def alter(broker: opt.BrokerOptions, settings: SettingOptions, topic: opt.Topic,
     named = _require_settings(settings)
     with broker.connect() as client:
         before = client.ask("system.topic.describe", {"topic": topic})["settings"]
-        made = client.ask("system.topic.alter", {"topic": topic} | _merge(named, before))
-    _print_settings(made["topic"], made["settings"], made, json=json)
+        answer = client.ask("system.topic.alter", {"topic": topic} | _merge(named, before))
+    _print_settings(answer["topic"], answer["settings"], answer, json=json)
 
 
 def _require_settings(settings: SettingOptions) -> dict[str, Any]:
@@ -300,10 +300,10 @@ def namespace(
     """
     named = settings.named()
     with broker.connect() as client:
-        found = client.ask("system.namespace", {"namespace": name})
+        answer = client.ask("system.namespace", {"namespace": name})
         if named:
-            found = client.ask("system.namespace", {"namespace": name} | _merge(named, found["settings"]))
-    _print_settings(found["namespace"], found["settings"], found, json=json)
+            answer = client.ask("system.namespace", {"namespace": name} | _merge(named, answer["settings"]))
+    _print_settings(answer["namespace"], answer["settings"], answer, json=json)
 
 
 @app.command()

@@ -113,22 +113,22 @@ def schema_settings(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(client: Client, facts: dict[str, Any], *, json: bool) -> None:
-    found = schema_settings(facts)
+    policy = schema_settings(facts)
     if json:
-        print_json(found)
+        print_json(policy)
         return
-    subjects = [(name, _latest(client, name)) for name in found["subjects"]]
+    subjects = [(name, _latest(client, name)) for name in policy["subjects"]]
     print_facts(
         [
-            ("topic", found["topic"]),
-            ("policy", _MEANINGS[found["policy"]]),
-            *(("" if place else "subjects", f"{name} ({state})") for place, (name, state) in enumerate(subjects)),
-            ("payloads", payloads_text(found["policy"], checked=found["payloads"])),
-            ("default", _DEFAULTS.get(found["default"]) or f"version {found['default']}"),
-            ("deprecated versions", "may be named" if found["deprecated"] else "may not be named"),
+            ("topic", policy["topic"]),
+            ("policy", _MEANINGS[policy["policy"]]),
+            *(("" if index else "subjects", f"{name} ({state})") for index, (name, state) in enumerate(subjects)),
+            ("payloads", payloads_text(policy["policy"], checked=policy["payloads"])),
+            ("default", _DEFAULTS.get(policy["default"]) or f"version {policy['default']}"),
+            ("deprecated versions", "may be named" if policy["deprecated"] else "may not be named"),
         ]
     )
-    _hint(client, found, all(state == _NO_VERSION for _, state in subjects))
+    _hint(client, policy, all(state == _NO_VERSION for _, state in subjects))
 
 
 def payloads_text(policy: str, *, checked: bool) -> str:
@@ -138,16 +138,16 @@ def payloads_text(policy: str, *, checked: bool) -> str:
     return "checked against the version they name" if checked else "not looked at: ids only (--payloads checks them)"
 
 
-def _hint(client: Client, found: dict[str, Any], empty: bool) -> None:
+def _hint(client: Client, policy: dict[str, Any], empty: bool) -> None:
     """Print a hint about a topic that refuses every message, has a default that does not exist, or accepts
     any object."""
-    first = on_one_line(found["subjects"][0])
-    if found["policy"] == "enforce" and empty:
+    first = on_one_line(policy["subjects"][0])
+    if policy["policy"] == "enforce" and empty:
         sys.stderr.write(f"every message is refused until there is a version: penstock schema register {first} FILE\n")
-    elif found["default"] is not None and not _is_living(client, found["subjects"][0], found["default"]):
-        missing = "no version" if found["default"] == LATEST else f"no version {found['default']}"
+    elif policy["default"] is not None and not _is_living(client, policy["subjects"][0], policy["default"]):
+        missing = "no version" if policy["default"] == LATEST else f"no version {policy['default']}"
         sys.stderr.write(f"{first} has {missing}: messages that name no schema get none until there is one\n")
-    elif found["payloads"] and found["policy"] != NONE and _takes_any_object(client, found["subjects"][0]):
+    elif policy["payloads"] and policy["policy"] != NONE and _takes_any_object(client, policy["subjects"][0]):
         sys.stderr.write(
             f"{first} takes any object: it requires no property and allows others than it names. To change that, give"
             ' its next version "required" properties, or "additionalProperties": false\n'

@@ -83,8 +83,7 @@ class BlockReceipts:
         return self._all[index]
 
     def _compute_all(self) -> list[Outcome]:
-        """Compute every outcome: a message went to its key's partition, those without a key together to one; in each they are in
-        order."""
+        """Compute every outcome: a message went to its key's partition, those without a key all to one, in order."""
         from penstock.record.message import partition_of
 
         known: dict[int, Outcome] = dict(self.refused)

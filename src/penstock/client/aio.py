@@ -98,7 +98,7 @@ def connect(
 
 
 class AsyncClient:
-    """One connection to a broker, reopened when it breaks. Created by `connect`."""
+    """A connection to a broker, reopened when it breaks. Created by `connect`."""
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ class Subscription(_ClosedOnExit):
 
 
 class Sent:
-    """One message or several on their way. A failure that is not looked at here is raised by `flush`."""
+    """Messages on their way: one or several. A failure that is not looked at here is raised by `flush`."""
 
     def __init__(self, loop: LoopThread, inner: AioSent) -> None:
         self._loop = loop
@@ -323,7 +323,7 @@ class Consumer(_ClosedOnExit, Generic[V]):
 
 
 class Client:
-    """One connection to a broker, reopened when it breaks. Created by `penstock.connect`; any thread may use it."""
+    """A connection to a broker, reopened when it breaks. Created by `penstock.connect`; any thread may use it."""
 
     def __init__(self, loop: LoopThread, inner: aio.AsyncClient) -> None:
         self._loop = loop

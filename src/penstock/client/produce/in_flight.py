@@ -47,7 +47,7 @@ class OutgoingBlock:
 
 
 class Sent:
-    """One message or several on their way: await it for the receipt. A failure that is not looked at here is raised by
+    """Messages on their way, one or several: await it for the receipt. A failure that is not looked at here is raised by
     `flush`."""
 
     __slots__ = ("_count", "_first", "_parts", "_single")

@@ -19,7 +19,7 @@ class Receipt:
     offset: int
     duplicate: bool
     id: str | None
-    """None for a duplicate: its id is the one of its first receipt."""
+    """The message's id; None for a duplicate, whose first receipt has it."""
 
 
 def receipt_of(payload: bytes) -> Receipt | None:

@@ -87,7 +87,7 @@ class UseLatest:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """One version of the subject; values are those of its language."""
+    """A version of the subject; values are those of its language."""
 
     version: int
 

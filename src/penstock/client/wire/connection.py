@@ -197,7 +197,7 @@ class Connection:
         waiting = self._calls.get(request_id)
         if waiting is None:
             if error is not None:
-                _LOG.warning("the broker refused what nobody waits for: %s", error.message)
+                _LOG.warning("the broker refused a call that has no caller any more: %s", error.message)
         elif waiting.done():
             pass  # the caller has stopped waiting
         elif error is None:

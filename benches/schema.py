@@ -16,7 +16,7 @@ from tests.server.provoked import Question, block_of, questions
 from penstock.bench import Figure, schema
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.schema.steps import Examine
+from penstock.schema.steps import ParseSchema
 from penstock.server.background.schema_workers import SchemaWorkers
 
 TARGETS = {
@@ -41,7 +41,7 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
 async def _answered() -> list[tuple[Question, float]]:
     """Everything hostile, and how many ms its answer took."""
     schema_workers = SchemaWorkers()
-    await schema_workers.examine(Examine(_NUMBERS))  # both workers start
+    await schema_workers.examine(ParseSchema(_NUMBERS))  # both workers start
     await schema_workers.validate(_NUMBERS, block_of(b"1"))
     answered = [(question, await _ms(question, schema_workers)) for question in questions()]
     await schema_workers.close()

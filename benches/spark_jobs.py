@@ -22,9 +22,9 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind, default_subject
 from penstock.record.block import Draft
 from penstock.record.kernels import kernel_cache
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.audit import audit
 from penstock.spark.lake.archive.archive import archive
@@ -59,7 +59,7 @@ class Sample:
             store.create_topic(TOPIC)
             wanted = Schema(kind=SchemaKind.JSON, text=json.dumps(ORDER))
             registry = Registry(store.catalog.schemas)
-            made = carry_out(registry.register(default_subject(TOPIC), wanted), Examiner())
+            made = run_procedure(registry.register(default_subject(TOPIC), wanted), SchemaLanguages())
             known: dict[int, Draft] = {}
             for start in range(0, messages, _BATCH):
                 first, rows = start % different, min(_BATCH, messages - start)

@@ -16,7 +16,7 @@ from penstock.broker.admin.access import key_asked
 from penstock.broker.admin.operations import TOPICS
 from penstock.broker.permissions import ACTIONS, SYSTEM_TOPICS
 from penstock.core.errors import Unauthorized
-from penstock.protocol.actions import VERBS, Action
+from penstock.protocol.actions import ACTION_RULES, Action
 from penstock.protocol.notices import ENDED
 from penstock.storage.catalog.access import StoredBinding
 
@@ -76,13 +76,13 @@ def test_whoever_has_not_said_who_they_are_is_told_so_whatever_they_send(guarded
     for topic in TOPICS.keys() - set(_COMES_AND_GOES):
         assert code(nobody.ask(topic, {})) == "UNAUTHORIZED", topic
     for action in Action:
-        if VERBS[action].from_client and action is not Action.RESPONSE:
+        if ACTION_RULES[action].from_client and action is not Action.RESPONSE:
             assert code(nobody.call(action.value, "orders", b"{}")) == "UNAUTHORIZED", action
     assert code(nobody.ask("system.nothing", {})) == "UNAUTHORIZED"
     assert code(nobody.call("subscribe", "system.#", {})) == "UNAUTHORIZED"
     assert nobody.ask("system.heartbeat") == {"status": "success"}
     assert nobody.closed is None
-    assert [str(each.name) for each in guarded.broker.durable.streams] == []  # type: ignore[union-attr]
+    assert [str(each.name) for each in guarded.broker.durable.topics] == []  # type: ignore[union-attr]
 
 
 def test_whoever_is_known_and_has_no_role_is_forbidden_everything_that_needs_one(guarded: Guarded) -> None:
@@ -310,7 +310,7 @@ def test_a_key_revoked_over_the_wire_is_revoked_when_that_is_answered(guarded: G
 
 
 def test_a_key_that_expires_closes_its_connections(guarded: Guarded) -> None:
-    until = guarded.broker.desk.unix_ms() + 5_000
+    until = guarded.broker.context.unix_ms() + 5_000
     ann = guarded.connect()
     assert ann.ask("system.client.authenticate", {"token": guarded.key("ann", expires_ms=until)})["expires_ms"] == until
     guarded.after(3_000)

@@ -11,9 +11,9 @@ import pytest
 from penstock.core.errors import MalformedMessage, TopicNotSupported
 from penstock.core.names import TopicName
 from penstock.demo.base.ledger import Acknowledged
-from penstock.demo.base.orders import Fate, Orders, generate
-from penstock.demo.broker.log_contents import Survey, number_of, survey
-from penstock.demo.report.counting import extra
+from penstock.demo.base.orders import EventKind, Orders, generate
+from penstock.demo.broker.log_contents import LogContents, number_of, read_log
+from penstock.demo.report.counting import unexpected_records
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.store import Store
@@ -21,11 +21,11 @@ from penstock.storage.store import Store
 TOPIC = TopicName.parse("orders")
 
 
-def written(path: Path, payloads: Sequence[bytes]) -> Survey:
+def written(path: Path, payloads: Sequence[bytes]) -> LogContents:
     with Store.open(path, create=True) as store:
         store.create_topic(TOPIC)
         store.append(TOPIC, Draft.of(Message(payload=each, type="order.paid") for each in payloads))
-    return survey(path, TOPIC)
+    return read_log(path, TOPIC)
 
 
 def events(*numbers: int) -> list[bytes]:
@@ -59,7 +59,7 @@ def test_what_is_no_event_is_counted_and_is_nobodys(tmp_path: Path) -> None:
 def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     written(tmp_path, events(0))
     with pytest.raises(TopicNotSupported):
-        survey(tmp_path, TOPIC.dead_letters)
+        read_log(tmp_path, TOPIC.dead_letters)
 
 
 def test_a_payload_without_a_number_is_refused() -> None:
@@ -76,13 +76,13 @@ def orders() -> Orders:
 
 
 def poisoned(orders: Orders) -> int:
-    return int(np.flatnonzero(orders.fates == Fate.POISONED)[0])
+    return int(np.flatnonzero(orders.kinds == EventKind.POISONED)[0])
 
 
 def test_an_event_is_there_once_and_a_poisoned_one_twice(tmp_path: Path, orders: Orders) -> None:
     bad = poisoned(orders)
     found = written(tmp_path, events(0, 1, bad, bad))
-    assert extra(found, acknowledged(0, 1, bad), orders) == 0
+    assert unexpected_records(found, acknowledged(0, 1, bad), orders) == 0
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_whatever_else_is_there_is_too_much(tmp_path: Path, orders: Orders, more
         "an unknown one": events(2_000_000),
     }
     found = written(tmp_path, [*events(0, 1), *kinds[more]])
-    assert extra(found, acknowledged(0, 1), orders) == 1
+    assert unexpected_records(found, acknowledged(0, 1), orders) == 1

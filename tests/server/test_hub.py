@@ -39,7 +39,7 @@ from penstock.server.background.registry_tasks import resolved
 from penstock.server.hub import Hub
 from penstock.server.main import now_ms
 from penstock.server.session import Session
-from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.group_commit import PendingAppend
 from penstock.storage.store import Store
 from penstock.testing import ManualClock, ScriptedStream
 
@@ -57,19 +57,19 @@ def test_a_batch_for_several_partitions_that_the_queue_has_no_room_for_leaves_no
 async def _overloaded(root: Path) -> None:
     limits, topic = Limits(disk_reserve_bytes=1, queue_bytes_max=2_000), TopicName.parse("p")
     held, full = threading.Event(), threading.Event()
-    handed: list[Callable[[Sequence[Ticket]], None]] = []
+    handed: list[Callable[[Sequence[PendingAppend]], None]] = []
     with Store.open(root, create=True, limits=limits, deliver=lambda tickets: handed[0](tickets)) as store:
         store.create_topic(topic, partitions=4)
         broker = Broker(WireLimits(), SystemClock(), random.Random(1), now_ms=now_ms(), store=store)
         hub = Hub(broker, WireLimits(), now_ms, store.writer)
         handed.append(hub.committed)
         assert broker.durable is not None
-        publishing, stream = broker.durable.publishing, broker.durable.streams.find(topic)
+        publishing, state = broker.durable.publishing, broker.durable.topics.find(topic)
 
         def stored(numbers: range) -> asyncio.Future[object]:
             answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             keyed = [Message(payload=bytes(100), key=b"%d" % each) for each in numbers]
-            hub.apply(publishing.store(stream, read_draft(Draft.of(keyed)), partial(resolved, answer)))
+            hub.apply(publishing.store(state, read_draft(Draft.of(keyed)), partial(resolved, answer)))
             return answer
 
         def hold() -> None:
@@ -85,7 +85,7 @@ async def _overloaded(root: Path) -> None:
             full.set()
         busy.join()
         answers = await asyncio.gather(*taken)
-        places = [log.next_offset for log in stream.logs]
+        places = [log.next_offset for log in state.logs]
         refused = [each for each in answers if isinstance(each, ServiceUnavailable)]
         assert 0 < len(refused) < 10, "some of it was too much"
         assert sum(places) == 8 * (10 - len(refused))

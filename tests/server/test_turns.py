@@ -17,11 +17,11 @@ from penstock.server import hub as module
 from penstock.server.hub import Hub
 from penstock.server.session import Session
 from penstock.server.transports.websocket import (
-    FRAMES_A_TURN,
+    FRAMES_PER_TURN,
     IDLE_FRAMES_MAX,
     IDLE_FRAMES_MS,
-    Door,
     IdleFrames,
+    WebSocketPort,
     WebSocketTransport,
 )
 from penstock.testing import ScriptedStream
@@ -124,7 +124,7 @@ class Wire(asyncio.Transport):
 
 
 def opened(hub: Hub) -> tuple[WebSocketTransport, Wire]:
-    transport, wire = WebSocketTransport(Door(hub, (), here=True)), Wire()
+    transport, wire = WebSocketTransport(WebSocketPort(hub, (), loopback_only=True)), Wire()
     transport.connection_made(wire)
     transport.data_received(upgrade(1))
     assert wire.taken().startswith(b"HTTP/1.1 101 ")
@@ -137,8 +137,8 @@ PONG = bytes((0x8A, 0))
 def test_pings_of_one_read_are_answered_in_several_turns() -> None:
     async def story(hub: Hub) -> None:
         transport, wire = opened(hub)
-        transport.data_received(ws_frame(PING) * (FRAMES_A_TURN + 50))
-        assert wire.taken() == PONG * FRAMES_A_TURN
+        transport.data_received(ws_frame(PING) * (FRAMES_PER_TURN + 50))
+        assert wire.taken() == PONG * FRAMES_PER_TURN
         assert not wire.reading
         await asyncio.sleep(0)
         assert wire.taken() == PONG * 50
@@ -150,7 +150,7 @@ def test_pings_of_one_read_are_answered_in_several_turns() -> None:
 def test_fragments_of_one_read_are_put_together_in_several_turns() -> None:
     async def story(hub: Hub) -> None:
         transport, wire = opened(hub)
-        parts = [ws_frame(CONTINUATION if place else BINARY, b"x", fin=False) for place in range(3 * FRAMES_A_TURN)]
+        parts = [ws_frame(CONTINUATION if place else BINARY, b"x", fin=False) for place in range(3 * FRAMES_PER_TURN)]
         transport.data_received(b"".join([*parts, ws_frame(CONTINUATION, b"x")]))
         turns = 0
         while not wire.written:
@@ -165,7 +165,7 @@ def test_fragments_of_one_read_are_put_together_in_several_turns() -> None:
 def test_the_hub_cannot_have_a_connection_read_whose_turn_is_over() -> None:
     async def story(hub: Hub) -> None:
         transport, wire = opened(hub)
-        transport.data_received(ws_frame(PING) * FRAMES_A_TURN + ws_frame(BINARY, BEAT))
+        transport.data_received(ws_frame(PING) * FRAMES_PER_TURN + ws_frame(BINARY, BEAT))
         transport.resume_reading()
         assert not wire.reading
         transport.pause_reading()
@@ -178,7 +178,7 @@ def test_the_hub_cannot_have_a_connection_read_whose_turn_is_over() -> None:
 def test_what_came_before_the_end_of_the_connection_is_handled_in_its_turn() -> None:
     async def story(hub: Hub) -> None:
         transport, wire = opened(hub)
-        transport.data_received(ws_frame(PING) * FRAMES_A_TURN + ws_frame(BINARY, BEAT))
+        transport.data_received(ws_frame(PING) * FRAMES_PER_TURN + ws_frame(BINARY, BEAT))
         wire.can_write_eof = lambda: True  # type: ignore[method-assign]
         assert transport.eof_received(), "it is kept open for that"
         wire.taken()
@@ -191,12 +191,12 @@ def test_what_came_before_the_end_of_the_connection_is_handled_in_its_turn() -> 
 
 def test_idle_frames_are_counted_from_the_last_message_and_within_a_window() -> None:
     idle = IdleFrames()
-    assert not any(idle.too_many(0) for _ in range(IDLE_FRAMES_MAX))
-    assert idle.too_many(IDLE_FRAMES_MS)
-    assert not idle.too_many(IDLE_FRAMES_MS + 1), "another window"
+    assert not any(idle.exceeds_limit(0) for _ in range(IDLE_FRAMES_MAX))
+    assert idle.exceeds_limit(IDLE_FRAMES_MS)
+    assert not idle.exceeds_limit(IDLE_FRAMES_MS + 1), "another window"
     idle.message()
-    assert not any(idle.too_many(IDLE_FRAMES_MS + 2) for _ in range(IDLE_FRAMES_MAX))
-    assert idle.too_many(IDLE_FRAMES_MS + 3)
+    assert not any(idle.exceeds_limit(IDLE_FRAMES_MS + 2) for _ in range(IDLE_FRAMES_MAX))
+    assert idle.exceeds_limit(IDLE_FRAMES_MS + 3)
 
 
 def test_a_message_that_there_is_no_room_for_is_not_read_on_until_there_is() -> None:

@@ -1,7 +1,7 @@
-"""The broker: what becomes of each message that comes in.
+"""The broker: routes every message, and answers it.
 
-It is told what happened (a client came, sent, left; time passed) and returns what is to be done. `now_ms` is a clock
-that only goes forward; the time of day, for people, comes from a `Clock`.
+It is given events (a client connected, sent a message, left; time passed) and returns effects. `now_ms` is a monotonic
+clock; the time of day, for people, comes from a `Clock`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from penstock.broker.access_enforcement import Gate
 from penstock.broker.admin import operations
 from penstock.broker.base.effects import Close, Effect, Send
 from penstock.broker.base.metrics import COUNTED, Metrics
-from penstock.broker.base.redaction import Discretion
+from penstock.broker.base.redaction import PathRedactor
 from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, own_message, publish, request, response
 from penstock.broker.base.request_fields import Fields, check_known, read_fields
-from penstock.broker.context import Desk, Reply
+from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.durable import DurableBroker
 from penstock.broker.live.connections import Client, Clients
 from penstock.broker.live.rate_limits import Rates
@@ -39,10 +39,10 @@ from penstock.core.errors import (
 )
 from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
-from penstock.protocol.actions import VERBS, Action
-from penstock.protocol.blocks import Batch
-from penstock.protocol.frames import Frame, Rejected
-from penstock.protocol.header import NOTHING_READ, Head, Header
+from penstock.protocol.actions import ACTION_RULES, Action
+from penstock.protocol.batch_reader import PublishBatch
+from penstock.protocol.frames import Frame, RejectedFrame
+from penstock.protocol.header import NO_HEADER, Head, Header
 from penstock.protocol.notices import CLOSING, HEARTBEAT, INITIALIZE, LOG
 from penstock.storage.store import Store
 
@@ -68,45 +68,45 @@ class Broker:
         auto_create: AutoCreate = AutoCreate.RELIABLE,
         access: Access | None = None,
     ) -> None:
-        """Without a store all topics are live; without `access` everybody may everything."""
+        """Create a broker. Without a store all topics are live; without `access` every client may do everything."""
         self._limits = limits
         self._random = random
         self._probe = probe
         self._counted_ms = now_ms
         self._draining = False
-        self.desk = Desk(clock, random, now_ms, access)
+        self.context = BrokerContext(clock, random, now_ms, access)
         self._routes = Routes(random)
         self._requests = OpenRequests(limits.requests_open_max)
         self.rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
         self.durable: DurableBroker | None = None
         if store is not None:
-            self.desk.discretion = Discretion(str(store.root))
-            self.durable = DurableBroker(store, self.desk, self._routes, self.rates, limits, auto_create=auto_create)
-        self.gate = Gate(self.desk, self.clients, self._routes)
+            self.context.redactor = PathRedactor(str(store.root))
+            self.durable = DurableBroker(store, self.context, self._routes, self.rates, limits, auto_create=auto_create)
+        self.gate = Gate(self.context, self.clients, self._routes)
         if self.durable is not None:
-            self.durable.admit(self.gate)
+            self.durable.enforce_access(self.gate)
 
     @property
     def access(self) -> Access:
-        return self.desk.access
+        return self.context.access
 
     @property
     def metrics(self) -> Metrics:
-        return self.desk.metrics
+        return self.context.metrics
 
-    # what happens to connections
+    # connections
 
     def connect(
         self, address: str, now_ms: int, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> tuple[Client, list[Effect]]:
-        """A new connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
-        self.desk.now_ms = now_ms
+        """Accept a connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
+        self.context.now_ms = now_ms
         if len(self.clients) >= self._limits.connections_max or self._draining:
             self.metrics.add("connection.rejected")
             why = "the broker is stopping" if self._draining else f"at most {self._limits.connections_max} connections"
             raise ServiceUnavailable(f"Connection refused: {why}; try again later")
-        client = Client(id=self.desk.new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
+        client = Client(id=self.context.new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
         client.bucket = self.rates.for_connection(now_ms)
         client.principal, client.surface = principal, surface
         self.clients.add(client)
@@ -115,8 +115,8 @@ class Broker:
         return client, [Send(client.id, own_message(INITIALIZE, b"{}"))]
 
     def disconnect(self, client: Client, now_ms: int, reason: str = "closed by the client") -> list[Effect]:
-        """The connection is gone: its subscriptions go, and whoever waits for its answer is told at once."""
-        self.desk.now_ms = now_ms
+        """Remove a connection with its subscriptions, and fail the requests that wait for its answers."""
+        self.context.now_ms = now_ms
         if self.clients.remove(client.id) is None:
             return []
         client.connected = False
@@ -127,22 +127,24 @@ class Broker:
         if client.name:
             self.metrics.add("registry.unregistration")
         _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
-        effects = [each for lost in self._requests.server_gone(client.id) for each in self._lost(lost)]
+        effects = [each for lost in self._requests.server_gone(client.id) for each in self._server_gone(lost)]
         return effects if self.durable is None else [*effects, *self.durable.disconnect(client)]
 
-    def _lost(self, lost: OpenRequest) -> list[Effect]:
+    def _server_gone(self, lost: OpenRequest) -> list[Effect]:
         error = ServiceUnavailable(
             f"The service that was to answer {lost.header.topic} disconnected", targetServiceId=lost.server
         )
-        return self._failed(lost, error)
+        return self._fail_request(lost, error)
 
-    def _failed(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
+    def _fail_request(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
-        return [self.desk.answer(lost.requester, lost.header.head, lost.header.request_id, self.desk.error(error))]
+        return [
+            self.context.answer(lost.requester, lost.header.head, lost.header.request_id, self.context.error(error))
+        ]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
-        """No new connections and no new requests from now on; everybody is told."""
-        self.desk.now_ms = now_ms
+        """Accept no more connections and requests from now on, and tell all clients."""
+        self.context.now_ms = now_ms
         self._draining = True
         payload = json_bytes({"reason": "the broker is stopping", "graceMs": grace_ms})
         frame = own_message(CLOSING, payload)
@@ -150,31 +152,31 @@ class Broker:
 
     @property
     def is_draining(self) -> bool:
-        """It stops: nothing new is taken."""
+        """True while the broker stops: it accepts nothing new."""
         return self._draining
 
     @property
     def requests_open(self) -> int:
-        """Requests that wait for their answer."""
+        """The number of requests that wait for their answer."""
         return len(self._requests)
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for an answer, of a service or of the disk."""
+        """True if no request waits for a service, and no write for the disk."""
         return len(self._requests) == 0 and (self.durable is None or self.durable.idle)
 
-    def abandon(self, now_ms: int) -> list[Effect]:
-        """There is no more time: whoever still waits for an answer is told that none will come."""
-        self.desk.now_ms = now_ms
+    def abandon_requests(self, now_ms: int) -> list[Effect]:
+        """Fail all open requests: the broker stops before they were answered."""
+        self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
-        return [each for lost in self._requests.all_gone() for each in self._failed(lost, error)]
+        return [each for lost in self._requests.all_gone() for each in self._fail_request(lost, error)]
 
     def close(self) -> None:
-        """Save what is left to be saved. Nothing is asked of the broker after that."""
+        """Save what is unsaved. The broker is not used after this."""
         if self.durable is not None:
             self.durable.close()
 
-    # what comes in
+    # messages and results
 
     def ask(
         self,
@@ -185,8 +187,9 @@ class Broker:
         principal: Principal = ANONYMOUS,
         waits: Callable[[], bool] = lambda: True,
     ) -> list[Effect]:
-        """A request to a system topic that did not come through a connection; `waits`: whether it still matters."""
-        self.desk.now_ms = now_ms
+        """Handle a request to a system topic that did not come through a connection. `waits` tells whether its caller
+        still waits."""
+        self.context.now_ms = now_ms
         nobody = Client(
             id="",
             address="",
@@ -202,52 +205,57 @@ class Broker:
             return reply(error)
 
     def resume(self, done: Callable[[Any], list[Effect]], outcome: Any, now_ms: int) -> list[Effect]:
-        """Something that was to be done elsewhere is done, or failed; what that brings about."""
+        """Pass the outcome of an effect that was carried out, or failed, to its continuation."""
         return self.resume_all([(done, outcome)], now_ms)
 
     def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
-        """The same for all that came together, of which subscriptions then get to know at once."""
-        self.desk.now_ms = max(self.desk.now_ms, now_ms)
+        """Pass many outcomes to their continuations, and then wake subscribers once for all of them."""
+        self.context.now_ms = max(self.context.now_ms, now_ms)
         effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
-        return effects if self.durable is None else [*effects, *self.durable.settle()]
+        return effects if self.durable is None else [*effects, *self.durable.wake_subscribers()]
 
     def _resumed(self, done: Callable[[Any], list[Effect]], outcome: Any) -> list[Effect]:
         try:
             return done(outcome)
         except Exception:
-            _LOG.exception("a defect in the broker")
+            _LOG.exception("unhandled error in a continuation")
             return []
 
-    def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> Iterator[list[Effect]]:
-        """Messages of one client, in order; what each of them brings about, as soon as it is known."""
+    def receive(
+        self, client: Client, items: Iterable[PublishBatch | Frame | RejectedFrame], now_ms: int
+    ) -> Iterator[list[Effect]]:
+        """Handle messages of one client, in order, and yield the effects of each as soon as they are known."""
         for item in items:
-            self.desk.now_ms = max(self.desk.now_ms, now_ms)  # others may have had their turns since these came
+            # Other clients may have had their turns since these messages came.
+            self.context.now_ms = max(self.context.now_ms, now_ms)
             client.heard_ms, client.asked = now_ms, False
             yield self._handle(client, item)
 
-    def _handle(self, client: Client, item: Batch | Frame | Rejected) -> list[Effect]:
+    def _handle(self, client: Client, item: PublishBatch | Frame | RejectedFrame) -> list[Effect]:
         match item:
-            case Batch():
+            case PublishBatch():
                 return self._publish(client, item)
             case Frame():
-                return self._frame(client, item)
-            case Rejected():
+                return self._handle_frame(client, item)
+            case RejectedFrame():
                 return self._reject(client, item)
 
-    def heard(self, client: Client, now_ms: int) -> None:
-        """Something came that is not a message: a sign of life."""
+    def note_activity(self, client: Client, now_ms: int) -> None:
+        """Note that a connection is alive, from bytes that are no message."""
         client.heard_ms, client.asked = now_ms, False
 
-    def _reject(self, client: Client, rejected: Rejected) -> list[Effect]:
+    def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
-        over = not self.rates.allow(client.bucket, None, self.desk.now_ms) and not rejected.fatal
-        payload = self.desk.failure(client, self.rates.exceeded() if over else rejected.error)
-        answer = Send(client.id, response(found.topic, found.version, found.request_id or self.desk.new_id(), payload))
+        over = not self.rates.allow(client.bucket, None, self.context.now_ms) and not rejected.fatal
+        payload = self.context.failure(client, self.rates.exceeded() if over else rejected.error)
+        answer = Send(
+            client.id, response(found.topic, found.version, found.request_id or self.context.new_id(), payload)
+        )
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
-    def _frame(self, client: Client, frame: Frame) -> list[Effect]:
+    def _handle_frame(self, client: Client, frame: Frame) -> list[Effect]:
         header = frame.header
         size = len(frame.payload)
         self.metrics.saw(1, size, size)
@@ -265,21 +273,21 @@ class Broker:
                 },
             )
         try:
-            if not self.rates.allow(client.bucket, None, self.desk.now_ms):
+            if not self.rates.allow(client.bucket, None, self.context.now_ms):
                 raise self.rates.exceeded()
-            return self._act(client, frame)
+            return self._perform(client, frame)
         except PenstockError as error:
-            return self._failed_frame(client, header, error)
+            return self._reject_frame(client, header, error)
         except Exception:
-            _LOG.exception("a defect in the broker", extra={"client": client.id, "topic": header.topic})
-            return self._failed_frame(client, header, PenstockError("The broker failed on this message"))
+            _LOG.exception("unhandled error in a message", extra={"client": client.id, "topic": header.topic})
+            return self._reject_frame(client, header, PenstockError("The broker failed on this message"))
 
-    def _failed_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
+    def _reject_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
         self.metrics.count_error(header.action)
-        answer = self.desk.answer(client.id, header.head, header.request_id, self.desk.failure(client, error))
+        answer = self.context.answer(client.id, header.head, header.request_id, self.context.failure(client, error))
         return [answer, Close(client.id, error)] if isinstance(error, BadCredentials) else [answer]
 
-    def _act(self, client: Client, frame: Frame) -> list[Effect]:
+    def _perform(self, client: Client, frame: Frame) -> list[Effect]:
         head = frame.header.head
         if self.access.enabled and (not head.is_system or head.action in _SUBSCRIBING):
             self._check(client, head)
@@ -296,7 +304,7 @@ class Broker:
                 return self._request(client, frame)
             case Action.RESPONSE:
                 return self._response(client, frame)
-            case action if not VERBS[action].from_client:
+            case action if not ACTION_RULES[action].from_client:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
             case _ if self.durable is not None:
                 return self.durable.handle(client, frame)
@@ -306,47 +314,48 @@ class Broker:
                 )
 
     def _check(self, client: Client, head: Head) -> None:
-        """Raises what it is refused with: it may not, or it would create a topic and may not do that."""
+        """Raise the refusal of a message that its client may not send, or whose topic it may not create."""
         topic = None if isinstance(head.name, TopicPattern) else head.destination
         check_action(self.access, client, head.action, topic)
         if self.durable is not None and topic is not None and head.action in _STORING:
             self.durable.check_create(client, topic)
 
     def _answered(self, client: Client, frame: Frame, payload: bytes, *, always: bool = False) -> list[Effect]:
-        """The answer, where one was asked for; `always`: the founding protocol answers a request also without an id."""
+        """Return the answer, if one was requested. `always`: the founding protocol answers also a request without an
+        id."""
         if frame.header.request_id is None and not always:
             return []
-        return [self.desk.answer(client.id, frame.header.head, frame.header.request_id, payload)]
+        return [self.context.answer(client.id, frame.header.head, frame.header.request_id, payload)]
 
     # publish
 
-    def _publish(self, client: Client, batch: Batch) -> list[Effect]:
+    def _publish(self, client: Client, batch: PublishBatch) -> list[Effect]:
         self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
-        first_id = self.desk.new_id()
+        first_id = self.context.new_id()
         effects: list[Effect] = []
-        allowed = self.rates.allowed(client.bucket, batch, self.desk.now_ms)
+        allowed = self.rates.allowed(client.bucket, batch, self.context.now_ms)
         if allowed is not None:
-            effects.append(self._refuse(client, batch.where(~allowed), first_id, self.rates.exceeded()))
-            batch = batch.where(allowed)
+            effects.append(self._refuse(client, batch.selected(~allowed), first_id, self.rates.exceeded()))
+            batch = batch.selected(allowed)
         kept: dict[TopicName, list[int]] = {}
         routed: dict[tuple[str, ...], list[int]] = {}
-        guarded = self.access.enabled
+        enforced = self.access.enabled
         for number, head, count in batch.counts():
-            denied = self._denied(client, head) if guarded else None
+            denied = self._denied(client, head) if enforced else None
             if denied is not None:
-                effects.append(self._refuse(client, batch.of((number,)), first_id, denied))
+                effects.append(self._refuse(client, batch.with_heads((number,)), first_id, denied))
                 continue
             subscribers = () if head.is_system else self._routes.subscribers(head.destination)
-            if self._keeps(head):
+            if self._is_durable(head):
                 kept.setdefault(head.destination, []).append(number)
             elif subscribers:
                 routed.setdefault(subscribers, []).append(number)
             else:
-                effects.append(self._refuse(client, batch.of((number,)), first_id, self._no_route(head, count)))
+                effects.append(self._refuse(client, batch.with_heads((number,)), first_id, self._no_route(head, count)))
         if kept and self.durable is not None:
             for name, numbers in kept.items():
-                effects += self.durable.publish(client, name, batch.of(numbers))
+                effects += self.durable.publish(client, name, batch.with_heads(numbers))
         return [*self._deliver(client, batch, routed, first_id), *effects] if routed else effects
 
     def _denied(self, client: Client, head: Head) -> PenstockError | None:
@@ -356,47 +365,47 @@ class Broker:
             return error
         return None
 
-    def _keeps(self, head: Head) -> bool:
-        return self.durable is not None and not head.is_system and self.durable.keeps(head.destination)
+    def _is_durable(self, head: Head) -> bool:
+        return self.durable is not None and not head.is_system and self.durable.is_durable(head.destination)
 
     def _no_route(self, head: Head, count: int) -> PenstockError:
         if head.is_system:
             return operations.wrong_action(head)
         self.metrics.add("router.publish.dropped", count)
-        refused = None if self.durable is None else self.durable.refuses(head.destination)
+        refused = None if self.durable is None else self.durable.publish_error(head.destination)
         return refused or NoRouteFound(f"No subscribers for topic {head.topic}")
 
     def _deliver(
-        self, client: Client, batch: Batch, routed: dict[tuple[str, ...], list[int]], first_id: str
+        self, client: Client, batch: PublishBatch, routed: dict[tuple[str, ...], list[int]], first_id: str
     ) -> list[Effect]:
-        """To each subscriber its messages, in the order in which they came. `routed`: which heads go to whom."""
+        """Send every subscriber its messages, in their order of arrival. `routed`: head numbers, by subscribers."""
         effects: list[Effect] = []
-        for numbers, subscribers in _alike(routed).items():
-            chosen = batch.of(numbers)
-            frames = chosen.deliveries(first_id)
+        for numbers, subscribers in _by_recipients(routed).items():
+            chosen = batch.with_heads(numbers)
+            frames = chosen.delivery_frames(first_id)
             effects += [Send(each, frames) for each in subscribers]
             self.metrics.add("live.delivered", len(chosen) * len(subscribers))
-        answered = batch.of([number for numbers in routed.values() for number in numbers]).with_ids()
+        answered = batch.with_heads([number for numbers in routed.values() for number in numbers]).expecting_answers()
         if len(answered):
-            effects.append(Send(client.id, answered.answers(first_id, SUCCESS)))
+            effects.append(Send(client.id, answered.answer_frames(first_id, SUCCESS)))
         return effects
 
-    def _refuse(self, client: Client, batch: Batch, first_id: str, error: PenstockError) -> Effect:
-        """The same error to each, also to those without a request id: nothing is dropped in silence."""
+    def _refuse(self, client: Client, batch: PublishBatch, first_id: str, error: PenstockError) -> Effect:
+        """Answer every message of a batch with an error, even without a request id: nothing is dropped silently."""
         self.metrics.add("router.publish.error", len(batch))
-        return Send(client.id, batch.answers(first_id, self.desk.failure(client, error, len(batch))))
+        return Send(client.id, batch.answer_frames(first_id, self.context.failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
-        """One that came alone, or with a parent id."""
+        """Publish a message that is not part of a batch."""
         head = frame.header.head
-        if not self.rates.allow(None, head.destination, self.desk.now_ms):
+        if not self.rates.allow(None, head.destination, self.context.now_ms):
             raise self.rates.exceeded()
-        if self.durable is not None and self._keeps(head):
+        if self.durable is not None and self._is_durable(head):
             return self.durable.handle(client, frame)
         subscribers = self._routes.subscribers(head.destination)
         if not subscribers:
             raise self._no_route(head, 1)
-        delivered = publish(head.topic, head.version, self.desk.new_id(), frame.payload)
+        delivered = publish(head.topic, head.version, self.context.new_id(), frame.payload)
         self.metrics.add("live.delivered", len(subscribers))
         return [*(Send(each, delivered) for each in subscribers), *self._answered(client, frame, SUCCESS)]
 
@@ -410,8 +419,8 @@ class Broker:
         if server is None:
             self.metrics.add("router.request.dropped")
             raise NoRouteFound(f"No subscribers for topic {header.topic}")
-        deadline_ms = self.desk.now_ms + (header.timeout_ms or self._limits.request_timeout_ms)
-        opened = OpenRequest(self.desk.new_id(), client.id, server, header, deadline_ms)
+        deadline_ms = self.context.now_ms + (header.timeout_ms or self._limits.request_timeout_ms)
+        opened = OpenRequest(self.context.new_id(), client.id, server, header, deadline_ms)
         self._requests.add(opened)
         return [Send(server, request(header.topic, header.version, opened.id, frame.payload))]
 
@@ -419,13 +428,15 @@ class Broker:
         answered = self._requests.answer(frame.header.request_id, client.id)
         if answered is None:
             return []
-        return [self.desk.answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)]
+        return [
+            self.context.answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)
+        ]
 
     # subscriptions
 
     def _subscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
-        if self.durable is not None and self.durable.wants(fields):
+        if self.durable is not None and self.durable.is_durable_subscription(fields):
             return self.durable.subscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
         kinds = operations.parse_kinds({"action": "publish"} | fields)
@@ -434,14 +445,14 @@ class Broker:
 
     def _unsubscribe_frame(self, client: Client, frame: Frame) -> list[Effect]:
         pattern, fields = _subscription(frame)
-        if self.durable is not None and self.durable.wants(fields):
+        if self.durable is not None and self.durable.is_durable_subscription(fields):
             return self.durable.unsubscribe(client, frame, fields)
         check_known(fields, _LIVE_OPTIONS)
         kinds = operations.parse_kinds({"action": "both"} | fields)
         return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
     def subscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern, priority: int) -> None:
-        """Live, from the next message on. A second time, it changes the priority."""
+        """Subscribe live, from the next message on. A second call changes the priority."""
         for kind in kinds if self.access.enabled else ():
             self.access.check(client.principal, LIVE[kind], Resource.topic(pattern), client.origin)
         new = sum((kind, pattern) not in client.subscriptions for kind in kinds)
@@ -455,7 +466,7 @@ class Broker:
             self._routes.add(kind, pattern, client.id, priority)
 
     def unsubscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern) -> bool:
-        """False if there was nothing to end."""
+        """End live subscriptions. Returns False if there was none."""
         found = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
         for kind in found:
             del client.subscriptions[kind, pattern]
@@ -470,12 +481,12 @@ class Broker:
     # time
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """What is due: timeouts, heartbeats, the end of those that stayed silent."""
-        self.desk.now_ms = now_ms
+        """Do what is due: request timeouts, heartbeats, and closing connections that stayed silent."""
+        self.context.now_ms = now_ms
         effects = self.gate.tick()
         for late in self._requests.expire(now_ms):
             self.metrics.add("router.request.timeout")
-            effects += self._failed(late, Timeout("Request timed out", targetServiceId=late.server))
+            effects += self._fail_request(late, Timeout("Request timed out", targetServiceId=late.server))
         if now_ms - self._counted_ms >= _SECOND_MS:
             self._counted_ms = now_ms
             self.metrics.second_passed()
@@ -485,7 +496,7 @@ class Broker:
         return effects if self.durable is None else [*effects, *self.durable.tick()]
 
     def next_due_ms(self) -> int:
-        """When `tick` has something to do again."""
+        """Return when `tick` is to be called next."""
         due = self._counted_ms + _SECOND_MS
         deadline = self._requests.next_deadline_ms()
         due = self.gate.next_due_ms(due if deadline is None else min(due, deadline))
@@ -496,24 +507,24 @@ class Broker:
         effects: list[Effect] = []
         for client in ask:
             client.asked = True
-            effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.desk.new_id(), Action.REQUEST)))
+            effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.context.new_id(), Action.REQUEST)))
         for client in gone:
             error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
-            effects += [self.last_word(client, error), Close(client.id, error)]
+            effects += [self.closing_error(client, error), Close(client.id, error)]
         return effects
 
-    def last_word(self, client: Client, error: PenstockError) -> Send:
-        """Why the connection is about to be closed."""
-        return Send(client.id, self.refusal(error))
+    def closing_error(self, client: Client, error: PenstockError) -> Send:
+        """Return the error that tells a client why its connection is about to be closed."""
+        return Send(client.id, self.error_frame(error))
 
-    def refusal(self, error: PenstockError) -> bytes:
-        """An error that answers nothing in particular."""
-        return response(NOTHING_READ.topic, NOTHING_READ.version, self.desk.new_id(), self.desk.error(error))
+    def error_frame(self, error: PenstockError) -> bytes:
+        """Return the frame of an error that answers no particular message."""
+        return response(NO_HEADER.topic, NO_HEADER.version, self.context.new_id(), self.context.error(error))
 
-    # what others ask
+    # logs and metrics
 
     def log(self, level: str, text: str, facts: dict[str, Any]) -> list[Effect]:
-        """A log line, to those who subscribed to such lines."""
+        """Send a log line to the clients that subscribed to such lines."""
         if not self.clients.loggers:
             return []
         wanted = [
@@ -521,34 +532,34 @@ class Broker:
         ]
         if not wanted:
             return []
-        entry = {"timestamp": iso_time(self.desk.unix_ms()), "level": level, "message": text}
-        frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.desk.new_id())
+        entry = {"timestamp": iso_time(self.context.unix_ms()), "level": level, "message": text}
+        frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.context.new_id())
         return [Send(each.id, frame) for each in wanted]
 
-    def measured(self) -> dict[str, float]:
-        """Every metric there is, by name."""
+    def metric_values(self) -> dict[str, float]:
+        """Return all metrics, by name."""
         found = self._probe() | self.metrics.shown()
         found["registry.count"] = sum(bool(each.name) for each in self.clients)
         found["connection.active"] = len(self.clients)
         found["router.request.open"] = len(self._requests)
         if self.durable is not None:
-            found |= self.durable.streams.store.meter.shown()
+            found |= self.durable.topics.store.meter.totals()
         for client in self.clients:
             if client.name:
                 found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
                 found[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
-                    self.desk.now_ms - client.connected_ms
+                    self.context.now_ms - client.connected_ms
                 ) // 1000
         return found
 
     @property
     def answer_bytes_max(self) -> int:
-        """What fits into one message beside the frame of a list."""
+        """The largest list of an answer: one message without the frame around the list."""
         return self._limits.answer_bytes_max
 
 
-def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
-    """The same the other way round: those who get the same heads together, so that each batch is composed once."""
+def _by_recipients(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], list[str]]:
+    """Invert `routed`: recipients by the heads that they get together, so that each batch is built once."""
     wanted: dict[str, list[int]] = {}
     for subscribers, numbers in routed.items():
         for each in subscribers:
@@ -560,7 +571,7 @@ def _alike(routed: dict[tuple[str, ...], list[int]]) -> dict[tuple[int, ...], li
 
 
 def _subscription(frame: Frame) -> tuple[TopicPattern, Fields]:
-    """What a `subscribe` or `unsubscribe` frame is about."""
+    """Return the topic and the options of a `subscribe` or `unsubscribe` frame."""
     pattern = TopicPattern.parse(frame.header.topic)
     operations.refuse_system(pattern)
     return pattern, read_fields(frame.payload)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.demo.base.orders import PLACED, TOPIC
-from penstock.demo.broker.process import Broker
+from penstock.demo.broker.process import BrokerProcess
 from penstock.demo.traffic.billing import SUBSCRIPTION
 from penstock.demo.traffic.http_publisher import PATH
 from penstock.demo.traffic.schemas import SUBJECT
@@ -35,7 +35,7 @@ def _ended(pid: int) -> str:
     return f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done"
 
 
-def commands(broker: Broker, folder: Path, events: int) -> list[tuple[str, str]]:
+def commands(broker: BrokerProcess, folder: Path, events: int) -> list[tuple[str, str]]:
     """What each shows, and the command."""
     run, url, http = program(), broker.url, broker.http_url
     here = shlex.quote(str(folder))

@@ -1,7 +1,7 @@
-"""Ends: the catalog's note of how far each log went, so that files that are gone later are missed.
+"""Log ends: the catalog's record of how far each log went, so that files lost later are missed.
 
-Without it a log whose newest segment, or whose whole folder, is gone looks like a shorter one, and would give offsets a
-second time that were acknowledged once.
+Without it a log whose newest segment or whole folder is gone looks like a shorter one, and would give out offsets again
+that were already acknowledged.
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ from penstock.storage.log.log import Log
 _LOG = logging.getLogger(__name__)
 
 LogKey = tuple[int, int]
-"""Topic and partition: a topic that was deleted and made again has another number."""
+"""Topic uid and partition: a topic that was deleted and created again has another uid."""
 
 
-class Ends:
-    """What the catalog knows of a store's logs, and what is to be noted next."""
+class LogEnds:
+    """The ends of a store's logs, as the catalog has them, and the open logs whose ends are saved next."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._noted = catalog.log_ends()
+        self._recorded = catalog.log_ends()
         self._logs: dict[LogKey, Log] = {}
         self._failed = False
 
-    def noted(self, key: LogKey) -> LogEnd | None:
-        """How far a log is known to have gone."""
-        return self._noted.get(key)
+    def recorded(self, key: LogKey) -> LogEnd | None:
+        """Return the end that the catalog has on record for a log; None if it has none."""
+        return self._recorded.get(key)
 
     def add(self, key: LogKey, log: Log) -> None:
         self._logs[key] = log
 
     def remove(self, key: LogKey) -> None:
         self._logs.pop(key, None)
-        self._noted.pop(key, None)
+        self._recorded.pop(key, None)
 
-    def note(self) -> None:
-        """Durable on return, if anything has changed. A catalog that cannot be written is said once: it is a note."""
+    def save(self) -> None:
+        """Save the ends that have changed; durable on return. A catalog that cannot be written is logged once, since
+        the record is only a safeguard."""
         ends = {key: log.end for key, log in list(self._logs.items())}
-        changed = {key: end for key, end in ends.items() if end.next_offset and end != self._noted.get(key)}
+        changed = {key: end for key, end in ends.items() if end.next_offset and end != self._recorded.get(key)}
         if not changed:
             return
         try:
-            self._catalog.note_ends(changed)
+            self._catalog.save_log_ends(changed)
         except PenstockError as error:
             if not self._failed:
                 _LOG.warning("it could not be noted how far %d logs went: %s", len(changed), error)
             self._failed = True
             return
         self._failed = False
-        self._noted |= changed
+        self._recorded |= changed

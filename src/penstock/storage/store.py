@@ -1,4 +1,5 @@
-"""A data directory: its owner lock, its catalog, its logs, one id generator and one writer for all of them."""
+"""The store of a data directory: its owner lock, catalog and logs, with one id generator and one writer for all
+logs."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.core.clock import Clock, SteadyClock, now_ms, rest_warning
+from penstock.core.clock import Clock, SteadyClock, idle_clock_warning, now_ms
 from penstock.core.errors import (
     DiskFull,
     InvalidRequest,
@@ -27,7 +28,7 @@ from penstock.core.ids import unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.record.block import Draft
-from penstock.storage.base.clock_record import Moment, last_told_ns, note_moment, noted_moment, this_boot
+from penstock.storage.base.clock_record import ClockReading, last_wall_ns, save_reading, saved_reading, this_boot
 from penstock.storage.base.disk import Disk, OwnerLock, replace_file, storage_error
 from penstock.storage.base.layout import (
     CATALOG,
@@ -37,43 +38,45 @@ from penstock.storage.base.layout import (
     RESERVE,
     TOPICS,
     TRASH,
-    Identity,
+    StoreIdentity,
     check_root,
     is_data_directory,
     log_path,
     read_identity,
 )
-from penstock.storage.base.metrics import Meter, MeteredDisk
+from penstock.storage.base.metrics import MeteredDisk, StorageMeter
 from penstock.storage.base.reserve import DiskReserve
 from penstock.storage.catalog.catalog import Catalog
-from penstock.storage.catalog.topics import Dispatch, Retention, Topic, TopicSettings, merged
-from penstock.storage.log.group_commit import HELPERS, GroupCommit, SharedIds, Ticket, release_all
-from penstock.storage.log.log import Appended, Durability, Log
-from penstock.storage.log_ends import Ends
-from penstock.storage.maintenance import Rounds
-from penstock.storage.producer_windows import derive
+from penstock.storage.catalog.topics import Dispatch, Retention, Topic, TopicSettings, merged_settings
+from penstock.storage.log.append_result import AppendResult, Durability
+from penstock.storage.log.group_commit import HELPERS, GroupCommit, PendingAppend, SharedIds, release_all
+from penstock.storage.log.log import Log
+from penstock.storage.log_ends import LogEnds
+from penstock.storage.maintenance import MaintenanceThread
+from penstock.storage.producer_windows import derive_checkpoint
 
 _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """Owned by one process at a time. Appends go through its writer; reads go to the logs directly."""
+    """A data directory, owned by one process at a time. Appends go through its writer; reads go to the logs
+    directly."""
 
     def __init__(self, root: Path, *, clock: Clock, limits: Limits, durability: Durability) -> None:
         self.root = root
-        self.meter = Meter()
+        self.meter = StorageMeter()
         self._disk: Disk = MeteredDisk(self.meter)
         self._clock = clock
         self._limits = limits
         self._durability = durability
         self._logs: dict[tuple[TopicName, int], Log] = {}
         self._topics: dict[TopicName, Topic] = {}
-        # Topics are made, altered and deleted one at a time: the catalog and the logs agree on which came last.
+        # Topics are created, altered and deleted one at a time, so the catalog and the logs agree on the last change.
         self._changing = threading.Lock()
         self._closing: list[Any] = []
-        self._rounds = Rounds(self._look_after)
-        self._moved = self._rounds.call
-        """One bound method for all logs: each would have one of its own."""
+        self._maintenance = MaintenanceThread(self._look_after)
+        self._request_round = self._maintenance.request_round
+        """The one bound method that all logs share: each would otherwise hold its own."""
 
         self._boot = this_boot()
         self._disowned = False
@@ -87,12 +90,12 @@ class Store:
         clock: Clock | None = None,
         limits: Limits | None = None,
         durability: Durability = Durability.SYNC,
-        deliver: Callable[[Sequence[Ticket]], None] = release_all,
+        deliver: Callable[[Sequence[PendingAppend]], None] = release_all,
     ) -> Self:
-        """Take possession of a data directory and recover every log in it.
+        """Take ownership of a data directory and recover every log in it.
 
         `deliver` gets the blocks of each group commit with their outcomes, in the writer's thread; see `GroupCommit`.
-        Raises `NotOwner` if another process has it, `InvalidRequest` if it is not there and `create` is off,
+        Raises `NotOwner` if another process owns it, `InvalidRequest` if it does not exist and `create` is off,
         `VersionNotSupported` if a newer Penstock made it, `StorageFailed` if its catalog is damaged.
         """
         store = cls(
@@ -111,7 +114,7 @@ class Store:
             raise
         return store
 
-    def _open(self, create: bool, deliver: Callable[[Sequence[Ticket]], None]) -> None:
+    def _open(self, create: bool, deliver: Callable[[Sequence[PendingAppend]], None]) -> None:
         check_root(self.root, create=create)
         if create:
             self._disk.make_directory(self.root)
@@ -121,28 +124,28 @@ class Store:
         self._resume_clock()
         if self._durability is Durability.OS:
             _LOG.warning("%s: durability is 'os': a power cut loses messages that were acknowledged", self.root)
-        # Segments without a catalog: it was lost. An empty one in its place would hide them.
+        # Segments without a catalog mean that it was lost. An empty one in its place would hide them.
         fresh = not self._disk.names(self.root / TOPICS)
         reserve = DiskReserve(self._disk, self.root / RESERVE, self._limits)
-        reserve.give_way()
+        reserve.adjust()
         self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh, reserve=reserve)
         self._closing.append(self.catalog.close)
         self._ids = SharedIds(self._clock, node=identity.node)
         self._empty_trash()
-        self._ends = Ends(self.catalog)
+        self._log_ends = LogEnds(self.catalog)
         for topic in self.catalog.list_topics():
             self._open_logs(topic)
         self._check_clock()
         self.writer = GroupCommit(self._limits, deliver=deliver, helpers=HELPERS, meter=self.meter)
-        self._rounds.start()
-        self._closing.append(self._rounds.close)
+        self._maintenance.start()
+        self._closing.append(self._maintenance.close)
         self._closing.append(self._close_logs)
         self._closing.append(self.writer.close)
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> StoreIdentity:
         if not is_data_directory(self._disk, self.root):
             self.root.chmod(0o700)
-            identity = Identity(format=FORMAT, node=secrets.randbits(62))
+            identity = StoreIdentity(format=FORMAT, node=secrets.randbits(62))
             replace_file(self._disk, self.root / IDENTITY, msgspec.json.encode(identity))
             return identity
         return read_identity(self._disk, self.root)
@@ -157,10 +160,10 @@ class Store:
         dispatch: Dispatch = Dispatch.RELIABLE,
         settings: TopicSettings | None = None,
     ) -> Topic:
-        """Durable on return. What `settings` do not say is as the namespace has it; a live topic has no logs.
+        """Create a topic and its logs, durable on return; a live topic has no logs.
 
-        Raises `InvalidRequest` if there is one of that name, if its settings do not go together, or if it is a live one
-        where dead letters go.
+        Fields that `settings` leave unset come from the namespace. Raises `InvalidRequest` if the topic exists, if its
+        settings contradict each other, or for a live topic in a dead letter namespace.
         """
         if dispatch is Dispatch.LIVE and name.namespace.endswith(DEAD_LETTER_SUFFIX):
             raise InvalidRequest(
@@ -168,20 +171,20 @@ class Store:
             )
         with self._changing:
             defaults = self.catalog.namespace_settings(name.namespace)
-            settings = merged(settings or TopicSettings(), defaults, dispatch)
+            settings = merged_settings(settings or TopicSettings(), defaults, dispatch)
             _limits_of(settings, self._limits)
             topic = self.catalog.create_topic(name, partitions=partitions, dispatch=dispatch, settings=settings)
             try:
                 self._open_logs(topic)
             except PenstockError:
-                self.catalog.delete_topic(name)  # without its logs it would be in everybody's way
+                self.catalog.delete_topic(name)  # a topic without its logs could be neither used nor created again
                 raise
         return topic
 
     def alter_topic(self, name: TopicName, settings: TopicSettings) -> Topic:
-        """Put these settings in the place of all it had: durable, and what the next append goes by, on return.
+        """Replace all settings of a topic; on return they are durable and apply to the next append.
 
-        Raises `TopicNotSupported` if there is no such topic, `InvalidRequest` if the settings do not go together.
+        Raises `TopicNotSupported` if the topic does not exist, `InvalidRequest` if the settings contradict each other.
         """
         limits = _limits_of(settings, self._limits)
         with self._changing:
@@ -195,7 +198,7 @@ class Store:
             self.log(topic.name, partition).set_limits(limits)
 
     def delete_topic(self, name: TopicName) -> None:
-        """With its messages. Once this has begun it is finished, if need be at the next opening."""
+        """Delete a topic with its messages. An interrupted deletion is finished at the next opening."""
         with self._changing:
             topic = self.catalog.get_topic(name)
             trash = self.root / TRASH / str(topic.topic_uid)
@@ -207,17 +210,17 @@ class Store:
         self._disk.make_directory(trash)
         self._topics.pop(topic.name, None)
         for partition in _partitions(topic):
-            self._ends.remove((topic.topic_uid, partition))
+            self._log_ends.remove((topic.topic_uid, partition))
             log = self._logs.pop((topic.name, partition), None)
             if log is None:
-                continue  # an earlier attempt has come this far
+                continue  # an earlier attempt has discarded this log
             log.close()
             self._disk.rename(log.path, trash / str(partition))
             self._disk.sync_directory(log.path.parent)
         self._disk.sync_directory(trash)
 
     def _empty_trash(self) -> None:
-        """A deletion that a crash interrupted is a deletion."""
+        """Finish the deletions that a crash interrupted."""
         known = {str(topic.topic_uid): topic for topic in self.catalog.list_topics()}
         for uid in self._disk.names(self.root / TRASH):
             if uid in known:
@@ -238,17 +241,17 @@ class Store:
                 clock=self._clock,
                 limits=_limits_of(topic.settings, self._limits),
                 durability=self._durability,
-                noted=self._ends.noted((topic.topic_uid, partition)),
+                recorded_end=self._log_ends.recorded((topic.topic_uid, partition)),
             )
-            log.moved = self._moved
-            self._ends.add((topic.topic_uid, partition), log)
+            log.on_change = self._request_round
+            self._log_ends.add((topic.topic_uid, partition), log)
             self._logs[topic.name, partition] = log
         self._topics[topic.name] = topic
 
     # messages
 
     def log(self, name: TopicName, partition: int = 0) -> Log:
-        """Raises `TopicNotSupported` or `InvalidRequest` for what is not there."""
+        """Return the log of a partition. Raises `TopicNotSupported` or `InvalidRequest` if it does not exist."""
         found = self._logs.get((name, partition))
         if found is None:
             topic = self.catalog.get_topic(name)
@@ -257,12 +260,13 @@ class Store:
             raise InvalidRequest(f"{name} has partitions 0 to {topic.partitions - 1}, not {partition}")
         return found
 
-    def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> Appended:
-        """Durable on return."""
+    def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> AppendResult:
+        """Append a block, durable on return."""
         return self.writer.append(self.log(name, partition), draft)
 
     def retain(self) -> int:
-        """Apply every topic's retention; how many segments went. A log that fails is logged, and the others go on."""
+        """Apply every topic's retention and return how many segments went. The error of one log is logged, and the
+        others go on."""
         if not self.writer.is_alive:
             raise ServiceUnavailable("the data directory is closing")
         return sum(self._retain(name, partition) for name, partition in list(self._logs))
@@ -274,7 +278,7 @@ class Store:
         try:
             floor = self._floor(topic, partition)
             log = self.log(name, partition)
-            stop = log.kept_from(topic.settings.retention, floor=floor)
+            stop = log.retained_from(topic.settings.retention, floor=floor)
             if stop is None:
                 return 0
             self._remember_producers(topic, partition, log, stop)
@@ -286,17 +290,20 @@ class Store:
             return 0
 
     def _remember_producers(self, topic: Topic, partition: int, log: Log, stop: int) -> None:
-        """Before a part of a log goes: what producers wrote there is to be recognised when it is sent again."""
+        """Save the producers' last requests before records below `stop` go, so that retries of them are recognised."""
         known = self.catalog.load_checkpoint(topic, partition)
         if known is not None and known.next_offset >= stop:
             return
         try:
-            self.catalog.save_checkpoint(topic, partition, derive(log, known, stop=stop))
-        except DiskFull as error:  # what is about to go makes the room that is wanted
+            self.catalog.save_checkpoint(topic, partition, derive_checkpoint(log, known, stop=stop))
+        except DiskFull as error:  # the segments about to go make the missing room
             _LOG.warning("%s, partition %d: what producers wrote last is not noted: %s", topic.name, partition, error)
 
     def _floor(self, topic: Topic, partition: int) -> int | None:
-        """Where the first message lies that a subscription named in the topic's retention has not acknowledged."""
+        """Return the first offset that a subscription in the topic's `keep_for` has not acknowledged.
+
+        None if `keep_for` is empty, and 0 until all its subscriptions exist.
+        """
         wanted = topic.settings.retention.keep_for
         if not wanted:
             return None
@@ -308,12 +315,13 @@ class Store:
         return min(floors)
 
     def _retain_log(self, name: TopicName, partition: int, floor: int) -> int:
-        """In the writer's thread: what is there, and what is kept of it, as of now."""
+        """Apply retention in the writer's thread, to the topic and log as they are now."""
         topic, log = self._topics.get(name), self._logs.get((name, partition))
         return 0 if topic is None or log is None else log.retain(topic.settings.retention, floor=floor)
 
     def truncate_before(self, name: TopicName, offset: int, *, partition: int = 0) -> None:
-        """Forget everything below `offset`; durable on return. A live topic has nothing to forget."""
+        """Forget everything below `offset`; durable on return. Does nothing for a live topic, which keeps no
+        messages."""
         topic = self.catalog.get_topic(name)
         if topic.dispatch is Dispatch.LIVE:
             return
@@ -321,56 +329,60 @@ class Store:
         self._remember_producers(topic, partition, log, min(offset, log.next_offset))
         self.writer.run(lambda: log.truncate_before(offset))
 
-    # what operators ask
+    # numbers for operators
 
     @property
     def logs(self) -> list[Log]:
-        """All that are open."""
+        """The open logs of all topics."""
         return list(self._logs.values())
 
     @property
     def reserve_bytes(self) -> int:
-        """Kept free: with less than that, appends that need a new segment are refused."""
+        """Bytes kept free on the disk: with less, appends that need a new segment are refused."""
         return self._limits.disk_reserve_bytes
 
     def free_bytes(self) -> int:
-        """On the disk that the logs lie on."""
+        """Return the bytes free on the disk of the logs."""
         return self._disk.free_bytes(self.root)
 
-    # upkeep
+    # maintenance
 
     def _look_after(self) -> None:
-        """In the rounds' thread."""
+        """Make one round of maintenance, in the maintenance thread."""
         self._keep_lock()
         self._note_time()
-        self._ends.note()
-        self.catalog.sync_mark()
+        self._log_ends.save()
+        self.catalog.sync_commit_counter()
 
     def _resume_clock(self) -> None:
-        """A clock that jumped ahead while nobody looked is not believed either."""
-        moment = noted_moment(self._disk, self.root, boot=self._boot)
+        """Continue the clock from its last saved reading, so that a jump made while the broker was down is held back
+        too."""
+        moment = saved_reading(self._disk, self.root, boot=self._boot)
         if moment is not None and isinstance(self._clock, SteadyClock):
             self._clock.resume(*moment)
 
     def _check_clock(self) -> None:
-        """Say that message ids are ahead of the clock, or that a clock is believed that may be wrong."""
+        """Warn if message ids are ahead of the clock, or if the clock may be wrong after a long rest."""
         self._ids.check()
-        if noted_moment(self._disk, self.root, boot=self._boot) is not None:
+        if saved_reading(self._disk, self.root, boot=self._boot) is not None:
             return
-        seen_ms = max(unix_ms_of_ticks(self._ids.last_ticks), last_told_ns(self._disk, self.root) // 10**6)
-        if warning := rest_warning(seen_ms, now_ms(self._clock)):
+        seen_ms = max(unix_ms_of_ticks(self._ids.last_ticks), last_wall_ns(self._disk, self.root) // 10**6)
+        if warning := idle_clock_warning(seen_ms, now_ms(self._clock)):
             _LOG.warning("%s: %s", self.root, warning)
 
     def _note_time(self) -> None:
         if isinstance(self._clock, SteadyClock):
-            note_moment(self._disk, self.root, Moment(*self._clock.moment()), boot=self._boot)
+            save_reading(self._disk, self.root, ClockReading(*self._clock.reading()), boot=self._boot)
 
     def _keep_lock(self) -> None:
-        """Two owners would give the same offsets to different messages: the one that finds out writes no more."""
+        """Check the owner lock, and refuse all appends if another process has taken it.
+
+        Two owners would give the same offsets to different messages.
+        """
         if self._disowned:
             return
         try:
-            if self._lock.keep():
+            if self._lock.reclaim():
                 _LOG.error("%s: the lock file was removed while its owner runs; it is back. Leave it alone", self.root)
         except NotOwner as error:
             self._disowned = True
@@ -392,7 +404,7 @@ class Store:
             log.close()
 
     def close(self) -> None:
-        """Finish what is queued, close the logs in order, let the directory go. Idempotent."""
+        """Finish queued appends, close the logs in order, release the directory. Idempotent."""
         while self._closing:
             self._closing.pop()()
 
@@ -404,15 +416,15 @@ class Store:
 
 
 def _partitions(topic: Topic) -> range:
-    """Those that have a log."""
+    """Return the partitions that have a log."""
     return range(0 if topic.dispatch is Dispatch.LIVE else topic.partitions)
 
 
 @lru_cache(maxsize=256)
 def _limits_of(settings: TopicSettings, limits: Limits) -> Limits:
-    """The store's limits with the topic's own in their place, one value for all topics with the same.
+    """Return the store's limits with the topic's own in their place, one value for all topics with equal settings.
 
-    Raises `InvalidRequest` if they do not go together.
+    Raises `InvalidRequest` if they contradict each other.
     """
     segment = settings.segment_bytes_max or limits.segment_bytes_max
     block = min(limits.block_bytes_max, segment)

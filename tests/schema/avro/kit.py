@@ -11,17 +11,17 @@ from typing import Any
 import fastavro
 
 from penstock.schema import avro
-from penstock.schema.avro import Avro
+from penstock.schema.avro import AvroSchema
 
 
-def parsed(tree: Any, references: Mapping[str, Any] | None = None) -> Avro:
+def parsed(tree: Any, references: Mapping[str, Any] | None = None) -> AvroSchema:
     texts = {name: json.dumps(each) for name, each in (references or {}).items()}
     return avro.parse(json.dumps(tree), texts)
 
 
 def verdict(reader: Any, writer: Any) -> list[tuple[str, str]]:
     """Kind and path of all that keeps the reader from reading."""
-    return [(problem.kind, problem.path) for problem in parsed(reader).problems_reading(parsed(writer))]
+    return [(problem.kind, problem.path) for problem in parsed(reader).compatibility_problems(parsed(writer))]
 
 
 def written(tree: Any, value: Any) -> bytes:

@@ -96,7 +96,7 @@ def test_a_schema_that_only_looks_hostile_is_understood(text: str) -> None:
     schema = parsed(text)
     assert schema.canonical()
     assert proto_text(schema)
-    assert schema.problems_reading(schema) == []
+    assert schema.compatibility_problems(schema) == []
     schema.validator().fault(b"")
 
 
@@ -141,7 +141,7 @@ for text in texts:
         schema = parse(text, references)
     except InvalidSchema:
         continue
-    schema.canonical(), proto_text(schema), file_descriptor(schema), schema.problems_reading(schema)
+    schema.canonical(), proto_text(schema), file_descriptor(schema), schema.compatibility_problems(schema)
     schema.validator().fault(bytes([10])), schema.validator().fault(bytes([255])), schema.validator().fault(b"")
 print("done")
 """

@@ -25,8 +25,8 @@ from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record.block import Block
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.language import Fault
-from penstock.schema.steps import Compare, Examine, Pair
+from penstock.schema.language import PayloadFault
+from penstock.schema.steps import CheckCompatibility, ParseSchema, SchemaPair
 from penstock.schema.worker.process import MEMORY_BYTES_MAX
 from penstock.server.background import schema_workers
 from penstock.server.background.schema_workers import SchemaWorkers
@@ -68,7 +68,7 @@ def same_workers() -> Iterator[Callable[[Ask], None]]:
 
 async def works(made: SchemaWorkers) -> bool:
     """Whether it still does what it is for."""
-    good = await made.examine(Examine(NUMBERS)) == '{"type":"integer"}'
+    good = await made.examine(ParseSchema(NUMBERS)) == '{"type":"integer"}'
     faults = await made.validate(NUMBERS, block_of(b"1", b"x", b"2"))
     return good and list(faults) == [1]
 
@@ -103,7 +103,7 @@ def test_schemas_are_examined_compared_and_payloads_held_against_them() -> None:
     async def ask(made: SchemaWorkers) -> None:
         assert await works(made)
         texts = Definition(SchemaKind.JSON, '{"type":["integer","string"]}')
-        back, forth = await made.compare(Compare((Pair(NUMBERS, texts), Pair(texts, NUMBERS))))
+        back, forth = await made.compare(CheckCompatibility((SchemaPair(NUMBERS, texts), SchemaPair(texts, NUMBERS))))
         assert [bool(back), bool(forth)] == [True, False]
 
     examined(ask)
@@ -143,7 +143,7 @@ def test_questions_are_answered_in_turn_and_too_many_are_refused(monkeypatch: py
     monkeypatch.setattr(schema_workers, "SCHEMAS_WAITING_MAX", 2)
 
     async def ask(made: SchemaWorkers) -> None:
-        asked = [asyncio.create_task(made.examine(Examine(NUMBERS))) for _ in range(5)]
+        asked = [asyncio.create_task(made.examine(ParseSchema(NUMBERS))) for _ in range(5)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(each) for each in found] == [str, str, str, ServiceUnavailable, ServiceUnavailable]
 
@@ -152,7 +152,7 @@ def test_questions_are_answered_in_turn_and_too_many_are_refused(monkeypatch: py
 
 def test_one_who_asked_and_went_does_not_get_the_next_ones_answer() -> None:
     async def ask(made: SchemaWorkers) -> None:
-        gone = asyncio.create_task(made.examine(Examine(Definition(SchemaKind.JSON, '{"type":"string"}'))))
+        gone = asyncio.create_task(made.examine(ParseSchema(Definition(SchemaKind.JSON, '{"type":"string"}'))))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         gone.cancel()
@@ -170,7 +170,7 @@ def test_a_hostile_schema_is_refused_and_harms_nobody(same_workers: Callable[[As
         with nobody_is_called() as port:
             definition = Definition(case.kind, re.sub(rf":{PORT}\b", f":{port}", case.text))
             with pytest.raises(InvalidSchema) as refused:
-                await made.examine(Examine(definition))
+                await made.examine(ParseSchema(definition))
             assert len(refused.value.message) < 2000
         assert await works(made)
 
@@ -184,9 +184,9 @@ def test_a_small_schema_that_means_a_huge_one_does_not_hold_anybody_up(
     async def ask(made: SchemaWorkers) -> None:
         definition = Definition(case.kind, case.text)
         with suppress(InvalidSchema):
-            await made.examine(Examine(definition))
+            await made.examine(ParseSchema(definition))
         with suppress(InvalidSchema):
-            await made.compare(Compare((Pair(definition, definition),)))
+            await made.compare(CheckCompatibility((SchemaPair(definition, definition),)))
         with suppress(InvalidSchema):
             await made.validate(definition, block_of(b'"a"', b"1"))
         assert await works(made)
@@ -217,7 +217,7 @@ def test_a_payload_that_ends_the_process_is_refused_and_all_others_are_judged(mo
         payloads = [b"good", b"bad", b"die", b"good", b"loop", b"bad", b"grow", b"good"]
         faults = await made.validate(Definition(SchemaKind.STRING, ""), block_of(*payloads))
         assert sorted(faults) == [1, 2, 4, 5, 6]
-        assert faults[1] == faults[5] == Fault("", "bad")
+        assert faults[1] == faults[5] == PayloadFault("", "bad")
         assert faults[4].message == "it cannot be examined: it takes too much time"
         many = await made.validate(Definition(SchemaKind.STRING, ""), block_of(*[b"die"] * 30, b"good"))
         assert len(many) == 31, "after so many deaths the rest is refused unseen"
@@ -260,15 +260,15 @@ def test_nothing_hostile_takes_more_memory_than_a_worker_may_have(
 
 
 @pytest.mark.parametrize("whose", ["parents", "children"])
-def test_a_worker_that_somebody_kills_between_two_jobs_costs_nobody_an_answer(whose: str) -> None:
+def test_a_worker_that_somebody_kills_between_two_jobs_costs_nobody_an_answer(address_group: str) -> None:
     async def ask(made: SchemaWorkers) -> None:
         for _ in range(3):
             assert await works(made)
-            for victim in children(made)[:2] if whose == "parents" else children(made)[2:]:
+            for victim in children(made)[:2] if address_group == "parents" else children(made)[2:]:
                 os.kill(victim, signal.SIGKILL)
             await asyncio.sleep(0.05)
         texts = [Definition(SchemaKind.JSON, f'{{"title":"{number}"}}') for number in range(5)]
-        assert [await made.examine(Examine(each)) for each in texts] == [each.text for each in texts]
+        assert [await made.examine(ParseSchema(each)) for each in texts] == [each.text for each in texts]
 
     examined(ask)
 
@@ -292,7 +292,7 @@ def test_a_worker_that_is_killed_again_and_again_at_work_gives_every_answer_to_i
         answers = 0
         for number in range(60):
             with suppress(ServiceUnavailable):
-                assert await made.examine(Examine(Definition(SchemaKind.JSON, f'{{"title":"{number}"}}'))) == (
+                assert await made.examine(ParseSchema(Definition(SchemaKind.JSON, f'{{"title":"{number}"}}'))) == (
                     f'{{"title":"{number}"}}'
                 )
                 assert sorted(await made.validate(NUMBERS, block)) == sorted(wrong)
@@ -308,7 +308,7 @@ def test_more_than_a_worker_can_hold_is_refused_before_it_is_sent() -> None:
     async def ask(made: SchemaWorkers) -> None:
         references = tuple((f"r{number}", "x" * 1_000_000) for number in range(20))
         with pytest.raises(InvalidSchema, match="too large"):
-            await made.examine(Examine(Definition(SchemaKind.JSON, "{}", references)))
+            await made.examine(ParseSchema(Definition(SchemaKind.JSON, "{}", references)))
         assert await works(made)
 
     examined(ask)
@@ -341,7 +341,7 @@ def test_a_comparison_that_takes_too_long_is_a_problem_of_that_pair() -> None:
     wider = Definition(SchemaKind.JSON, json.dumps({"oneOf": [{"anyOf": branches[2:]}, {"anyOf": branches[:-3]}]}))
 
     async def ask(made: SchemaWorkers) -> None:
-        slow, quick = await made.compare(Compare((Pair(wide, wider), Pair(NUMBERS, NUMBERS))))
+        slow, quick = await made.compare(CheckCompatibility((SchemaPair(wide, wider), SchemaPair(NUMBERS, NUMBERS))))
         assert [problem.kind for problem in slow] == ["UNDECIDED"]
         assert quick == []
 

@@ -30,47 +30,45 @@ class Few:
     """A broker of a few topics, each with a subscription, of which two of a kind have lines of their own."""
 
     def __init__(self) -> None:
-        self.streams: dict[str, Any] = {}
+        self.topics: dict[str, Any] = {}
         self.published = 0
         self._uids = 0
-        durable = Thing(streams=self)
+        durable = Thing(topics=self)
         metrics = Thing(counts=dict, bytes=0)
-        broker = Thing(durable=durable, metrics=metrics, desk=Thing(unix_ms=lambda: 0), clients=(), requests_open=0)
+        broker = Thing(durable=durable, metrics=metrics, context=Thing(unix_ms=lambda: 0), clients=(), requests_open=0)
         meter = Thing(syncs=Histogram((1.0,)), sync_failures=0, groups=Histogram((1.0,)), group_bytes=0)
         hub: Any = Thing(broker=broker, now_ms=lambda: 0, sessions=list, held_bytes=0)
         store: Any = Thing(meter=meter, writer=Thing(queued_bytes=0), reserve_bytes=0, catalog=Thing(failure=None))
         self._collector = SnapshotCollector(hub, store, topics_max=2, subscriptions_max=2)
 
     def __iter__(self) -> Any:
-        return iter(self.streams.values())
+        return iter(self.topics.values())
 
     def create(self, name: str) -> Any:
-        if name not in self.streams:
+        if name not in self.topics:
             self._uids += 1
             log = Thing(
                 view=Thing(next_offset=0, first_offset=0, size=0, segments=()), damages=[], failure=None, refusal=None
             )
-            stream = Thing(topic=Thing(topic_uid=self._uids), name=Name(name), messages=0, bytes=0, logs=(log,))
+            topic = Thing(uid=self._uids, name=Name(name), messages=0, bytes=0, logs=(log,))
             machine = Thing(cursors={}, consumers={}, unacked_since_ms=lambda: None, **dict.fromkeys(COUNTED, 0))
-            runner = Thing(
-                uid=self._uids, name="sub", stream=stream, machine=machine, is_reader=False, is_internal=False
-            )
-            stream.subscriptions = {"sub": runner}
-            self.streams[name] = stream
-        return self.streams[name]
+            runner = Thing(uid=self._uids, name="sub", topic=topic, machine=machine, is_reader=False, is_internal=False)
+            topic.subscriptions = {"sub": runner}
+            self.topics[name] = topic
+        return self.topics[name]
 
     def publish(self, name: str, count: int) -> None:
-        stream = self.create(name)
-        stream.messages, stream.bytes = stream.messages + count, stream.bytes + 7 * count
+        topic = self.create(name)
+        topic.messages, topic.bytes = topic.messages + count, topic.bytes + 7 * count
         for each in COUNTED:
-            setattr(stream.subscriptions["sub"].machine, each, stream.messages)
+            setattr(topic.subscriptions["sub"].machine, each, topic.messages)
         self.published += count
 
     def damage(self, name: str) -> None:
         self.create(name).logs[0].damages.append(Thing(offsets=range(3)))
 
     def delete(self, name: str) -> None:
-        self.streams.pop(name, None)
+        self.topics.pop(name, None)
 
     def choose(self) -> Counters:
         return counters(asyncio.run(self._collector.collect()))
@@ -102,7 +100,7 @@ def broker() -> Few:
 
 
 def among_others(broker: Few) -> list[str]:
-    return [name for name in broker.streams if name not in published(broker.choose())]
+    return [name for name in broker.topics if name not in published(broker.choose())]
 
 
 def owner(broker: Few) -> str:

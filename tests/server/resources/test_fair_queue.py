@@ -118,10 +118,10 @@ def test_what_nobody_waits_for_is_not_done() -> None:
     async def story() -> None:
         told = Story()
         await told.begin()
-        here = True
-        await told.ask("a", "1", waits=lambda: here)
+        loopback_only = True
+        await told.ask("a", "1", waits=lambda: loopback_only)
         await told.ask("a", "2")
-        here = False
+        loopback_only = False
         assert await told.end() == ["a2"]
         assert isinstance(told.failed["a1"], Timeout)
 

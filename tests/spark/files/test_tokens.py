@@ -20,7 +20,7 @@ from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.publisher import connect
-from penstock.spark.source.progress import Progress
+from penstock.spark.source.progress import ProgressReporter
 from penstock.testing import RunningBroker
 
 ORDERS = TopicName.parse("orders")
@@ -102,7 +102,7 @@ def test_the_sink_and_the_reports_of_a_stream_say_who_they_are(broker: RunningBr
     options = SinkOptions.parse({"broker": broker.url, "topic": "orders", "tokenFile": str(token_file)})
     with connect(options) as client, pytest.raises(Forbidden, match=r"topic\.publish"):
         client.publish("orders", b"2")
-    progress = Progress(broker.url, "spark", tls={"token_file": str(token_file)})
+    progress = ProgressReporter(broker.url, "spark", tls={"token_file": str(token_file)})
     try:
         assert progress._connected().ask("system.topic.describe", {"topic": "orders"})["topic"] == "/default/orders"
     finally:

@@ -18,9 +18,9 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.spark.files.location import Location
 from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.lake.archive.archive import destination_of
@@ -144,7 +144,7 @@ def test_bytes_of_payloads_that_became_columns_are_kept_unless_said(tmp_path: Pa
 def delete(shop: Shop, version: int) -> None:
     with Store.open(shop.data) as store:
         registry = Registry(store.catalog.schemas)
-        carry_out(registry.delete_version(SUBJECT, version), Examiner())
+        run_procedure(registry.delete_version(SUBJECT, version), SchemaLanguages())
 
 
 def test_versions_that_were_deleted_have_their_columns_all_the_same(tmp_path: Path, checkpoint: Checkpoint) -> None:

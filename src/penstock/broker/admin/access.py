@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.access.policy import PREFIX, ROLES, Binding, NewKey, check_key_name, check_principal, new_key
+from penstock.broker.access.policy import PREFIX, Binding, NewKey, check_key_name, check_principal, new_key
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.replies import listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
@@ -102,10 +102,6 @@ def bindings_of(rows: AccessRows, principal: str | None) -> list[StoredBinding]:
     return [each for each in rows.bindings if principal in (None, each.principal)]
 
 
-def roles_facts() -> Fields:
-    return {role: sorted(each.value for each in operations) for role, operations in ROLES.items()}
-
-
 # the topics
 
 
@@ -124,12 +120,12 @@ def _changed(
         ended = [] if durable.gate is None else durable.gate.load(outcome)
         return [*reply(answer(outcome)), *ended]
 
-    return [Work(change, done)]
+    return [RunInThread(change, done)]
 
 
 def _create_key(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     made, kept, bindings = key_asked(fields, durable.unix_ms())
-    catalog = durable.streams.store.catalog.access
+    catalog = durable.topics.store.catalog.access
     return _changed(durable, lambda: catalog.add_key(kept, bindings), reply, lambda rows: made_facts(made, kept, rows))
 
 
@@ -143,12 +139,12 @@ def _list_keys(durable: DurableBroker, _client: Client, fields: Fields, reply: R
 
 
 def _asked(durable: DurableBroker, reply: Reply, shown: Callable[[AccessRows], bytes]) -> list[Effect]:
-    catalog = durable.streams.store.catalog.access
-    return [Work(lambda: shown(catalog.load()), reply, reads=True)]
+    catalog = durable.topics.store.catalog.access
+    return [RunInThread(lambda: shown(catalog.load()), reply, read_only=True)]
 
 
 def _revoke_key(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog = durable.streams.store.catalog.access
+    catalog = durable.topics.store.catalog.access
     revoked: list[str] = []
 
     def revoke() -> AccessRows:
@@ -160,12 +156,12 @@ def _revoke_key(durable: DurableBroker, _client: Client, fields: Fields, reply: 
 
 
 def _grant(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog, bindings = durable.streams.store.catalog.access, bindings_given(fields)
+    catalog, bindings = durable.topics.store.catalog.access, bindings_given(fields)
     return _changed(durable, lambda: catalog.grant(bindings), reply, lambda rows: standing(rows, bindings))
 
 
 def _withdraw(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog, bindings = durable.streams.store.catalog.access, bindings_given(fields)
+    catalog, bindings = durable.topics.store.catalog.access, bindings_given(fields)
     return _changed(durable, lambda: catalog.withdraw(bindings), reply, lambda rows: standing(rows, bindings))
 
 

@@ -1,7 +1,7 @@
-"""System topics about messages that are kept: look through them, fetch one, publish one.
+"""System topics about stored messages: browse them, get one, publish one.
 
-What takes long is done in steps and ends when nobody waits for it any more. How much one call may look at, and how much
-it answers, has a bound; its answer says how to go on.
+Long work is done in steps, and ends when its caller has gone. One call scans and answers a bounded amount; its answer
+says how to continue.
 """
 
 from __future__ import annotations
@@ -15,77 +15,86 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.replies import json_bytes
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.reads import message_filter
-from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX, bare, shown
-from penstock.broker.reads.scan import SCANNED, SCANNED_MAX, Hit, Positions, Scan, Taken, check_kept, parse_token
+from penstock.broker.reads.message_filter import FILTER_FIELDS, parse_filter
+from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX, message_json, message_stub
+from penstock.broker.reads.scan import (
+    SCAN_MESSAGES,
+    SCAN_MESSAGES_MAX,
+    Positions,
+    Scan,
+    ScanHit,
+    TakeResult,
+    check_durable,
+    parse_resume_token,
+)
 from penstock.broker.subscriptions.service import start_offsets
 from penstock.broker.topics.message_text import message_of
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.ids import parse_id
 from penstock.core.offsets import Offset
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Position
 from penstock.record.block import Draft, parse_block
-from penstock.record.rows import Row, one_row
+from penstock.record.rows import RecordRow, record_row
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
-SHOWN: Final = 100
-SHOWN_MAX: Final = 1_000
-"""Messages in one answer: what a person can page through."""
-_FACTS_BYTES: Final = 32 * 1024
-"""Of an answer, for what is not a message: counters, damage, and where to go on."""
-_PLACES: Final = ("partition", "from", "until", "last", "resume", "scan")
-_BROWSED: Final = ("topic", *_PLACES, *message_filter.FIELDS, "limit", "preview_bytes")
-FETCHED: Final = ("topic", "partition", "offset", "id", "payload_from")
-_PUBLISHED: Final = ("type", "key", "key_base64", "attributes", "schema_id", "schema_version")
-_PAYLOADS: Final[dict[str, Callable[[Any], bytes]]] = {
+PAGE_MESSAGES: Final = 100
+PAGE_MESSAGES_MAX: Final = 1_000
+"""Messages in one answer: as many as a person can page through."""
+_SUMMARY_BYTES: Final = 32 * 1024
+"""Bytes of an answer for counters, damage, and the resume token."""
+_RANGE_FIELDS: Final = ("partition", "from", "until", "last", "resume", "scan")
+_BROWSE_FIELDS: Final = ("topic", *_RANGE_FIELDS, *FILTER_FIELDS, "limit", "preview_bytes")
+FETCH_FIELDS: Final = ("topic", "partition", "offset", "id", "payload_from")
+_PUBLISH_FIELDS: Final = ("type", "key", "key_base64", "attributes", "schema_id", "schema_version")
+_PAYLOAD_FIELDS: Final[dict[str, Callable[[Any], bytes]]] = {
     "payload": lambda text: text.encode(),
     "payload_base64": lambda text: b64decode(text, validate=True),
     "payload_json": msgspec.json.encode,
 }
-"""The ways to write one, and what is meant."""
+"""The fields of a payload, and their decoders."""
 
 
-# where to look
+# the range to scan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Which part of a topic is to be looked at."""
+class ScanRange:
+    """The part of a topic to scan."""
 
     partition: int | None = None
-    start: Place = field(default_factory=Earliest)
+    start: Position = field(default_factory=Earliest)
     last: int | None = None
-    """So many before the end of each partition, in the place of `start`."""
+    """Start this many messages before the end of each partition, instead of at `start`."""
 
-    until: Place | None = None
+    until: Position | None = None
     resume: str | None = None
-    """Where an earlier call stopped, whatever `start` and `last` say."""
+    """The token of an earlier call to resume from; overrides `start` and `last`."""
 
-    scanned_max: int = SCANNED
+    scanned_max: int = SCAN_MESSAGES
 
-    def positions(self, stream: Stream) -> tuple[Positions, Positions]:
-        """Where to begin and where to stop, now. Reads the log. Raises what is out of range."""
+    def positions(self, topic: TopicState) -> tuple[Positions, Positions]:
+        """Return the present start and stop offsets. Reads the log. Raises an error for offsets out of range."""
         if self.resume is not None:
-            starts = parse_token(stream, self.resume, self.partition)
+            starts = parse_resume_token(topic, self.resume, self.partition)
             for number, offset in starts.items():
-                _check_reached(stream, number, offset)
+                _check_reached(topic, number, offset)
         elif self.last is not None:
-            starts = {number: _before_end(log, self.last) for number, log in self._logs(stream).items()}
+            starts = {number: _before_end(log, self.last) for number, log in self._logs(topic).items()}
         else:
-            starts = start_offsets(stream, self.start, self.partition)
-        return starts, {number: self._stop(log) for number, log in self._logs(stream).items()}
+            starts = start_offsets(topic, self.start, self.partition)
+        return starts, {number: self._stop(log) for number, log in self._logs(topic).items()}
 
-    def _logs(self, stream: Stream) -> dict[int, Log]:
-        return {number: stream.logs[number] for number in _partitions(stream, self.partition)}
+    def _logs(self, topic: TopicState) -> dict[int, Log]:
+        return {number: topic.logs[number] for number in _partitions(topic, self.partition)}
 
     def _stop(self, log: Log) -> int:
         match self.until:
@@ -97,55 +106,55 @@ class Where:
                 return int(log.offset_of(place))
 
 
-def parse_where(fields: Fields, stream: Stream) -> Where:
-    """Raises `InvalidRequest` naming the field that is wrong."""
+def parse_scan_range(fields: Fields, topic: TopicState) -> ScanRange:
+    """Parse a range. Raises `InvalidRequest` naming the field that is wrong."""
     partition = read.number(fields, "partition") if "partition" in fields else None
-    _partitions(stream, partition)
+    _partitions(topic, partition)
     if "from" in fields and "last" in fields:
         raise InvalidRequest("Give from or last, not both", field="last")
     until = read.place(fields["until"], "until") if "until" in fields else None
     if until is not None and not isinstance(until, AtOffset | AtTime | AtId):
         raise InvalidRequest("Invalid until: expected an offset, a time or a message id", field="until")
-    if isinstance(until, AtOffset) and partition is None and len(stream.logs) > 1:
+    if isinstance(until, AtOffset) and partition is None and len(topic.logs) > 1:
         raise InvalidRequest(
-            f"{stream.name} has {len(stream.logs)} partitions: name the one of the offset", field="until"
+            f"{topic.name} has {len(topic.logs)} partitions: name the one of the offset", field="until"
         )
-    return Where(
+    return ScanRange(
         partition=partition,
         start=read.place(fields.get("from", "earliest"), "from"),
-        last=read.number(fields, "last", at_least=1, at_most=SCANNED_MAX) if "last" in fields else None,
+        last=read.number(fields, "last", at_least=1, at_most=SCAN_MESSAGES_MAX) if "last" in fields else None,
         until=until,
         resume=read.text(fields, "resume") if "resume" in fields else None,
-        scanned_max=read.number(fields, "scan", SCANNED, at_least=1, at_most=SCANNED_MAX),
+        scanned_max=read.number(fields, "scan", SCAN_MESSAGES, at_least=1, at_most=SCAN_MESSAGES_MAX),
     )
 
 
-def _partitions(stream: Stream, partition: int | None) -> list[int]:
+def _partitions(topic: TopicState, partition: int | None) -> list[int]:
     if partition is None:
-        return list(range(len(stream.logs)))
-    if partition >= len(stream.logs):
+        return list(range(len(topic.logs)))
+    if partition >= len(topic.logs):
         raise InvalidRequest(
-            f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}", field="partition"
+            f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
         )
     return [partition]
 
 
-def _check_reached(stream: Stream, partition: int, offset: int) -> None:
-    end = int(stream.logs[partition].next_offset)
+def _check_reached(topic: TopicState, partition: int, offset: int) -> None:
+    end = int(topic.logs[partition].next_offset)
     if offset > end:
-        raise OffsetOutOfRange(f"partition {partition} of {stream.name} goes up to {end}, not {offset}", offset=offset)
+        raise OffsetOutOfRange(f"partition {partition} of {topic.name} goes up to {end}, not {offset}", offset=offset)
 
 
 def _before_end(log: Log, count: int) -> int:
     return max(int(log.first_offset), int(log.next_offset) - count)
 
 
-def unless_deleted(durable: DurableBroker, stream: Stream, reply: Reply) -> Reply:
-    """What cannot be read of a topic that was deleted meanwhile is no failure of the disk."""
+def unless_deleted(durable: DurableBroker, topic: TopicState, reply: Reply) -> Reply:
+    """Wrap a reply so that a read error of a topic deleted meanwhile is not reported as a failure of the disk."""
 
     def answer(outcome: Any) -> list[Effect]:
-        if isinstance(outcome, PenstockError) and durable.streams.get(stream.name) is not stream:
-            outcome = TopicNotSupported(f"{stream.name} was deleted meanwhile", topic=str(stream.name))
+        if isinstance(outcome, PenstockError) and durable.topics.get(topic.name) is not topic:
+            outcome = TopicNotSupported(f"{topic.name} was deleted meanwhile", topic=str(topic.name))
         return reply(outcome)
 
     return answer
@@ -155,94 +164,98 @@ def unless_deleted(durable: DurableBroker, stream: Stream, reply: Reply) -> Repl
 
 
 @dataclass(slots=True)
-class Page:
-    """Messages for one answer, encoded, as many as there is room for."""
+class MessagePage:
+    """Encoded messages for one answer, as many as there is room for."""
 
     limit: int
     preview: int
     room: int
     messages: list[msgspec.Raw] = field(default_factory=list)
 
-    def take(self, hit: Hit) -> Taken:
-        """The first is taken in any case: whoever goes on always gets further."""
+    def take(self, hit: ScanHit) -> TakeResult:
+        """Take a hit. The first one always fits, as a stub if need be, so that every call makes progress."""
         encoded = json_bytes(self.describe(hit))
         if len(encoded) + 1 > self.room:
             if self.messages:
-                return Taken.FULL
+                return TakeResult.FULL
             encoded = json_bytes(self.least(hit))
         self.room -= len(encoded) + 1
         self.messages.append(msgspec.Raw(encoded))
-        return Taken.YES
+        return TakeResult.YES
 
-    def describe(self, hit: Hit) -> Fields:
-        return shown(hit.partition, row_of(hit), self.preview)
+    def describe(self, hit: ScanHit) -> Fields:
+        return message_json(hit.partition, row_of_hit(hit), self.preview)
 
-    def least(self, hit: Hit) -> Fields:
-        """What is said of one for which there is no room."""
-        return bare(hit.partition, row_of(hit))
-
-
-def row_of(hit: Hit) -> Row:
-    return one_row(hit.block.data, hit.block.columns[hit.row].tolist())
+    def least(self, hit: ScanHit) -> Fields:
+        """Return the stub of a message that there is no room for."""
+        return message_stub(hit.partition, row_of_hit(hit))
 
 
-def page_of(durable: DurableBroker, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
-    limit = read.number(fields, "limit", SHOWN, at_least=1, at_most=SHOWN_MAX)
+def row_of_hit(hit: ScanHit) -> RecordRow:
+    return record_row(hit.block.data, hit.block.columns[hit.row].tolist())
+
+
+def new_page(
+    durable: DurableBroker, fields: Fields, page: Callable[[int, int, int], MessagePage] = MessagePage
+) -> MessagePage:
+    limit = read.number(fields, "limit", PAGE_MESSAGES, at_least=1, at_most=PAGE_MESSAGES_MAX)
     preview = read.number(fields, "preview_bytes", PREVIEW_BYTES, at_most=PREVIEW_BYTES_MAX)
-    return page(limit, preview, max(durable.answer_bytes_max - _FACTS_BYTES, durable.answer_bytes_max // 2))
+    return page(limit, preview, max(durable.answer_bytes_max - _SUMMARY_BYTES, durable.answer_bytes_max // 2))
 
 
 def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    read.check_known(fields, _BROWSED)
-    stream = durable.streams.find(read.topic_name(fields))
-    check_kept(stream)
-    where, sieve, page = parse_where(fields, stream), message_filter.parse_sieve(fields), page_of(durable, fields)
+    read.check_known(fields, _BROWSE_FIELDS)
+    topic = durable.topics.find(read.topic_name(fields))
+    check_durable(topic)
+    where, message_filter, page = parse_scan_range(fields, topic), parse_filter(fields), new_page(durable, fields)
 
     def begin() -> Scan:
-        return Scan(stream, *where.positions(stream), sieve, page.take, where.scanned_max, page.limit)
+        return Scan(topic, *where.positions(topic), message_filter, page.take, where.scanned_max, page.limit)
 
     def browsed(scan: Scan) -> list[Effect]:
-        return reply({"topic": str(stream.name), "messages": page.messages} | scan.facts())
+        return reply({"topic": str(topic.name), "messages": page.messages} | scan.summary())
 
-    return durable.scans.run(client, begin, unless_deleted(durable, stream, reply), browsed)
+    return durable.scans.run(client, begin, unless_deleted(durable, topic, reply), browsed)
 
 
-# fetch one
+# get
 
 
 def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    read.check_known(fields, FETCHED)
-    stream = durable.streams.find(read.topic_name(fields))
-    check_kept(stream)
-    return fetch(durable, stream, fields, reply)
+    read.check_known(fields, FETCH_FIELDS)
+    topic = durable.topics.find(read.topic_name(fields))
+    check_durable(topic)
+    return fetch(durable, topic, fields, reply)
 
 
-def fetch(durable: DurableBroker, stream: Stream, fields: Fields, reply: Reply) -> list[Effect]:
-    """By its place, or by its id. The payload whole if that fits one answer, or else a part of it."""
+def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Reply) -> list[Effect]:
+    """Fetch one message by its offset, or by its id: with the whole payload if that fits the answer, or else a part."""
     if ("offset" in fields) == ("id" in fields):
         raise InvalidRequest("Give offset (and partition), or id", field="offset")
     partition = read.number(fields, "partition") if "partition" in fields else None
-    numbers = _partitions(stream, partition)
+    numbers = _partitions(topic, partition)
     start = read.number(fields, "payload_from") if "payload_from" in fields else None
-    room, answer = durable.answer_bytes_max, unless_deleted(durable, stream, reply)
+    room, answer = durable.answer_bytes_max, unless_deleted(durable, topic, reply)
     if "id" in fields:
         wanted = parse_id(read.text(fields, "id"))
-        return [Work(lambda: _one(_with_id(stream, numbers, wanted), start, room), answer, reads=True)]
+        return [
+            RunInThread(lambda: _message_answer(_with_id(topic, numbers, wanted), start, room), answer, read_only=True)
+        ]
     offset = read.number(fields, "offset")
     if len(numbers) > 1:
         raise InvalidRequest(
-            f"{stream.name} has {len(numbers)} partitions: name the one of the offset", field="partition"
+            f"{topic.name} has {len(numbers)} partitions: name the one of the offset", field="partition"
         )
-    return [Work(lambda: _one(_at(stream, numbers[0], offset), start, room), answer, reads=True)]
+    return [RunInThread(lambda: _message_answer(_at(topic, numbers[0], offset), start, room), answer, read_only=True)]
 
 
-def _at(stream: Stream, partition: int, offset: int) -> tuple[int, Row]:
-    log = stream.logs[partition]
+def _at(topic: TopicState, partition: int, offset: int) -> tuple[int, RecordRow]:
+    log = topic.logs[partition]
     if not log.first_offset <= offset < log.next_offset:
         some = log.first_offset < log.next_offset
         held = f"offsets {log.first_offset} to {log.next_offset - 1}" if some else "no messages"
         raise OffsetOutOfRange(
-            f"partition {partition} of {stream.name} holds {held}, not {offset if some else f'offset {offset}'}",
+            f"partition {partition} of {topic.name} holds {held}, not {offset if some else f'offset {offset}'}",
             offset=offset,
             first_offset=int(log.first_offset),
             next_offset=int(log.next_offset),
@@ -250,37 +263,37 @@ def _at(stream: Stream, partition: int, offset: int) -> tuple[int, Row]:
     block = log.read(offset, bytes_max=1).block
     if not len(block) or block.offsets.start != offset:
         raise OffsetOutOfRange(f"offset {offset} of partition {partition} is damaged: it was skipped", offset=offset)
-    return partition, one_row(block.data, block.columns[0].tolist())
+    return partition, record_row(block.data, block.columns[0].tolist())
 
 
-def _with_id(stream: Stream, partitions: list[int], wanted: bytes) -> tuple[int, Row]:
+def _with_id(topic: TopicState, partitions: list[int], wanted: bytes) -> tuple[int, RecordRow]:
     for partition in partitions:
-        log = stream.logs[partition]
+        log = topic.logs[partition]
         offset = log.offset_of(AtId(wanted))
         if offset < log.next_offset:
-            found = _at(stream, partition, Offset(offset))
+            found = _at(topic, partition, Offset(offset))
             if found[1][0] == wanted:
                 return found
-    raise TopicNotSupported(f"{stream.name} has no message with that id, or has it no longer", topic=str(stream.name))
+    raise TopicNotSupported(f"{topic.name} has no message with that id, or has it no longer", topic=str(topic.name))
 
 
-def _one(found: tuple[int, Row], start: int | None, room: int) -> Fields:
+def _message_answer(found: tuple[int, RecordRow], start: int | None, room: int) -> Fields:
     partition, row = found
     if start is not None:
-        return _piece(partition, row, start, room)
+        return _payload_part(partition, row, start, room)
     size = len(row[5])
-    facts = shown(partition, row, size, whole=True)
+    facts = message_json(partition, row, size, whole=True)
     if len(json_bytes(facts)) > room:
-        facts = shown(partition, row, room // 8, whole=True)
+        facts = message_json(partition, row, room // 8, whole=True)
     if len(json_bytes(facts)) > room:
-        facts = shown(partition, row, room // 8)
+        facts = message_json(partition, row, room // 8)
     if len(json_bytes(facts)) > room:
-        facts = bare(partition, row)
+        facts = message_stub(partition, row)
     return facts
 
 
-def _piece(partition: int, row: Row, start: int, room: int) -> Fields:
-    """As many bytes of the payload as fit, from there on."""
+def _payload_part(partition: int, row: RecordRow, start: int, room: int) -> Fields:
+    """Return as many bytes of the payload as fit, from an offset into it."""
     payload = row[5]
     piece = payload[start : start + room // 2]
     return {
@@ -292,33 +305,33 @@ def _piece(partition: int, row: Row, start: int, room: int) -> Fields:
     }
 
 
-# publish one
+# publish
 
 
 def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    """Answered once it is durable. The topic must be there."""
-    read.check_known(fields, ("topic", *_PAYLOADS, *_PUBLISHED))
-    stream = durable.streams.find(read.topic_name(fields))
-    check_kept(stream)
-    given: Fields = {name: fields[name] for name in _PUBLISHED if name in fields}
+    """Publish one message to an existing topic. Answered once it is durable."""
+    read.check_known(fields, ("topic", *_PAYLOAD_FIELDS, *_PUBLISH_FIELDS))
+    topic = durable.topics.find(read.topic_name(fields))
+    check_durable(topic)
+    given: Fields = {name: fields[name] for name in _PUBLISH_FIELDS if name in fields}
     message = message_of(given, _payload(fields), producer_name=client.name)
     block = parse_block(Draft.of([message]).data, verify=False)
 
     def stored(outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return reply({name: outcome[name] for name in ("partition", "offset", "id")} | {"topic": str(stream.name)})
+        return reply({name: outcome[name] for name in ("partition", "offset", "id")} | {"topic": str(topic.name)})
 
-    return durable.publishing.store(stream, block, stored, client=client.id)
+    return durable.publishing.store(topic, block, stored, client=client.id)
 
 
 def _payload(fields: Fields) -> bytes:
-    given = [name for name in _PAYLOADS if name in fields]
+    given = [name for name in _PAYLOAD_FIELDS if name in fields]
     if len(given) != 1:
-        raise InvalidRequest(f"Give one of {', '.join(_PAYLOADS)}", field="payload")
+        raise InvalidRequest(f"Give one of {', '.join(_PAYLOAD_FIELDS)}", field="payload")
     value = fields[given[0]]
     try:
-        return _PAYLOADS[given[0]](value)
+        return _PAYLOAD_FIELDS[given[0]](value)
     except (AttributeError, Base64Error, TypeError, ValueError, OverflowError, RecursionError):
         raise InvalidRequest(f"Invalid {given[0]}: expected text, base64 or JSON", field=given[0]) from None
 

@@ -1,7 +1,7 @@
-"""Treating dead letters, part by part: sent back or dropped, settled, and only then the next part.
+"""Redrive runs: dead letters sent back or dropped, batch by batch, each batch acked before the next.
 
-A round takes a bounded number of letters and looks at a bounded number of messages; what it has done when something
-stops it is durable, and what it does twice is recognised. It takes outcomes and returns effects, as all of the broker.
+A run takes a bounded number of letters and scans a bounded number of messages. What it has done when it is stopped is
+durable, and what it repeats is recognised. It takes outcomes and returns effects, like all of the broker.
 """
 
 from __future__ import annotations
@@ -11,49 +11,56 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.broker.admin.messages import row_of
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.admin.messages import row_of_hit
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.reads.message_filter import Sieve
-from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
+from penstock.broker.reads.message_filter import MessageFilter
+from penstock.broker.reads.scan import Positions, Scan, ScanHit, TakeResult, resume_token
 from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
+from penstock.core.dead_letter_attributes import (
+    FOREIGN_LETTER,
+    REDRIVE_SUBSCRIPTION,
+    REDRIVEN_TOO_OFTEN,
+    redrive_producer_name,
+    redrive_verdict,
+    redriven_attributes,
+)
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
-from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
 from penstock.core.limits import MIB
-from penstock.core.ranges import Ranges, joined
+from penstock.core.offset_set import OffsetSet, offset_spans
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
-from penstock.record.rows import Row, attributes_of
-from penstock.schema.language import Fault
+from penstock.record.rows import RecordRow, attributes_of
+from penstock.schema.language import PayloadFault
 
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
 
-_PART_LETTERS: Final = 256
-"""Letters on their way at once: few enough for every one of them to be recognised afterwards."""
-_PART_BYTES: Final = 1 * MIB
+_BATCH_LETTERS: Final = 256
+"""Letters sent at once: few enough for every one of them to be recognised as a duplicate afterwards."""
+_BATCH_BYTES: Final = 1 * MIB
 _REFUSALS_MAX: Final = 10
-"""Letters that were refused and are told of one by one; the others are counted."""
-_ITS_OWN_FAULT: Final = frozenset(
+"""Refused letters that are listed one by one; further ones are counted."""
+_LETTER_ERRORS: Final = frozenset(
     {Code.SCHEMA_REJECTED, Code.PAYLOAD_TOO_LARGE, Code.INVALID_REQUEST, Code.MALFORMED_MESSAGE}
 )
-"""What is wrong with one letter, and need not keep the others from being sent."""
+"""Errors of a single letter, which need not keep the others from being sent."""
 
-Then = Callable[[PenstockError | None], list[Effect]]
-"""How it goes on: with the reason if it cannot."""
+Continuation = Callable[[PenstockError | None], list[Effect]]
+"""The continuation of a step: called with the error, or with None."""
 
 
 @dataclass(slots=True)
-class Progress:
-    """What became of the letters that were looked at."""
+class RedriveProgress:
+    """Counts of what became of the scanned letters."""
 
     done: int = 0
     repeated: int = 0
-    """Of those, how many an earlier redrive had sent, and not got to settle."""
+    """The letters among `done` that an earlier redrive had sent but not acked."""
 
     too_often: int = 0
     strangers: int = 0
@@ -66,70 +73,76 @@ class Progress:
             self.refusals.append({"partition": partition, "offset": offset, "code": code, "message": message})
 
 
-class Treatment(Protocol):
-    """What is done with letters of one partition. They are settled by `settle`, those that are done with."""
+class LetterAction(Protocol):
+    """An action on the letters of one partition. It calls `mark_done` for the letters that it is done with."""
 
-    def wants(self, row: Row, progress: Progress) -> bool: ...
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool: ...
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]: ...
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]: ...
 
-    def facts(self, progress: Progress) -> Fields: ...
+    def summary(self, progress: RedriveProgress) -> Fields: ...
 
 
 @dataclass(slots=True)
-class _Part:
-    """Letters that are treated together."""
+class _LetterBatch:
+    """Letters that are handled together."""
 
-    wanted: Callable[[Hit, Row], bool]
-    rows: dict[int, list[Row]] = field(default_factory=dict)
+    accepts: Callable[[ScanHit, RecordRow], bool]
+    rows: dict[int, list[RecordRow]] = field(default_factory=dict)
     bytes: int = 0
 
-    def take(self, hit: Hit) -> Taken:
-        row = row_of(hit)
-        if self.bytes and self.bytes + len(row[5]) > _PART_BYTES:
-            return Taken.FULL
-        if not self.wanted(hit, row):
-            return Taken.NO
+    def take(self, hit: ScanHit) -> TakeResult:
+        row = row_of_hit(hit)
+        if self.bytes and self.bytes + len(row[5]) > _BATCH_BYTES:
+            return TakeResult.FULL
+        if not self.accepts(hit, row):
+            return TakeResult.NO
         self.bytes += len(row[5]) + 1
         self.rows.setdefault(hit.partition, []).append(row)
-        return Taken.YES
+        return TakeResult.YES
 
 
 @dataclass(slots=True, kw_only=True)
-class Round:
-    """One call: so many letters, and no more messages looked at than that."""
+class RedriveRun:
+    """One call: a bounded number of letters, and of messages scanned for them."""
 
     durable: DurableBroker
     client: Client
-    letters: Stream
-    treatment: Treatment
-    sieve: Sieve
+    letters: TopicState
+    action: LetterAction
+    message_filter: MessageFilter
     matches: Callable[[Mapping[str, str]], bool]
-    left: dict[int, Ranges]
+    left: dict[int, OffsetSet]
     positions: Positions
-    """All before these is treated, and settled; or is not meant."""
+    """The next offsets: all letters before them are handled and acked, or excluded."""
 
     stops: Positions
     limit: int
     scanned_max: int
     reply: Reply
-    progress: Progress = field(default_factory=Progress)
+    progress: RedriveProgress = field(default_factory=RedriveProgress)
     scanned: int = 0
     matched: int = 0
     lost: list[Fields] = field(default_factory=list)
     damaged: list[Fields] = field(default_factory=list)
 
-    def go_on(self) -> list[Effect]:
-        """The next part; or the answer, if it is enough."""
+    def next_batch(self) -> list[Effect]:
+        """Look for the next batch; or answer, if a limit or the end is reached."""
         if self.matched >= self.limit or self.scanned >= self.scanned_max or self.end:
-            return self.reply(self.facts())
-        part = _Part(self._wants)
-        room = min(_PART_LETTERS, self.limit - self.matched)
+            return self.reply(self.summary())
+        batch = _LetterBatch(self._accepts)
+        room = min(_BATCH_LETTERS, self.limit - self.matched)
         scan = Scan(
-            self.letters, dict(self.positions), self.stops, self.sieve, part.take, self.scanned_max - self.scanned, room
+            self.letters,
+            dict(self.positions),
+            self.stops,
+            self.message_filter,
+            batch.take,
+            self.scanned_max - self.scanned,
+            room,
         )
         try:
-            return self.durable.scans.run(self.client, lambda: scan, self.stop, partial(self._looked, part))
+            return self.durable.scans.run(self.client, lambda: scan, self.stop, partial(self._scanned, batch))
         except PenstockError as error:
             return self.stop(error)
 
@@ -137,45 +150,49 @@ class Round:
     def end(self) -> bool:
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
-    def _wants(self, hit: Hit, row: Row) -> bool:
+    def _accepts(self, hit: ScanHit, row: RecordRow) -> bool:
         there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
-        return there and self.treatment.wants(row, self.progress)
+        return there and self.action.accepts(row, self.progress)
 
-    def _looked(self, part: _Part, scan: Scan) -> list[Effect]:
-        return self._treat(scan, list(part.rows.items()), None)
+    def _scanned(self, batch: _LetterBatch, scan: Scan) -> list[Effect]:
+        return self._apply_all(scan, list(batch.rows.items()), None)
 
-    def _treat(self, scan: Scan, groups: list[tuple[int, list[Row]]], error: PenstockError | None) -> list[Effect]:
-        """One partition after the other; then all that was looked at is done with."""
+    def _apply_all(
+        self, scan: Scan, groups: list[tuple[int, list[RecordRow]]], error: PenstockError | None
+    ) -> list[Effect]:
+        """Apply the action to one partition after the other; then count the batch as handled."""
         if error is not None:
             return self.stop(error)
         if groups:
             (partition, rows), *rest = groups
-            return self.treatment.treat(
-                partition, self.unsettled(partition, rows), self, partial(self._treat, scan, rest)
+            return self.action.apply(
+                partition, self.still_left(partition, rows), self, partial(self._apply_all, scan, rest)
             )
         self.positions = scan.positions
         self.scanned += scan.scanned
         self.matched += scan.matched
         self.lost += scan.lost
         self.damaged += scan.damaged
-        return self.go_on()
+        return self.next_batch()
 
-    def unsettled(self, partition: int, rows: list[Row]) -> list[Row]:
-        """Those that nobody has dropped, sent back or taken since they were looked for."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+    def still_left(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
+        """Return the rows that no other client has dropped, redriven or acked since the scan."""
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
             return rows
         cursor = runner.machine.cursors[partition]
         return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
-    def settle(self, partition: int, rows: list[Row], then: Then) -> list[Effect]:
-        """They are not left any more, durably."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+    def mark_done(self, partition: int, rows: list[RecordRow], then: Continuation) -> list[Effect]:
+        """Ack letters in the redrive subscription, and continue once that is durable."""
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
-            gone = TopicNotSupported(f"subscription {SUBSCRIPTION} of {self.letters.name} was deleted meanwhile")
+            gone = TopicNotSupported(
+                f"subscription {REDRIVE_SUBSCRIPTION} of {self.letters.name} was deleted meanwhile"
+            )
             return then(gone)
         effects = runner.handle(events.LogGrown(partition, int(self.letters.logs[partition].next_offset)))
-        for start, stop in joined(row[1] for row in rows):
+        for start, stop in offset_spans(row[1] for row in rows):
             effects += runner.handle(events.Skip(partition, start, stop))
 
         def settled(outcome: object) -> list[Effect]:
@@ -187,138 +204,142 @@ class Round:
         return [*effects, *self.durable.subscriptions.cursor_store.when_durable(settled, None)]
 
     def stop(self, error: Any) -> list[Effect]:
-        """It cannot go on. What is done by then is told; if that is nothing, why."""
+        """Stop the run: answer with what was done, or with the error if nothing was."""
         if not isinstance(error, PenstockError):
             error = StorageFailed("the dead letters cannot be read")
         if not self.progress.done:
             return self.reply(error)
-        return self.reply(self.facts() | {"stopped": {"code": error.code.value, "message": error.message}})
+        return self.reply(self.summary() | {"stopped": {"code": error.code.value, "message": error.message}})
 
-    def facts(self) -> Fields:
-        facts: Fields = {"dead_letters": str(self.letters.name), "scanned": self.scanned, "matched": self.matched}
-        facts |= self.treatment.facts(self.progress)
-        facts |= {"end": self.end, "resume": token_of(self.letters, self.positions)}
-        facts |= {"until": token_of(self.letters, self.stops)}
+    def summary(self) -> Fields:
+        summary: Fields = {"dead_letters": str(self.letters.name), "scanned": self.scanned, "matched": self.matched}
+        summary |= self.action.summary(self.progress)
+        summary |= {"end": self.end, "resume": resume_token(self.letters, self.positions)}
+        summary |= {"until": resume_token(self.letters, self.stops)}
         told = {"refusals": self.progress.refusals, "lost": self.lost, "damaged": self.damaged}
-        return facts | {name: each for name, each in told.items() if each}
+        return summary | {name: each for name, each in told.items() if each}
 
 
 @dataclass(slots=True)
-class Drop:
-    """They are settled, and nothing else; they stay in the log for as long as its retention says."""
+class DropLetters:
+    """Drops letters: acks them only. They stay in the log for as long as its retention says."""
 
-    def wants(self, row: Row, progress: Progress) -> bool:  # noqa: ARG002 - all that are meant
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:  # noqa: ARG002 - every letter is dropped
         return True
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
-        return round_.settle(partition, rows, then)
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
+        return run.mark_done(partition, rows, then)
 
-    def facts(self, progress: Progress) -> Fields:
+    def summary(self, progress: RedriveProgress) -> Fields:
         return {"dropped": progress.done}
 
 
 @dataclass(slots=True, kw_only=True)
-class Redrive:
-    """They are stored again in the topic they came from, each once, and settled."""
+class RedriveLetters:
+    """Sends letters back: stores each once in the topic it came from, and acks it."""
 
-    original: Stream
+    original: TopicState
     redrives_max: int
     _numbers: dict[int, int] = field(default_factory=dict)
-    """Of the producers in whose name they are sent: by partition."""
+    """The producer ids that letters are sent back under, by partition."""
 
-    def wants(self, row: Row, progress: Progress) -> bool:
-        found = verdict(attributes_of(row), self.original.name, self.redrives_max)
-        progress.strangers += found == STRANGER
-        progress.too_often += found == TOO_OFTEN
-        return found not in (STRANGER, TOO_OFTEN)
+    def accepts(self, row: RecordRow, progress: RedriveProgress) -> bool:
+        found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
+        progress.strangers += found == FOREIGN_LETTER
+        progress.too_often += found == REDRIVEN_TOO_OFTEN
+        return found not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
 
-    def facts(self, progress: Progress) -> Fields:
+    def summary(self, progress: RedriveProgress) -> Fields:
         names = ("repeated", "too_often", "strangers", "refused")
         return {"redriven": progress.done} | {name: getattr(progress, name) for name in names}
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def apply(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
         if partition in self._numbers:
-            return self._with_producers(partition, rows, round_, then)
-        topic, catalog = round_.letters.topic, round_.durable.streams.store.catalog
-        name = redriver(topic.name, partition, topic.partitions, topic.created_ms)
+            return self._with_producers(partition, rows, run, then)
+        letters, catalog = run.letters.catalog_topic, run.durable.topics.store.catalog
+        name = redrive_producer_name(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
             self._numbers[partition] = outcome
-            return self._with_producers(partition, rows, round_, then)
+            return self._with_producers(partition, rows, run, then)
 
-        return [Work(lambda: catalog.producer_id(self.original.topic, name), numbered)]
+        return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
-    def _with_producers(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def _with_producers(
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation
+    ) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
-            return self._store(partition, rows, round_, then)
+            return self._store(partition, rows, run, then)
 
-        return round_.durable.streams.with_producers(self.original, known)
+        return run.durable.topics.with_producers(self.original, known)
 
-    def _store(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
-        rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
+    def _store(self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation) -> list[Effect]:
+        rows = run.still_left(partition, rows)  # others may have handled some while this waited
         if not rows:
             return then(None)
-        stored = partial(self._stored, partition, rows, round_, then)
-        if round_.durable.streams.get(self.original.name) is not self.original:
+        stored = partial(self._stored, partition, rows, run, then)
+        if run.durable.topics.get(self.original.name) is not self.original:
             return then(TopicNotSupported(f"{self.original.name} was deleted meanwhile"))
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)
             block = parse_block(draft.data, verify=False)
-            return round_.durable.publishing.store(self.original, block, stored, owned=True, trusted=False)
+            return run.durable.publishing.store(self.original, block, stored, owned=True, trusted=False)
         except PenstockError as error:
             return stored(error)
 
-    def _stored(self, partition: int, rows: list[Row], round_: Round, then: Then, outcome: Any) -> list[Effect]:
+    def _stored(
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, outcome: Any
+    ) -> list[Effect]:
         if isinstance(outcome, PenstockError):
-            return self._not_stored(partition, rows, round_, then, outcome)
-        refused = self._refuse(partition, rows, round_, outcome.get("refused", []))
-        round_.progress.repeated += len(outcome["duplicates"])
+            return self._not_stored(partition, rows, run, then, outcome)
+        refused = self._refuse(partition, rows, run, outcome.get("refused", []))
+        run.progress.repeated += len(outcome["duplicates"])
         kept = [row for number, row in enumerate(rows) if number not in refused]
-        return round_.settle(partition, kept, then)
+        return run.mark_done(partition, kept, then)
 
-    def _refuse(self, partition: int, rows: list[Row], round_: Round, refused: Any) -> set[int]:
-        """Those that the schema policy does not let in."""
+    def _refuse(self, partition: int, rows: list[RecordRow], run: RedriveRun, refused: Any) -> set[int]:
+        """Count the letters that the schema policy rejects, and return their row numbers."""
         for number, *reason in refused:
-            round_.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
+            run.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
         return {number for number, *_ in refused}
 
     def _not_stored(
-        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError
     ) -> list[Effect]:
-        """If it is the fault of one, the others are sent one by one."""
-        if error.code not in _ITS_OWN_FAULT:
+        """Handle a failed append: if a single letter may be at fault, store the letters one by one."""
+        if error.code not in _LETTER_ERRORS:
             return then(error)
-        if "refused" in error.details:  # every one of them, each for a reason of its own
-            self._refuse(partition, rows, round_, error.details["refused"])
+        if "refused" in error.details:  # every letter was rejected, each for its own reason
+            self._refuse(partition, rows, run, error.details["refused"])
             return then(None)
         if len(rows) == 1:
-            round_.progress.refuse(partition, rows[0][1], error.code.value, error.message)
+            run.progress.refuse(partition, rows[0][1], error.code.value, error.message)
             return then(None)
-        return self._singly(partition, rows, round_, then, None)
+        return self._store_one_by_one(partition, rows, run, then, None)
 
-    def _singly(
-        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError | None
+    def _store_one_by_one(
+        self, partition: int, rows: list[RecordRow], run: RedriveRun, then: Continuation, error: PenstockError | None
     ) -> list[Effect]:
         if error is not None or not rows:
             return then(error)
-        return self._store(partition, rows[:1], round_, partial(self._singly, partition, rows[1:], round_, then))
+        return self._store(partition, rows[:1], run, partial(self._store_one_by_one, partition, rows[1:], run, then))
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
-    return sentence(Fault(path, message))
+    return sentence(PayloadFault(path, message))
 
 
-def _message(row: Row, producer_id: int) -> Message:
+def _message(row: RecordRow, producer_id: int) -> Message:
     _, offset, _, type_, key, payload, producer, _, _, schema, attributes = row
     return Message(
         payload=payload,
         type=type_,
         key=key,
-        attributes=sent_back(attributes or {}),
+        attributes=redriven_attributes(attributes or {}),
         producer_name=producer,
         producer_id=producer_id,
         request_id=offset + 1,

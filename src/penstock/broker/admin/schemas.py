@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.broker.access.policy import SERVER, Kind, Operation, Resource
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Consult, Effect
+from penstock.broker.base.effects import Effect, RunRegistryProcedure
 from penstock.broker.base.replies import json_bytes, listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.topics.schema_usage import forget_unused, with_names
-from penstock.core.errors import Facts, InvalidRequest, PayloadTooLarge, PenstockError
+from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError, VerbatimDetails
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Registered, Which, version_number
+from penstock.schema.registry.models import LookupFilter, RegisteredVersion, parse_version
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
-from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import VersionMetadata
 
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
@@ -43,7 +43,7 @@ def _numbered(error: PenstockError) -> PenstockError:
         error.details["registry_code"] = error.number
         problems = error.details.get("problems")
         if isinstance(problems, list):
-            error.details |= {"problems": Facts(problems[:_PROBLEMS_MAX]), "total": len(problems)}
+            error.details |= {"problems": VerbatimDetails(problems[:_PROBLEMS_MAX]), "total": len(problems)}
     return error
 
 
@@ -71,7 +71,7 @@ def _consult(procedure: Procedure[Any], reply: Reply, shape: Callable[[Any], Fie
     def done(outcome: Any) -> list[Effect]:
         return reply(outcome if isinstance(outcome, PenstockError) else shape(outcome))
 
-    return [Consult(procedure, done)]
+    return [RunRegistryProcedure(procedure, done)]
 
 
 # what is asked
@@ -104,15 +104,15 @@ def _version(fields: Fields) -> int | str:
     return version
 
 
-def _version_of(registry: Registry, fields: Fields) -> Registered:
+def _version_of(registry: Registry, fields: Fields) -> RegisteredVersion:
     """A number finds a deleted version too; the latest is one that is not."""
     subject, version = read.text(fields, "subject"), _version(fields)
-    which = Which.LIVING if version_number(version) is None else Which.ALL
+    which = LookupFilter.ACTIVE if parse_version(version) is None else LookupFilter.INCLUDE_DELETED
     return registry.version(subject, version, which)
 
 
-def _which(fields: Fields) -> Which:
-    return Which.ALL if read.flag(fields, "deleted") else Which.LIVING
+def _which(fields: Fields) -> LookupFilter:
+    return LookupFilter.INCLUDE_DELETED if read.flag(fields, "deleted") else LookupFilter.ACTIVE
 
 
 def _found(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
@@ -133,7 +133,7 @@ def _sent(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
 # what is answered
 
 
-def _placed(found: Registered) -> Fields:
+def _placed(found: RegisteredVersion) -> Fields:
     return {
         "subject": found.subject,
         "version": found.version,
@@ -142,7 +142,7 @@ def _placed(found: Registered) -> Fields:
     }
 
 
-def _version_facts(found: Registered) -> Fields:
+def _version_facts(found: RegisteredVersion) -> Fields:
     facts = {
         **_placed(found),
         "deleted": found.deleted,
@@ -171,7 +171,7 @@ def _verdict(problems: list[Problem]) -> Fields:
 
 def _register(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", *_SCHEMA, "description", "tags", "id", "version"))
-    metadata = Metadata(
+    metadata = VersionMetadata(
         description=read.text(fields, "description") if "description" in fields else "",
         tags=read.texts(fields, "tags"),
         created_by=client.signature,
@@ -195,7 +195,7 @@ def _look_up(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
 
 def _may_read(durable: DurableBroker, client: Client, subject: str) -> bool:
     """Of a subject by the name it is kept under."""
-    return durable.may(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
+    return durable.is_allowed(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
 
 
 def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
@@ -204,7 +204,7 @@ def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
         if "subject" in fields:
             durable.check(client, Operation.SCHEMA_READ, Resource.subject(read.text(fields, "subject")))
         return
-    places = durable.registry.places(read.number(fields, "id"), Which.ALL)
+    places = durable.registry.versions_of_schema(read.number(fields, "id"), LookupFilter.INCLUDE_DELETED)
     if not any(_may_read(durable, client, subject) for subject, _ in places):
         durable.check(client, Operation.SCHEMA_READ, SERVER)
 
@@ -219,7 +219,7 @@ def _get(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -
     else:
         found = _version_of(registry, fields)
         facts = _version_facts(found) | _text_facts(found.schema)
-    places = registry.places(facts["id"], Which.ALL)
+    places = registry.versions_of_schema(facts["id"], LookupFilter.INCLUDE_DELETED)
     facts["versions"] = [
         {"subject": subject, "version": version} for subject, version in places if _may_read(durable, client, subject)
     ]

@@ -1,9 +1,9 @@
-"""Feeds: everything that topics hold behind a message id, for whoever reads on and on and acknowledges nothing.
+"""Feeds: all messages behind a message id, for readers that follow topics and acknowledge nothing.
 
-What is shown, and in which order, is decided here; how it is written and to whom it is sent is not. Blocks of several
-logs become durable together, in groups, and all ids of a group are known to be spent when it is: the `frontier` is the
-time in the newest of them. Nothing with an older id can still come, in any log. So whoever has read everything up to
-an id that is not behind the frontier has missed nothing, and that one id is all a reader has to remember.
+Contents and order of a feed are decided here, its format and recipients elsewhere. Blocks of several logs become
+durable together, in groups, and by then all ids of the group are spent: the `frontier` is the time in the newest of
+them. No message with an older id can still be stored, in any log. So a reader that has read everything up to an id not
+behind the frontier has missed nothing, and that one id is all that it has to remember.
 """
 
 from __future__ import annotations
@@ -16,117 +16,132 @@ from typing import Any, Final, NamedTuple
 
 import re2
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.context import Reply
-from penstock.broker.reads.merge import Accept, Slice, Source, Spots, cursor, merged, newest
-from penstock.broker.topics.topics import AutoCreate, Stream, Streams
+from penstock.broker.reads.merge import (
+    Accept,
+    LogSource,
+    MergedSlice,
+    ReadPositions,
+    cursor_id,
+    merge_logs,
+    newest_ticks,
+)
+from penstock.broker.topics.topics import AutoCreate, Topics, TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, QuotaExceeded, TopicNotSupported
 from penstock.core.ids import TICKS_MAX, format_id, ticks_of_high_word, ticks_of_id, ticks_of_unix_ms
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName, TopicPattern
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 
 EVERYTHING: Final = TopicPattern(DEFAULT_NAMESPACE, "#")
 LOGS_MAX: Final = 4_096
-"""Read as one feed: each is asked now and then whether it has anything new."""
+"""Logs read as one feed: each is checked now and then for new messages."""
 MATCHER_CHARS_MAX: Final = 256
-"""A regular expression that somebody typed; it is tried on every type of a block."""
+"""The length of a regular expression for types; it is tried on every type of a block."""
 _MATCHER_BYTES_MAX: Final = 256 * KIB
-"""Of memory for one regular expression: some thousand states."""
+"""Memory of one regular expression: some thousand states."""
 _MATCHERS_KNOWN: Final = 512
-"""Expressions that need not be compiled again: as many as streams that may be open, and 128 MiB at the worst."""
+"""Compiled expressions that are kept: as many as streams that may be open, 128 MiB at worst."""
 _CHOICES_KNOWN: Final = 512
-"""Patterns of topics whose logs need not be looked for again: 16 MiB if each has as many logs as one may have."""
+"""Topic patterns whose logs are kept: 16 MiB if each has as many logs as it may have."""
 _NOTHING_YET: Final = 0
-"""The end where nothing is stored: before every message, and unlike the beginning a place that one can come back to."""
+"""The end if nothing is stored: before every message and, unlike the beginning, a position that a reader can resume
+from."""
 _WILD: Final = frozenset("+#")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What somebody reads. The same is read once for all who want it."""
+class FeedRequest:
+    """The topics and filter of a feed. Readers with equal requests share the reads."""
 
     topics: TopicPattern = EVERYTHING
     partition: int | None = None
     matcher: str = ""
-    """A regular expression that is found in the type of every message."""
+    """A regular expression that is searched in the type of every message; empty for all types."""
 
     @property
     def topic(self) -> TopicName | None:
-        """The one topic that is meant; None for a pattern."""
+        """The single topic of the request; None for a pattern."""
         if _WILD.isdisjoint(self.topics.levels):
             return TopicName(self.topics.namespace, self.topics.pattern)
         return None
 
 
-class Selection(NamedTuple):
-    """The logs that are meant, as of one revision of the topics, and how far all of them are known.
+class FeedSelection(NamedTuple):
+    """The logs of a feed at one revision of the topics, and the frontier up to which all of them are known.
 
-    Both are of one moment: a topic that comes to be later has nothing up to `until`.
+    Both are of the same moment: a topic that is created later has nothing up to `until`.
     """
 
     revision: int
-    sources: tuple[Source, ...]
+    sources: tuple[LogSource, ...]
     accept: Accept | None
     until: int
-    """The frontier. What lies behind it may be in logs that are not among these."""
+    """The frontier. Messages behind it may be in logs that the selection lacks."""
 
 
-class Start(NamedTuple):
-    """Where somebody begins: behind a time of ids."""
+class FeedStart(NamedTuple):
+    """The start of a feed: behind a time of ids."""
 
     after: int
     resumed: bool = False
-    """Somebody has read up to there before, and is to be told what is gone since."""
+    """True if the reader has read up to there before, and is told what is lost since."""
     ahead: bool = False
-    """What was named lies ahead of everything that is stored."""
+    """True if the position named lies ahead of everything stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    wanted: Wanted
+class _FeedWaiter:
+    request: FeedRequest
     reply: Reply
 
 
 class Feeds:
-    """All of one broker."""
+    """All feeds of a broker."""
 
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
         self._revision = -1
-        self._named: dict[TopicName, list[Source]] = {}
-        self._chosen: dict[tuple[TopicPattern, int | None], tuple[Source, ...]] = {}
-        """The one that was asked for last is the last."""
-        self._waiting: dict[int, _Waiting] = {}
+        self._named: dict[TopicName, list[LogSource]] = {}
+        self._chosen: dict[tuple[TopicPattern, int | None], tuple[LogSource, ...]] = {}
+        """Logs by request, the most recently used last."""
+        self._waiting: dict[int, _FeedWaiter] = {}
         self._numbers = count()
-        self.frontier = newest([log for stream in streams for log in stream.logs])
-        """Everything up to here is stored, or never will be."""
+        self.frontier = newest_ticks([log for topic in topics for log in topic.logs])
+        """The time up to which every message is stored, or never will be."""
 
-    # what is asked for
+    # requests
 
-    def select(self, wanted: Wanted) -> Selection:
-        """Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` for what cannot be read."""
-        if self._revision != self._streams.revision:
-            self._revision = self._streams.revision
+    def select(self, request: FeedRequest) -> FeedSelection:
+        """Return the logs of a request. Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` if they cannot
+        be read."""
+        if self._revision != self._topics.revision:
+            self._revision = self._topics.revision
             self._named.clear()
             self._chosen.clear()
-        return Selection(self._revision, self._sources(wanted), _accepting(wanted.matcher), self.frontier)
+        return FeedSelection(self._revision, self._sources(request), _compile_cached(request.matcher), self.frontier)
 
-    def _sources(self, wanted: Wanted) -> tuple[Source, ...]:
-        """The same for all who want the same topics, whatever else they want."""
-        asked = wanted.topics, wanted.partition
+    def _sources(self, request: FeedRequest) -> tuple[LogSource, ...]:
+        """Return the logs of a request, cached by its topics and partition."""
+        asked = request.topics, request.partition
         found = self._chosen.pop(asked, None)
         if found is None:
-            found = tuple(self._find(wanted))
+            found = tuple(self._find(request))
         self._chosen[asked] = found
         if len(self._chosen) > _CHOICES_KNOWN:
             del self._chosen[next(iter(self._chosen))]
         return found
 
-    def _find(self, wanted: Wanted) -> list[Source]:
-        found = [source for stream in self._meant(wanted) for source in self._of(stream, wanted.partition)]
+    def _find(self, request: FeedRequest) -> list[LogSource]:
+        found = [
+            source
+            for topic in self._matching_topics(request)
+            for source in self._sources_of_topic(topic, request.partition)
+        ]
         if len(found) > LOGS_MAX:
             raise QuotaExceeded(
                 f"{len(found)} partitions of topics match, and at most {LOGS_MAX} are read together: name fewer topics",
@@ -134,92 +149,95 @@ class Feeds:
             )
         return found
 
-    def _meant(self, wanted: Wanted) -> list[Stream]:
-        """One topic that may yet come to be by itself is waited for."""
-        one = wanted.topic
+    def _matching_topics(self, request: FeedRequest) -> list[TopicState]:
+        """Return the durable topics that match. A single topic that may still be created by a message is waited for."""
+        one = request.topic
         if one is None:
-            return [each for each in self._streams if each.kept and wanted.topics.matches(each.name)]
-        stream = self._streams.get(one)
-        if stream is None and self._streams.auto_create is AutoCreate.RELIABLE:
+            return [each for each in self._topics if each.is_durable and request.topics.matches(each.name)]
+        topic = self._topics.get(one)
+        if topic is None and self._topics.auto_create is AutoCreate.RELIABLE:
             return []
-        stream = stream or self._streams.find(one)
-        if not stream.kept:
+        topic = topic or self._topics.find(one)
+        if not topic.is_durable:
             raise TopicNotSupported(f"{one} is a live topic: it keeps nothing to read", topic=str(one))
-        return [stream]
+        return [topic]
 
-    def _of(self, stream: Stream, partition: int | None) -> list[Source]:
-        """Every log has one source, however many read it."""
-        if partition is not None and not 0 <= partition < len(stream.logs):
+    def _sources_of_topic(self, topic: TopicState, partition: int | None) -> list[LogSource]:
+        """Return the sources of a topic or of one partition: one source per log, shared by all readers."""
+        if partition is not None and not 0 <= partition < len(topic.logs):
             raise InvalidRequest(
-                f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}", field="partition"
+                f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
             )
-        found = self._named.get(stream.name)
+        found = self._named.get(topic.name)
         if found is None:
-            found = self._named[stream.name] = _sources_of(stream)
+            found = self._named[topic.name] = _sources_of(topic)
         return found if partition is None else [found[partition]]
 
-    def start(self, wanted: Wanted, place: Place, *, resumed: bool, reply: Reply) -> list[Effect]:
-        """Tell where somebody begins. `resumed`: the place is the id of the last message that was read."""
+    def start(self, request: FeedRequest, place: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
+        """Reply with the start of a feed. With `resumed`, `place` is the id of the last message that was read."""
         end = max(self.frontier, _NOTHING_YET)
         if resumed and isinstance(place, AtId):
             after = ticks_of_id(place.id)
-            return reply(Start(min(after, end), resumed=True, ahead=after > end))
+            return reply(FeedStart(min(after, end), resumed=True, ahead=after > end))
         if isinstance(place, AtOffset):
-            (log,) = self._one_log(wanted)
-            return [Work(partial(_before, log, int(place.offset), end), reply, reads=True)]
-        return reply(Start(_after(place, end)))
+            (log,) = self._only_log(request)
+            return [RunInThread(partial(_start_before, log, int(place.offset), end), reply, read_only=True)]
+        return reply(FeedStart(_ticks_before(place, end)))
 
-    def _one_log(self, wanted: Wanted) -> list[Log]:
-        logs = [source.log for source in self.select(wanted).sources]
+    def _only_log(self, request: FeedRequest) -> list[Log]:
+        logs = [source.log for source in self.select(request).sources]
         if len(logs) != 1:
             raise InvalidRequest(
-                f"from=OFFSET is a place in one partition, and {wanted.topics} has {len(logs)}: name a topic and a"
+                f"from=OFFSET is a place in one partition, and {request.topics} has {len(logs)}: name a topic and a"
                 " partition, or begin at a time or an id",
                 field="from",
             )
         return logs
 
-    # what comes
+    # reads
 
     def fetch(
         self,
-        selection: Selection,
-        spots: Spots,
+        selection: FeedSelection,
+        positions: ReadPositions,
         *,
         after: int,
         resumed: bool,
-        written: Callable[[Slice], Any],
+        written: Callable[[MergedSlice], Any],
         reply: Reply,
     ) -> list[Effect]:
-        """Tell what comes behind `after`, as `written` puts it: in another thread, both."""
+        """Reply with the messages behind `after`, formatted by `written`; both are done in another thread."""
 
         def read() -> Any:
             sources, accept = selection.sources, selection.accept
-            return written(merged(sources, spots, after=after, until=selection.until, accept=accept, resumed=resumed))
+            return written(
+                merge_logs(sources, positions, after=after, until=selection.until, accept=accept, resumed=resumed)
+            )
 
-        return [Work(read, reply, reads=True)]
+        return [RunInThread(read, reply, read_only=True)]
 
-    def wait(self, wanted: Wanted, reply: Reply) -> Callable[[], None]:
-        """Have `reply` called once when there may be something new; what is returned ends the wait."""
+    def wait(self, request: FeedRequest, reply: Reply) -> Callable[[], None]:
+        """Call `reply` once when there may be something new. Returns a function that ends the wait."""
         number = next(self._numbers)
-        self._waiting[number] = _Waiting(wanted, reply)
+        self._waiting[number] = _FeedWaiter(request, reply)
         return partial(self._stop_waiting, number)
 
     def _stop_waiting(self, number: int) -> None:
         self._waiting.pop(number, None)
 
-    def grown(self, stored: Sequence[tuple[Stream, Sequence[Appended]]]) -> list[Effect]:
-        """Blocks are on disk: all of a group, and none of a group that is not whole."""
+    def log_grown(self, stored: Sequence[tuple[TopicState, Sequence[AppendResult]]]) -> list[Effect]:
+        """Move the frontier behind blocks that became durable, always whole groups, and wake the readers of their
+        topics."""
         for _, appended in stored:
             last = appended[-1]
             self.frontier = max(self.frontier, last.first_ticks + last.records - 1)
         if not self._waiting:
             return []
-        names = {stream.name for stream, _ in stored}
+        names = {topic.name for topic, _ in stored}
         concerned: dict[TopicPattern, bool] = {}
         effects: list[Effect] = []
         for number, each in list(self._waiting.items()):
-            topics = each.wanted.topics
+            topics = each.request.topics
             if topics not in concerned:
                 concerned[topics] = any(topics.matches(name) for name in names)
             if concerned[topics] and self._waiting.pop(number, None) is not None:
@@ -227,18 +245,18 @@ class Feeds:
         return effects
 
 
-def _sources_of(stream: Stream) -> list[Source]:
-    topic, name = stream.topic, stream.topic.name
+def _sources_of(topic: TopicState) -> list[LogSource]:
+    name, partitions = topic.name, topic.catalog_topic.partitions
     return [
-        Source(log, name, number, f"/{name.namespace}/{name.partition(number, topic.partitions)}")
-        for number, log in enumerate(stream.logs)
+        LogSource(log, name, number, f"/{name.namespace}/{name.partition(number, partitions)}")
+        for number, log in enumerate(topic.logs)
     ]
 
 
-def compiled(matcher: str) -> Accept | None:
-    """What a regular expression accepts, in time linear in the text; None where everything is wanted.
+def compile_matcher(matcher: str) -> Accept | None:
+    """Return a function that accepts matching texts, in linear time; None for an empty expression.
 
-    Raises `InvalidRequest` for what is no expression, or takes too much memory.
+    Raises `InvalidRequest` for an invalid expression, or one that takes too much memory.
     """
     if not matcher:
         return None
@@ -260,20 +278,20 @@ def compiled(matcher: str) -> Accept | None:
 
 
 def re2_reason(error: re2.error) -> str:
-    """Why it takes no expression, which it says in bytes."""
+    """Return why RE2 rejects an expression, which it says in bytes."""
     reason = error.args[0] if error.args else ""
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
-_accepting: Final = lru_cache(_MATCHERS_KNOWN)(compiled)
+_compile_cached: Final = lru_cache(_MATCHERS_KNOWN)(compile_matcher)
 
 
-def _after(place: Place, frontier: int) -> int:
+def _ticks_before(place: Position, frontier: int) -> int:
     match place:
         case Latest():
             return frontier
         case AtTime(unix_ms):
-            # No id is newer than the last that there can be: whoever names a later time waits for that.
+            # No id is newer than the largest that can exist: a later time waits for that one.
             return max(-1, min(ticks_of_unix_ms(unix_ms), TICKS_MAX) - 1)
         case AtId(value):
             return ticks_of_id(value) - 1
@@ -281,16 +299,17 @@ def _after(place: Place, frontier: int) -> int:
             return -1
 
 
-def _before(log: Log, offset: int, frontier: int) -> Start:
-    """Behind the message before an offset. In another thread. Raises `OffsetOutOfRange` for one that is not there."""
+def _start_before(log: Log, offset: int, frontier: int) -> FeedStart:
+    """Return the start behind the message before an offset, in another thread. Raises `OffsetOutOfRange` for a missing
+    one."""
     if offset == int(log.next_offset):
-        return Start(frontier)
+        return FeedStart(frontier)
     chunk = log.read(offset, bytes_max=at.MESSAGE_RECORD_BYTES_MIN)
     if not len(chunk.block):
         raise OffsetOutOfRange(f"offset {offset} cannot be read: what lies there is damaged", offset=offset)
-    return Start(ticks_of_high_word(int(chunk.block.columns[0, at.ID_HIGH])) - 1)
+    return FeedStart(ticks_of_high_word(int(chunk.block.columns[0, at.ID_HIGH])) - 1)
 
 
 def cursor_text(after: int) -> str:
-    """What a reader has to remember of where it is: an id, and what was read has no newer one."""
-    return format_id(cursor(after))
+    """Return the id that a reader remembers as its position: no message that it has read has a newer one."""
+    return format_id(cursor_id(after))

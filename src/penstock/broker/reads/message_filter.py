@@ -1,6 +1,6 @@
-"""Sieves: which messages somebody wants to see. By type, key, attributes, and what is in the payload.
+"""Message filters: by type, key, attributes, and bytes in the payload.
 
-Columns are looked at first, whole blocks at a time; only what is left becomes Python objects. Nothing is read here.
+Whole columns of a block are matched first; only the remaining candidates become Python objects. Nothing is read here.
 """
 
 from __future__ import annotations
@@ -22,128 +22,132 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.limits import ATTRIBUTE_NAME_BYTES_MAX, KEY_BYTES_MAX, KIB
 from penstock.record import layout as at
 from penstock.record.block import Block, Bools, Longs
-from penstock.record.rows import Row, attributes_of
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
-"""A regular expression somebody typed; it is tried on every type of a block."""
+"""The length of a regular expression; it is tried on every type of a block."""
 CONTAINED_BYTES_MAX: Final = 4 * KIB
-"""What is looked for in payloads: a sentence, not a document."""
+"""The size of the text searched in payloads: a sentence, not a document."""
 ATTRIBUTES_ASKED_MAX: Final = 16
-"""Each is compared with every message that passed what comes before it."""
+"""Attributes of one filter: each is compared with every message that passed the conditions before it."""
 
-FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
-"""What a sieve is made of: all that are given must hold."""
+FILTER_FIELDS: Final = ("type", "type_regex", "key", "key_base64", "attributes", "contains", "contains_base64")
+"""The request fields of a filter: all that are given must match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sieve:
-    """All of these must hold; what is empty holds for everything."""
+class MessageFilter:
+    """The conditions of a filter, all of which must match; an empty one matches everything."""
 
     types: tuple[str, ...] = ()
-    """Globs, one of which the type must match."""
+    """Globs, one of which must match the type."""
 
     pattern: Pattern | None = None
-    """Found in the type."""
+    """A regular expression that is searched in the type."""
 
     keys: tuple[str, ...] = ()
-    """Globs, one of which the key must match."""
+    """Globs, one of which must match the key."""
 
     key: bytes | None = None
-    """Exactly the key."""
+    """The exact key."""
 
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Each of them has exactly this value."""
+    """Attributes and their exact values."""
 
-    contained: bytes = b""
-    """Somewhere in the payload."""
+    contains: bytes = b""
+    """Bytes that the payload contains."""
 
-    def passed(self, block: Block) -> Bools:
-        """Which records of the block are wanted."""
+    def mask(self, block: Block) -> Bools:
+        """Return a mask of the matching records of a block."""
         wanted = block.matching(self.types, self.keys)
         if self.pattern is not None:
             pattern = self.pattern
             wanted &= block.accepted(lambda text: pattern.search(text) is not None)
         if not self._looks_inside or not wanted.any():
             return wanted
-        wanted &= self._maybe(block)
-        wanted[np.flatnonzero(wanted)] = [self._holds(row) for row in block.only(wanted).rows()] if wanted.any() else []
+        wanted &= self._candidates(block)
+        wanted[np.flatnonzero(wanted)] = (
+            [self._matches(row) for row in block.filtered(wanted).rows()] if wanted.any() else []
+        )
         return wanted
 
     @property
     def _looks_inside(self) -> bool:
-        return self.key is not None or bool(self.attributes) or bool(self.contained)
+        return self.key is not None or bool(self.attributes) or bool(self.contains)
 
-    def _maybe(self, block: Block) -> Bools:
-        """Which records have these bytes where they might mean it: what is left is few, and looked at one by one."""
+    def _candidates(self, block: Block) -> Bools:
+        """Return a mask of records that may match, by searching the raw bytes: the few that are left are checked one by
+        one."""
         columns = block.columns
         starts, payloads, ends = columns[:, at.START], columns[:, at.PAYLOAD], columns[:, at.END] - at.CHECKSUM_BYTES
-        found = np.ones(len(block), np.bool_)
-        for written in self._written():
-            found &= having(block, written, starts, payloads)
-        if self.contained:
-            found &= having(block, self.contained, payloads, ends)
-        return found
+        matched = np.ones(len(block), np.bool_)
+        for written in self._encoded_needles():
+            matched &= rows_containing(block, written, starts, payloads)
+        if self.contains:
+            matched &= rows_containing(block, self.contains, payloads, ends)
+        return matched
 
-    def _written(self) -> Iterator[bytes]:
-        """Key and attributes as the envelope has them."""
+    def _encoded_needles(self) -> Iterator[bytes]:
+        """Yield the key and the attributes as a record encodes them."""
         if self.key is not None:
             yield len(self.key).to_bytes(2) + self.key
         for name, value in self.attributes.items():
             named, valued = name.encode(errors="replace"), value.encode(errors="replace")
             yield len(named).to_bytes(2) + named + len(valued).to_bytes(4) + valued
 
-    def _holds(self, row: Row) -> bool:
+    def _matches(self, row: RecordRow) -> bool:
         key, payload, attributes = row[4], row[5], attributes_of(row)
         return (
             self.key in (None, key)
             and all(attributes.get(name) == value for name, value in self.attributes.items())
-            and self.contained in payload
+            and self.contains in payload
         )
 
 
-def having(block: Block, needle: bytes, starts: Longs, stops: Longs) -> Bools:
-    """Which records have these bytes between where these say: one search through the whole buffer, a step a record."""
-    found = np.zeros(len(block), np.bool_)
+def rows_containing(block: Block, needle: bytes, starts: Longs, stops: Longs) -> Bools:
+    """Return a mask of records that contain these bytes within their bounds: one search of the whole buffer, a step a
+    record."""
+    matched = np.zeros(len(block), np.bool_)
     raw, base = block.raw.tobytes(), int(block.columns[0, at.START])
     begins, ends = (starts - base).tolist(), (stops - base).tolist()
     row, place = 0, raw.find(needle, begins[0])
     while place >= 0:
         row = bisect_right(begins, place, lo=row) - 1
-        found[row] |= place + len(needle) <= ends[row]
+        matched[row] |= place + len(needle) <= ends[row]
         row += 1
         if row == len(begins):
             break
         place = raw.find(needle, begins[row])
-    return found
+    return matched
 
 
-def parse_sieve(fields: Fields) -> Sieve:
-    """What these fields want. Raises `InvalidRequest` naming the one that is wrong."""
+def parse_filter(fields: Fields) -> MessageFilter:
+    """Parse a filter. Raises `InvalidRequest` naming the field that is wrong."""
     for one, other in (("key", "key_base64"), ("contains", "contains_base64")):
         if one in fields and other in fields:
             raise InvalidRequest(f"Give {one} or {other}, not both", field=other)
-    return Sieve(
-        types=_globs(fields, "type"),
-        pattern=_pattern(fields, "type_regex"),
-        keys=_globs(fields, "key"),
-        key=_base64(fields, "key_base64", KEY_BYTES_MAX),
-        attributes=_attributes(fields),
-        contained=_contained(fields),
+    return MessageFilter(
+        types=_parse_globs(fields, "type"),
+        pattern=_parse_pattern(fields, "type_regex"),
+        keys=_parse_globs(fields, "key"),
+        key=_parse_base64(fields, "key_base64", KEY_BYTES_MAX),
+        attributes=_parse_attributes(fields),
+        contains=_parse_contains(fields),
     )
 
 
-def _globs(fields: Fields, name: str) -> tuple[str, ...]:
-    found = read.texts(fields, name)
-    if len(found) > FILTERS_MAX or any(len(each) > FILTER_CHARS_MAX for each in found):
+def _parse_globs(fields: Fields, name: str) -> tuple[str, ...]:
+    matched = read.texts(fields, name)
+    if len(matched) > FILTERS_MAX or any(len(each) > FILTER_CHARS_MAX for each in matched):
         raise InvalidRequest(
             f"Invalid {name}: at most {FILTERS_MAX} globs of at most {FILTER_CHARS_MAX} characters", field=name
         )
-    return found
+    return matched
 
 
-def _pattern(fields: Fields, name: str) -> Pattern | None:
-    """In RE2, whose time is linear in the text."""
+def _parse_pattern(fields: Fields, name: str) -> Pattern | None:
+    """Compile an expression with RE2, whose time is linear in the text."""
     if name not in fields:
         return None
     written = read.text(fields, name)
@@ -158,39 +162,39 @@ def _pattern(fields: Fields, name: str) -> Pattern | None:
     return compiled
 
 
-def _attributes(fields: Fields) -> Mapping[str, str]:
-    found = fields.get("attributes", {})
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise InvalidRequest('Invalid attributes: expected {"name": "value"}', field="attributes", given=found)
-    if len(found) > ATTRIBUTES_ASKED_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in found):
+def _parse_attributes(fields: Fields) -> Mapping[str, str]:
+    matched = fields.get("attributes", {})
+    if not isinstance(matched, dict) or not all(isinstance(value, str) for value in matched.values()):
+        raise InvalidRequest('Invalid attributes: expected {"name": "value"}', field="attributes", given=matched)
+    if len(matched) > ATTRIBUTES_ASKED_MAX or any(len(name) > ATTRIBUTE_NAME_BYTES_MAX for name in matched):
         raise InvalidRequest(
             f"Invalid attributes: at most {ATTRIBUTES_ASKED_MAX}, with names of at most {ATTRIBUTE_NAME_BYTES_MAX}"
             " characters",
             field="attributes",
         )
-    return found
+    return matched
 
 
-def _contained(fields: Fields) -> bytes:
+def _parse_contains(fields: Fields) -> bytes:
     if "contains" in fields:
         try:
-            found = read.text(fields, "contains").encode()
+            matched = read.text(fields, "contains").encode()
         except UnicodeEncodeError:
             raise InvalidRequest("Invalid contains: not valid Unicode", field="contains") from None
-        if len(found) > CONTAINED_BYTES_MAX:
+        if len(matched) > CONTAINED_BYTES_MAX:
             raise InvalidRequest(f"Invalid contains: at most {CONTAINED_BYTES_MAX} bytes", field="contains")
-        return found
-    return _base64(fields, "contains_base64", CONTAINED_BYTES_MAX) or b""
+        return matched
+    return _parse_base64(fields, "contains_base64", CONTAINED_BYTES_MAX) or b""
 
 
-def _base64(fields: Fields, name: str, bytes_max: int) -> bytes | None:
+def _parse_base64(fields: Fields, name: str, bytes_max: int) -> bytes | None:
     if name not in fields:
         return None
     written = fields[name]
     try:
-        found = b64decode(written, validate=True) if isinstance(written, str) else None
+        matched = b64decode(written, validate=True) if isinstance(written, str) else None
     except (Base64Error, ValueError):
-        found = None
-    if found is None or len(found) > bytes_max:
+        matched = None
+    if matched is None or len(matched) > bytes_max:
         raise InvalidRequest(f"Invalid {name}: expected base64 of at most {bytes_max} bytes", field=name)
-    return found
+    return matched

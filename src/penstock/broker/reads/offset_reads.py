@@ -1,4 +1,4 @@
-"""Records at given offsets, read from a log: what is there, what is gone, and what is yet to be read."""
+"""Offset reads: records at given offsets of a log, with gaps for those that are lost."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import numpy as np
 
 from penstock.core.errors import OffsetOutOfRange, StorageFailed
 from penstock.core.gaps import RETENTION, Gap, gaps_of
-from penstock.core.ranges import Ranges, Span
+from penstock.core.offset_set import OffsetSet, Span
 from penstock.record import layout as at
 from penstock.record.block import Block
 from penstock.storage.log.log import Log
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was read of some offsets: their records, those that are not there any more, and what is yet to be read."""
+class OffsetRead:
+    """The outcome of one read: the records, the offsets that are lost, and the offsets that are yet to be read."""
 
     blocks: list[Block]
     missing: list[Gap]
     rest: list[Span]
 
 
-def read_spans(log: Log, spans: Sequence[Span]) -> Found:
-    """One read of the log, and all that these spans want of it. In another thread."""
+def read_spans(log: Log, spans: Sequence[Span]) -> OffsetRead:
+    """Read the log once, and return all that these spans want of it. Runs in another thread."""
     start = spans[0][0]
     try:
         chunk = log.read(start)
     except OffsetOutOfRange:
         gone = max(int(log.first_offset), start + 1)
         missing = [Gap(*span, RETENTION) for span in _before(spans, gone)]
-        return Found([], missing, _after(spans, gone))
+        return OffsetRead([], missing, _after(spans, gone))
     end = int(chunk.next_offset)
     if end <= start:
         raise StorageFailed(f"offset {start} cannot be read")
@@ -40,14 +40,14 @@ def read_spans(log: Log, spans: Sequence[Span]) -> Found:
     rows = [np.arange(*np.searchsorted(offsets, span)) for span in _before(spans, end)]
     wanted = np.concatenate(rows)
     found = [chunk.block.gather(wanted)] if wanted.size else []
-    there = Ranges((offset, offset + 1) for offset in offsets[wanted].tolist())
+    there = OffsetSet((offset, offset + 1) for offset in offsets[wanted].tolist())
     damages = gaps_of(chunk.damages)
     missing = [Gap(*gap, _reason(damages, gap[0])) for span in _before(spans, end) for gap in there.gaps(*span)]
-    return Found(found, missing, _after(spans, end))
+    return OffsetRead(found, missing, _after(spans, end))
 
 
 def _reason(damages: Sequence[Gap], offset: int) -> str:
-    """The reason why the record at this offset was not read."""
+    """Return the reason why the record at this offset was not read."""
     return next((each.reason for each in damages if each.start <= offset < each.stop), "it is not there any more")
 
 

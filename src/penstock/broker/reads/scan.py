@@ -1,8 +1,8 @@
-"""Browsing: looking through what topics hold, a bounded piece at a time, and going on exactly where one stopped.
+"""Scans: browsing topics in bounded pieces, each of which resumes exactly where the last one stopped.
 
 Partitions are merged by message id, which is the order in which the broker stored them. A scan runs in another thread,
-in steps; between two steps others have their turn, and whoever does not wait any more ends it. It reads logs and
-touches nothing else.
+in steps; other work gets its turn between two steps, and a scan whose caller has gone ends there. It reads logs and
+changes no other state.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
-from penstock.broker.reads.message_filter import Sieve
-from penstock.broker.topics.topics import Stream
+from penstock.broker.reads.message_filter import MessageFilter
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, MIB
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
+from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import Chunk
+from penstock.storage.log.log_view import ReadChunk
 
-SCANNED: Final = 10_000
-"""Messages looked at in one call, unless somebody asks for more or less."""
-SCANNED_MAX: Final = 100_000
-"""Messages looked at in one call: some tens of milliseconds of one processor."""
-SCANNED_BYTES_MAX: Final = 16 * MIB
-"""Bytes looked at in one call: what a disk that is asked for nothing else reads in a moment."""
+SCAN_MESSAGES: Final = 10_000
+"""The default number of messages scanned in one call."""
+SCAN_MESSAGES_MAX: Final = 100_000
+"""The largest number of messages scanned in one call: some tens of milliseconds of one processor."""
+SCAN_BYTES_MAX: Final = 16 * MIB
+"""Bytes scanned in one call: what an idle disk reads in a moment."""
 SCANS_MAX: Final = 16
-"""Scans at once: each may hold some megabytes, and they share two threads."""
+"""Concurrent scans: each may hold some megabytes, and they share two threads."""
 _STEP_MESSAGES: Final = 4_096
 _STEP_BYTES: Final = 1 * MIB
-"""Between two looks at whether anybody still waits, and whether others want to read."""
+"""Bytes of a step, after which the scan checks that its caller still waits, and lets others read."""
 _CHUNK_BYTES: Final = 256 * KIB
 _CHUNK_BYTES_MIN: Final = 4 * KIB
 _HELD_BYTES_MAX: Final = 8 * MIB
-"""Read of all partitions and not looked at yet; where they have large messages, some are read twice."""
+"""Bytes read of all partitions and not scanned yet; partitions with large messages are read twice in part."""
 _DAMAGES_MAX: Final = 100
-"""Told of in one answer; a call ends where there are more."""
+"""Damaged ranges in one answer; a call ends where there are more."""
 _TOKEN_CHARS_MAX: Final = 16 * KIB
-"""Nine bytes for each of a thousand partitions, in base64."""
+"""The length of a resume token: nine bytes for each of a thousand partitions, in base64."""
 _TOKEN_VERSION: Final = 1
 _LOW: Final = 0xFFFF_FFFF_FFFF_FFFF
 _COLUMNS: Final = (at.OFFSET, at.ID_HIGH, at.ID_LOW)
@@ -59,19 +59,20 @@ Positions = dict[int, int]
 """The next offset of each partition."""
 
 
-# tokens
+# resume tokens
 
 
-def token_of(stream: Stream, positions: Mapping[int, int]) -> str:
-    """Where to go on, as a text that is nobody's business."""
+def resume_token(topic: TopicState, positions: Mapping[int, int]) -> str:
+    """Return the positions to resume from as an opaque text."""
     first, count = min(positions), len(positions)
     offsets = [positions[first + number] for number in range(count)]
-    packed = msgspec.msgpack.encode([_TOKEN_VERSION, stream.topic.topic_uid, first, offsets])
+    packed = msgspec.msgpack.encode([_TOKEN_VERSION, topic.uid, first, offsets])
     return urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def parse_token(stream: Stream, text: object, partition: int | None, name: str = "resume") -> Positions:
-    """Raises `InvalidRequest` for what `token_of` has not made of this topic, or of other partitions."""
+def parse_resume_token(topic: TopicState, text: object, partition: int | None, name: str = "resume") -> Positions:
+    """Parse a resume token. Raises `InvalidRequest` for other texts, and for tokens of another topic or of other
+    partitions."""
     try:
         if not isinstance(text, str) or len(text) > _TOKEN_CHARS_MAX:
             raise InvalidRequest("too long")
@@ -79,9 +80,9 @@ def parse_token(stream: Stream, text: object, partition: int | None, name: str =
         version, uid, first, offsets = _TOKEN.decode(packed)
     except (InvalidRequest, Base64Error, ValueError, msgspec.DecodeError):
         raise InvalidRequest(f"Invalid {name}: expected what an earlier answer gave", field=name) from None
-    wanted = list(range(len(stream.logs))) if partition is None else [partition]
-    if version != _TOKEN_VERSION or uid != stream.topic.topic_uid or any(each < 0 for each in offsets):
-        raise InvalidRequest(f"Invalid {name}: it is not of {stream.name} as it is now", field=name)
+    wanted = list(range(len(topic.logs))) if partition is None else [partition]
+    if version != _TOKEN_VERSION or uid != topic.uid or any(each < 0 for each in offsets):
+        raise InvalidRequest(f"Invalid {name}: it is not of {topic.name} as it is now", field=name)
     if list(range(first, first + len(offsets))) != wanted:
         raise InvalidRequest(f"Invalid {name}: it is of other partitions; ask for the same again", field=name)
     return dict(zip(wanted, offsets, strict=True))
@@ -90,43 +91,43 @@ def parse_token(stream: Stream, text: object, partition: int | None, name: str =
 _TOKEN: Final = msgspec.msgpack.Decoder(tuple[int, int, int, list[int]])
 
 
-# scanning
+# scans
 
 
-class Hit(NamedTuple):
-    """A message that the sieve let pass."""
+class ScanHit(NamedTuple):
+    """A message that matches the filter."""
 
     partition: int
     block: Block
     row: int
 
 
-class Taken(Enum):
-    """What became of a hit."""
+class TakeResult(Enum):
+    """The outcome of taking a hit."""
 
     YES = auto()
     NO = auto()
-    """It is not wanted after all."""
+    """The hit is not wanted after all."""
     FULL = auto()
-    """There is no room for it: the scan ends before it."""
+    """There is no room for the hit: the scan ends before it."""
 
 
-Take = Callable[[Hit], Taken]
+Take = Callable[[ScanHit], TakeResult]
 
 
 @dataclass(slots=True)
-class _Lane:
+class _PartitionReader:
     """One partition of a scan."""
 
     partition: int
     log: Log
     stop: int
-    block: Block = EMPTY
+    block: Block = EMPTY_BLOCK
     table: list[list[int]] = field(default_factory=list)
-    """Of every record of the block what `_COLUMNS` say."""
+    """The size and the values of `_COLUMNS` of every record in the block."""
 
     ends: list[int] = field(default_factory=list)
-    """The sizes of the records, added up."""
+    """The cumulative sizes of the records."""
 
     wanted: list[bool] = field(default_factory=list)
     row: int = 0
@@ -141,14 +142,14 @@ class _Lane:
         _, _, high, low = self.table[self.row]
         return high, low & _LOW
 
-    def hold(self, block: Block, wanted: list[bool]) -> None:
+    def load(self, block: Block, wanted: list[bool]) -> None:
         sizes = block.columns[:, at.END] - block.columns[:, at.START]
         columns = (sizes, *(block.columns[:, each] for each in _COLUMNS))
         self.block, self.wanted, self.row = block, wanted, 0
         self.table, self.ends = np.stack(columns, axis=1).tolist(), np.cumsum(sizes).tolist()
 
     def next_wanted(self) -> int:
-        """The row of the next that is wanted; behind the last if none is."""
+        """Return the row of the next record that matches; the number of rows if none does."""
         try:
             return self.wanted.index(True, self.row)
         except ValueError:
@@ -157,37 +158,37 @@ class _Lane:
 
 @dataclass(slots=True)
 class Scan:
-    """One look through some partitions of a topic, from given positions up to where they end now."""
+    """One scan of some partitions of a topic, from given positions to their present ends."""
 
-    stream: Stream
+    topic: TopicState
     positions: Positions
-    """Where it is: all before was looked at, or is gone."""
+    """The next offsets: all before them were scanned, or are lost."""
 
     stops: Positions
-    sieve: Sieve
+    message_filter: MessageFilter
     take: Take
-    scanned_max: int = SCANNED
-    matched_max: int = SCANNED_MAX
+    scanned_max: int = SCAN_MESSAGES
+    matched_max: int = SCAN_MESSAGES_MAX
     scanned: int = 0
     matched: int = 0
     bytes: int = 0
     lost: list[Fields] = field(default_factory=list)
-    """What was dropped by retention before it was looked at."""
+    """Ranges that retention deleted before they were scanned."""
 
     damaged: list[Fields] = field(default_factory=list)
     done: bool = False
-    _lanes: dict[int, _Lane] = field(default_factory=dict)
+    _readers: dict[int, _PartitionReader] = field(default_factory=dict)
     _heads: list[tuple[tuple[int, int], int]] = field(default_factory=list)
     _held: int = 0
 
     @property
     def end(self) -> bool:
-        """There is nothing more for now."""
+        """True if there is nothing more for now."""
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
     def step(self) -> None:
-        """A little further. Raises what keeps it from being read."""
-        if not self._lanes:
+        """Scan one step further. Raises the error of a log that cannot be read."""
+        if not self._readers:
             self._begin()
         until, until_bytes = self.scanned + _STEP_MESSAGES, self.bytes + _STEP_BYTES
         while not self.done and self.scanned < until and self.bytes < until_bytes:
@@ -195,129 +196,131 @@ class Scan:
 
     def _begin(self) -> None:
         for partition in self.positions:
-            self._lanes[partition] = _Lane(partition, self.stream.logs[partition], self.stops[partition])
-        for lane in self._lanes.values():
-            self._push(lane)
+            self._readers[partition] = _PartitionReader(partition, self.topic.logs[partition], self.stops[partition])
+        for reader in self._readers.values():
+            self._push(reader)
 
     def _next(self) -> None:
-        """The oldest message of all that were not looked at."""
+        """Scan the oldest message of all partitions."""
         if not self._heads or self._is_full():
             self.done = True
             return
-        lane = self._lanes[heapq.heappop(self._heads)[1]]
-        if not lane.left:
-            self._read(lane)  # it was dropped, to save room
-        if not self._heads and lane.left:
-            self._pass_over(lane)
-        if lane.left and not self._is_full() and not self._look(lane):
+        reader = self._readers[heapq.heappop(self._heads)[1]]
+        if not reader.left:
+            self._read(reader)  # it was dropped, to save memory
+        if not self._heads and reader.left:
+            self._pass_over(reader)
+        if reader.left and not self._is_full() and not self._take_next(reader):
             self.done = True
             return
-        self._push(lane)
+        self._push(reader)
 
-    def _pass_over(self, lane: _Lane) -> None:
-        """What is not wanted, at once: there is no other partition that might have something in between."""
-        row, before = lane.row, lane.ends[lane.row - 1] if lane.row else 0
-        fitting = bisect_left(lane.ends, before + SCANNED_BYTES_MAX - self.bytes, lo=row) + 1
-        stop = min(lane.next_wanted(), row + self.scanned_max - self.scanned, fitting)
+    def _pass_over(self, reader: _PartitionReader) -> None:
+        """Skip rows that do not match, all at once: there is no other partition with messages in between."""
+        row, before = reader.row, reader.ends[reader.row - 1] if reader.row else 0
+        fitting = bisect_left(reader.ends, before + SCAN_BYTES_MAX - self.bytes, lo=row) + 1
+        stop = min(reader.next_wanted(), row + self.scanned_max - self.scanned, fitting)
         if stop > row:
             self.scanned += stop - row
-            self.bytes += lane.ends[stop - 1] - before
-            lane.row = stop
-            self.positions[lane.partition] = lane.table[stop - 1][1] + 1
+            self.bytes += reader.ends[stop - 1] - before
+            reader.row = stop
+            self.positions[reader.partition] = reader.table[stop - 1][1] + 1
 
     def _is_full(self) -> bool:
         return (
             self.scanned >= self.scanned_max
             or self.matched >= self.matched_max
-            or self.bytes >= SCANNED_BYTES_MAX
+            or self.bytes >= SCAN_BYTES_MAX
             or len(self.damaged) >= _DAMAGES_MAX
         )
 
-    def _look(self, lane: _Lane) -> bool:
-        """At the next message of a partition; False if it is wanted and there is no room for it."""
-        if lane.wanted[lane.row]:
-            taken = self.take(Hit(lane.partition, lane.block, lane.row))
-            if taken is Taken.FULL:
+    def _take_next(self, reader: _PartitionReader) -> bool:
+        """Scan the next message of a partition. Returns False if it matches and there is no room for it."""
+        if reader.wanted[reader.row]:
+            taken = self.take(ScanHit(reader.partition, reader.block, reader.row))
+            if taken is TakeResult.FULL:
                 return False
-            self.matched += taken is Taken.YES
-        size, offset, _, _ = lane.table[lane.row]
+            self.matched += taken is TakeResult.YES
+        size, offset, _, _ = reader.table[reader.row]
         self.scanned += 1
         self.bytes += size
-        lane.row += 1
-        self.positions[lane.partition] = offset + 1
+        reader.row += 1
+        self.positions[reader.partition] = offset + 1
         return True
 
-    def _push(self, lane: _Lane) -> None:
-        """Have its next message among the others, if it has one."""
-        if not lane.left:
-            self._drop(lane)
-            self._read(lane)
-        if lane.left:
-            heapq.heappush(self._heads, (lane.head, lane.partition))
+    def _push(self, reader: _PartitionReader) -> None:
+        """Put the next message of a partition among the candidates, if there is one."""
+        if not reader.left:
+            self._drop(reader)
+            self._read(reader)
+        if reader.left:
+            heapq.heappush(self._heads, (reader.head, reader.partition))
             if self._held > _HELD_BYTES_MAX:
-                self._drop(lane)
+                self._drop(reader)
 
-    def _drop(self, lane: _Lane) -> None:
-        self._held -= lane.block.data.nbytes
-        lane.hold(EMPTY, [])
+    def _drop(self, reader: _PartitionReader) -> None:
+        self._held -= reader.block.data.nbytes
+        reader.load(EMPTY_BLOCK, [])
 
-    def _read(self, lane: _Lane) -> None:
-        """The next messages of a partition; none at its end."""
-        partition = lane.partition
-        while self.positions[partition] < lane.stop and not lane.left and len(self.damaged) < _DAMAGES_MAX:
-            chunk = self._chunk(lane)
-            block = chunk.block.select(0, int(np.searchsorted(chunk.block.columns[:, at.OFFSET], lane.stop)))
+    def _read(self, reader: _PartitionReader) -> None:
+        """Read the next messages of a partition; none at its end."""
+        partition = reader.partition
+        while self.positions[partition] < reader.stop and not reader.left and len(self.damaged) < _DAMAGES_MAX:
+            chunk = self._chunk(reader)
+            block = chunk.block.select(0, int(np.searchsorted(chunk.block.columns[:, at.OFFSET], reader.stop)))
             if len(block):
                 self._held += block.data.nbytes
-                lane.hold(block, self.sieve.passed(block).tolist())
-            following = block.offsets.start if len(block) else min(chunk.next_offset, lane.stop)
+                reader.load(block, self.message_filter.mask(block).tolist())
+            following = block.offsets.start if len(block) else min(chunk.next_offset, reader.stop)
             self.positions[partition] = max(self.positions[partition], int(following))
 
-    def _chunk(self, lane: _Lane) -> Chunk:
-        size = max(_CHUNK_BYTES_MIN, min(_CHUNK_BYTES, _STEP_BYTES // len(self._lanes)))
+    def _chunk(self, reader: _PartitionReader) -> ReadChunk:
+        size = max(_CHUNK_BYTES_MIN, min(_CHUNK_BYTES, _STEP_BYTES // len(self._readers)))
         while True:
-            position = self.positions[lane.partition]
+            position = self.positions[reader.partition]
             try:
-                chunk = lane.log.read(position, bytes_max=size)
+                chunk = reader.log.read(position, bytes_max=size)
             except OffsetOutOfRange:
-                first = int(lane.log.first_offset)
+                first = int(reader.log.first_offset)
                 if first <= position:
                     raise
-                self.lost.append({"partition": lane.partition, "start": position, "stop": first})
-                self.positions[lane.partition] = first
+                self.lost.append({"partition": reader.partition, "start": position, "stop": first})
+                self.positions[reader.partition] = first
                 continue
-            self._note(lane, chunk)
+            self._note_damage(reader, chunk)
             return chunk
 
-    def _note(self, lane: _Lane, chunk: Chunk) -> None:
+    def _note_damage(self, reader: _PartitionReader, chunk: ReadChunk) -> None:
         for each in chunk.damages:
-            start, stop = int(each.offsets.start), min(int(each.offsets.stop), lane.stop)
+            start, stop = int(each.offsets.start), min(int(each.offsets.stop), reader.stop)
             if start < stop:
-                self.damaged.append({"partition": lane.partition, "start": start, "stop": stop, "reason": each.reason})
+                self.damaged.append(
+                    {"partition": reader.partition, "start": start, "stop": stop, "reason": each.reason}
+                )
 
-    def facts(self) -> Fields:
-        """How far it came, and how to go on."""
-        facts: Fields = {
+    def summary(self) -> Fields:
+        """Return how far the scan came, and the token to resume from."""
+        summary: Fields = {
             "scanned": self.scanned,
             "matched": self.matched,
             "bytes": self.bytes,
             "end": self.end,
-            "resume": token_of(self.stream, self.positions),
+            "resume": resume_token(self.topic, self.positions),
         }
         told = {"lost": self.lost, "damaged": self.damaged}
-        return facts | {name: each for name, each in told.items() if each}
+        return summary | {name: each for name, each in told.items() if each}
 
 
-def check_kept(stream: Stream) -> None:
-    if not stream.kept:
-        raise TopicNotSupported(f"{stream.name} is a live topic: it keeps nothing to look at", topic=str(stream.name))
+def check_durable(topic: TopicState) -> None:
+    if not topic.is_durable:
+        raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing to look at", topic=str(topic.name))
 
 
 # the scans of a broker
 
 
 class Scans:
-    """The scans that are under way: a bounded number of them."""
+    """The running scans of a broker: a bounded number."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -329,9 +332,9 @@ class Scans:
         reply: Reply,
         then: Callable[[Scan], list[Effect]],
     ) -> list[Effect]:
-        """Step by step until it is done; `then` goes on with it, and whatever is wrong is the answer.
+        """Run a scan step by step, then continue with `then`; an error is the reply.
 
-        `begin` is called in the other thread: where a scan begins may have to be looked for.
+        `begin` is called in the other thread, as finding the start may read the log.
         """
         if self.open >= SCANS_MAX:
             raise QuotaExceeded(f"at most {SCANS_MAX} look through messages at once: try again", scans_max=SCANS_MAX)
@@ -339,13 +342,13 @@ class Scans:
 
         def stepped(outcome: Scan | PenstockError) -> list[Effect]:
             if isinstance(outcome, Scan) and not outcome.done and client.waits:
-                return [Work(lambda: _stepped(outcome), stepped, reads=True)]
+                return [RunInThread(lambda: _stepped(outcome), stepped, read_only=True)]
             self.open -= 1
             if isinstance(outcome, PenstockError):
                 return reply(outcome)
             return then(outcome) if client.waits else []
 
-        return [Work(lambda: _stepped(begin()), stepped, reads=True)]
+        return [RunInThread(lambda: _stepped(begin()), stepped, read_only=True)]
 
 
 def _stepped(scan: Scan) -> Scan:

@@ -1,8 +1,8 @@
-"""Burial: messages that had their last delivery go to the dead letters, each once.
+"""The dead-letter writer: stores messages that had their last delivery in the dead-letter topic, each once.
 
-That a message had its last delivery is saved before anything else. Then the dead letter is stored, under a number that
-only this message of this subscription can have, and then the cursor moves past it. Whatever stops in between, the same
-is done again, and the number is recognised: the message is among the dead letters, once, and nobody gets it any more.
+The last delivery is saved before anything else. Then the dead letter is stored, under a request id that only this
+message of this subscription can have, and then the cursor moves past it. A stop in between repeats the same steps, and
+the request id is recognised: the dead letter exists once, and the message is not delivered again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.publishing import Publishing
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
+from penstock.core.dead_letter_attributes import (
+    ATTEMPT,
+    DEAD_LETTER_PRODUCER_PREFIX,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PRODUCER,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    REASON,
+)
 from penstock.core.errors import (
     InvalidRequest,
     MalformedMessage,
@@ -28,15 +37,6 @@ from penstock.core.errors import (
     TopicNotSupported,
 )
 from penstock.core.gaps import RETENTION, Gap, gaps_of
-from penstock.core.letters import (
-    ATTEMPT,
-    BURIER,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PRODUCER,
-    ORIGINAL_SUBSCRIPTION,
-    ORIGINAL_TOPIC,
-    REASON,
-)
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
@@ -44,23 +44,26 @@ from penstock.storage.catalog.topics import TopicSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _PERMANENT_ERRORS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)
-"""What is no better the next time."""
+"""Errors that a retry cannot mend."""
 _OFFSET_BITS: Final = 40
 _REASON_CHARS_MAX: Final = 1024
 
 
 class DeadLetterWriter:
-    def __init__(self, streams: Streams, publishing: Publishing) -> None:
-        self._streams = streams
+    """Stores dead letters, in steps that each end with an effect: read, create the topic, get a producer id, append."""
+
+    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+        self._topics = topics
         self._publishing = publishing
         self._numbers: dict[tuple[int, int], int] = {}
-        """Of the producers in whose name dead letters are stored: by subscription and partition."""
+        """The producer ids that dead letters are stored under, by subscription and partition."""
 
         self.count = 0
 
     def write(self, runner: SubscriptionRunner, letter: events.DeadLetter) -> list[Effect]:
-        """Read it, and go on from there."""
-        log = runner.stream.logs[letter.partition]
+        """Read the message and store it in the dead-letter topic. The answer to the machine is `DeadLettered` or
+        `Lost`."""
+        log = runner.topic.logs[letter.partition]
 
         def read() -> Message | Gap:
             gone = Gap(letter.offset, letter.offset + 1, RETENTION)
@@ -73,52 +76,56 @@ class DeadLetterWriter:
             reasons = [gap.reason for gap in gaps_of(chunk.damages) if gap.start <= letter.offset < gap.stop]
             return gone._replace(reason=reasons[0]) if reasons else gone
 
-        return [Work(read, partial(self._read, runner, letter, _number(letter)), reads=True)]
+        return [RunInThread(read, partial(self._read, runner, letter, _number(letter)), read_only=True)]
 
     def _read(
         self, runner: SubscriptionRunner, letter: events.DeadLetter, number: int, outcome: Message | Gap | PenstockError
     ) -> list[Effect]:
-        if isinstance(outcome, Gap):  # retention was quicker, or it is damaged
+        if isinstance(outcome, Gap):  # lost to retention, or damaged
             return runner.handle(events.Lost(letter.partition, *outcome))
         if isinstance(outcome, PenstockError):
             return self._failed(runner, letter, outcome)
-        settings = runner.stream.topic.settings
+        settings = runner.topic.settings
         kept = TopicSettings(payload_bytes_max=settings.payload_bytes_max, segment_bytes_max=settings.segment_bytes_max)
-        name = runner.stream.name.dead_letters
+        name = runner.topic.name.dead_letters
         then = partial(self._with_topic, runner, letter, replace(outcome, request_id=number))
-        return self._streams.ensure(name, then, settings=kept, forced=True)
+        return self._topics.get_or_create(name, then, settings=kept, forced=True)
 
     def _with_topic(
-        self, runner: SubscriptionRunner, letter: events.DeadLetter, message: Message, dlq_topic: Stream | PenstockError
+        self,
+        runner: SubscriptionRunner,
+        letter: events.DeadLetter,
+        message: Message,
+        dlq_topic: TopicState | PenstockError,
     ) -> list[Effect]:
         if isinstance(dlq_topic, PenstockError):
             return self._failed(runner, letter, dlq_topic)
-        if not dlq_topic.kept:
+        if not dlq_topic.is_durable:
             live = f"{dlq_topic.name} is a live topic and keeps nothing: delete it, and it is made as it must be"
             return self._failed(runner, letter, TopicNotSupported(live, topic=str(dlq_topic.name)))
         key = (runner.uid, letter.partition)
         known = self._numbers.get(key)
         if known is not None and dlq_topic.producers is not None:
             return self._store(runner, letter, message, dlq_topic, known)
-        # By its number, which no other ever has: a topic that is made again has other messages at the same offsets.
-        name = f"{BURIER}{runner.name} {runner.uid} {letter.partition}"
+        # The subscription's uid is never reused: a topic created anew has other messages at the same offsets.
+        name = f"{DEAD_LETTER_PRODUCER_PREFIX}{runner.name} {runner.uid} {letter.partition}"
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return self._failed(runner, letter, outcome)
             self._numbers[key] = outcome
-            return self._streams.with_producers(
+            return self._topics.with_producers(
                 dlq_topic, lambda _: self._store(runner, letter, message, dlq_topic, outcome)
             )
 
-        return [Work(lambda: self._streams.store.catalog.producer_id(dlq_topic.topic, name), numbered)]
+        return [RunInThread(lambda: self._topics.store.catalog.producer_id(dlq_topic.catalog_topic, name), numbered)]
 
     def _store(
         self,
         runner: SubscriptionRunner,
         letter: events.DeadLetter,
         message: Message,
-        dlq_topic: Stream,
+        dlq_topic: TopicState,
         producer_id: int,
     ) -> list[Effect]:
         if dlq_topic.producers is None:
@@ -143,7 +150,8 @@ class DeadLetterWriter:
             return self._failed(runner, letter, error)
 
     def _failed(self, runner: SubscriptionRunner, letter: events.DeadLetter, error: PenstockError) -> list[Effect]:
-        """It is tried again; or, where that is of no use, the message is in the way until somebody decides."""
+        """Report the failure for a retry; or, where a retry is useless, let the message block until an operator
+        decides."""
         if not isinstance(error, _PERMANENT_ERRORS):
             runner.last_error = error
             return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=False, seek=letter.seek))
@@ -151,7 +159,7 @@ class DeadLetterWriter:
         _LOG.error(
             "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
             place,
-            runner.stream.name,
+            runner.topic.name,
             runner.name,
             error.message,
         )
@@ -162,13 +170,15 @@ class DeadLetterWriter:
 
 
 def _number(letter: events.DeadLetter) -> int:
-    """Of this message of this subscription, which after a seek may fail once more."""
+    """Return the request id of a dead letter: distinct for each message, and again after a seek, when it may fail once
+    more."""
     return letter.seek << _OFFSET_BITS | letter.offset + 1
 
 
 def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: Message) -> Mapping[str, str]:
-    """Those of the message, traces among them, and where it came from. If they are too many, ours are kept."""
-    topic = runner.stream.topic
+    """Return the attributes of a dead letter: the message's own, traces among them, and its origin. If there are too
+    many, the origin's are kept."""
+    topic = runner.topic.catalog_topic
     name = f"/{topic.name.namespace}/{topic.name.partition(letter.partition, topic.partitions)}"
     ours = {
         ORIGINAL_TOPIC: name,
@@ -188,5 +198,5 @@ def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: 
 
 
 def _size(attribute: tuple[str, str]) -> int:
-    """What it takes in a record, with the lengths of its name and value."""
+    """Return the size of an attribute in a record, with the lengths of its name and value."""
     return len(attribute[0].encode()) + len(attribute[1].encode()) + 6

@@ -1,8 +1,7 @@
-"""Reports: how far somebody has come who reads the log's files without the broker, such as a Spark job.
+"""Progress reports: the position of a reader of the log's files, such as a Spark job, that the broker does not serve.
 
-The place is kept as that of a subscription, which is made with the first report. So its lag is seen among all others,
-and retention can wait for it. Where a consumer is connected, the subscription is that consumer's, and a report is
-refused.
+The position is kept as a subscription's cursor, which the first report creates. So its lag is listed among all others,
+and retention can wait for it. While a consumer is connected to the subscription, reports are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from penstock.broker.context import Reply
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.subscriptions.service import Subscriptions
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, TopicNotSupported
 from penstock.core.offsets import Offset, parse_offset
 from penstock.storage.catalog.subscriptions import check_subscription_name
@@ -25,15 +24,15 @@ from penstock.storage.catalog.subscriptions import check_subscription_name
 _FIELDS: Final = ("topic", "subscription", "positions", "archive")
 
 
-def report(streams: Streams, subscriptions: Subscriptions, fields: Fields, reply: Reply) -> list[Effect]:
-    """`positions`: the next offset of each partition that is spoken of. A place never goes back."""
+def report(topics: Topics, subscriptions: Subscriptions, fields: Fields, reply: Reply) -> list[Effect]:
+    """Store reported positions: the next offset of each partition that is named. A position never goes back."""
     read.check_known(fields, _FIELDS)
-    stream = streams.find(read.topic_name(fields))
+    topic = topics.find(read.topic_name(fields))
     name = read.text(fields, "subscription")
     check_subscription_name(name)
-    if not stream.kept:
-        raise TopicNotSupported(f"{stream.name} is a live topic: it keeps nothing that could be read later")
-    positions = _positions(stream, fields.get("positions"))
+    if not topic.is_durable:
+        raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing that could be read later")
+    positions = _positions(topic, fields.get("positions"))
 
     def then(found: SubscriptionRunner | PenstockError) -> list[Effect]:
         if isinstance(found, PenstockError):
@@ -44,40 +43,41 @@ def report(streams: Streams, subscriptions: Subscriptions, fields: Fields, reply
             return reply(error)
         return [*effects, *subscriptions.cursor_store.when_durable(reply, _answer(found))]
 
-    return subscriptions.ensure(stream, name, _starts(stream, positions), then)
+    return subscriptions.get_or_create(topic, name, _starts(topic, positions), then)
 
 
-def _positions(stream: Stream, given: object) -> dict[int, int]:
+def _positions(topic: TopicState, given: object) -> dict[int, int]:
     if not isinstance(given, dict) or not given:
         raise InvalidRequest('positions are the next offsets by partition: {"0": 120, "1": 80}', field="positions")
-    known = {str(number): number for number in range(len(stream.logs))}
+    known = {str(number): number for number in range(len(topic.logs))}
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         raise InvalidRequest(
-            f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {unknown[0][:20]!r}", field="positions"
+            f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {unknown[0][:20]!r}", field="positions"
         )
     return {known[number]: int(parse_offset(offset)) for number, offset in given.items()}
 
 
-def _starts(stream: Stream, positions: Mapping[int, int]) -> dict[int, Offset]:
-    """Where a new one begins: where it says it is, and at the beginning of what it does not speak of yet."""
+def _starts(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset]:
+    """Return the start of a new subscription: the reported positions, and the beginning of partitions not named."""
     return {
         number: Offset(min(max(positions.get(number, 0), int(log.first_offset)), int(log.next_offset)))
-        for number, log in enumerate(stream.logs)
+        for number, log in enumerate(topic.logs)
     }
 
 
 def _move(runner: SubscriptionRunner, positions: Mapping[int, int]) -> list[Effect]:
-    """Forward, and no further than the log goes: files may show a message a moment before the broker knows of it."""
+    """Move the cursor forward, no further than the log's end: files may show a message a moment before the broker knows
+    it."""
     if runner.machine.consumers:
         names = ", ".join(sorted(each.name for each in runner.machine.consumers.values())[:3])
         raise NotOwner(
-            f"subscription {runner.name} of {runner.stream.name} is consumed by {names}: report under another name",
+            f"subscription {runner.name} of {runner.topic.name} is consumed by {names}: report under another name",
             subscription=runner.name,
         )
     effects = runner.note_report(positions)
     for partition, offset in positions.items():
-        end = int(runner.stream.logs[partition].next_offset)
+        end = int(runner.topic.logs[partition].next_offset)
         effects += runner.handle(events.LogGrown(partition, end))
         floor = runner.machine.cursor(partition).floor
         if floor < min(offset, end):

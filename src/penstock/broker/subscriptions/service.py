@@ -1,4 +1,4 @@
-"""Consuming: durable subscriptions and readers, as clients ask for them. Subscribe, ack, nack, seek, leave."""
+"""Subscriptions: durable subscriptions and readers as clients use them. Subscribe, ack, nack, seek, leave."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
-from penstock.broker.context import Desk, Reply
+from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.block_cache import BlockCache
@@ -23,12 +23,12 @@ from penstock.broker.subscriptions.delivery import ConsumerEndpoint, Subscriptio
 from penstock.broker.subscriptions.machine import SubscriptionMachine
 from penstock.broker.subscriptions.requests import SubscribeRequest, check_same_options, subscription_options
 from penstock.broker.topics.schema_rejections import NotThere
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX, WireLimits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.core.offsets import Offset
-from penstock.core.places import AtOffset, Place
+from penstock.core.positions import AtOffset, Position
 from penstock.protocol.header import Header
 from penstock.storage.catalog.subscriptions import (
     WAIT_MS_MAX,
@@ -38,18 +38,18 @@ from penstock.storage.catalog.subscriptions import (
     SubscriptionOptions,
 )
 from penstock.storage.catalog.topics import Exhausted
-from penstock.storage.log.log import Appended
+from penstock.storage.log.append_result import AppendResult
 
 _WINDOW_BYTES_MIN: Final = 64 * KIB
 _REASON_CHARS_MAX: Final = 1_024
-"""Why a message was refused: kept with it until it is a dead letter."""
+"""Length of the reason for a nack, which is kept with the message until it is a dead letter."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a connection consumes, as which consumer, with how many bytes in flight."""
+    """A connection's part in a subscription: its consumer, and the bytes it may have in flight."""
 
     runner: SubscriptionRunner
     consumer: str
@@ -57,21 +57,21 @@ class Membership:
 
 
 class Subscriptions:
-    """All durable subscriptions and readers, and who consumes them."""
+    """All durable subscriptions and readers, and the connections that consume them."""
 
     def __init__(
         self,
-        streams: Streams,
-        desk: Desk,
+        topics: Topics,
+        context: BrokerContext,
         limits: WireLimits,
         dead_letter: Callable[[SubscriptionRunner, events.DeadLetter], list[Effect]],
     ) -> None:
-        self._streams = streams
-        self._catalog = streams.store.catalog
-        self._desk = desk
+        self._topics = topics
+        self._catalog = topics.store.catalog
+        self._context = context
         self._limits = limits
         self._dead_letter = dead_letter
-        self.cursor_store = CursorStore(self._catalog, desk)
+        self.cursor_store = CursorStore(self._catalog, context)
         self._cache = BlockCache()
         self._memberships: dict[str, dict[tuple[TopicName, str], Membership]] = {}
 
@@ -85,30 +85,30 @@ class Subscriptions:
         cursors: dict[int, dict[int, Cursor]] = {}
         for (uid, partition), cursor in self._catalog.load_all_cursors().items():
             cursors.setdefault(uid, {})[partition] = cursor
-        by_uid = {stream.topic.topic_uid: stream for stream in self._streams}
+        by_uid = {topic.uid: topic for topic in self._topics}
         for found in self._catalog.list_subscriptions():
             self._start_runner(by_uid[found.topic_uid], found, cursors.get(found.subscription_uid, {}))
 
-    def _start_runner(self, stream: Stream, found: Subscription, cursors: dict[int, Cursor]) -> SubscriptionRunner:
-        ends = {number: int(log.next_offset) for number, log in enumerate(stream.logs)}
+    def _start_runner(self, topic: TopicState, found: Subscription, cursors: dict[int, Cursor]) -> SubscriptionRunner:
+        ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         for number, cursor in cursors.items():
             if cursor.floor > ends[number]:  # without syncs, a power cut may take messages that were acknowledged
-                _LOG.warning("a cursor was ahead of its log", extra={"topic": str(stream.name), "partition": number})
+                _LOG.warning("a cursor was ahead of its log", extra={"topic": str(topic.name), "partition": number})
                 cursors[number] = Cursor(floor=Offset(ends[number]))
         machine = SubscriptionMachine(found.options, cursors, ends, paused=found.paused)
-        runner = self._runner(stream, found.name, found.subscription_uid, machine, self.cursor_store)
-        stream.subscriptions[found.name] = runner
+        runner = self._runner(topic, found.name, found.subscription_uid, machine, self.cursor_store)
+        topic.subscriptions[found.name] = runner
         return runner
 
     def _runner(
-        self, stream: Stream, name: str, uid: int, machine: SubscriptionMachine, cursor_store: CursorStore | None
+        self, topic: TopicState, name: str, uid: int, machine: SubscriptionMachine, cursor_store: CursorStore | None
     ) -> SubscriptionRunner:
         return SubscriptionRunner(
-            stream,
+            topic,
             name,
             uid,
             machine,
-            desk=self._desk,
+            context=self._context,
             cursor_store=cursor_store,
             cache=self._cache,
             dead_letter=self._dead_letter,
@@ -129,62 +129,64 @@ class Subscriptions:
 
     def tick(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._due and self._due[0][0] <= self._desk.now_ms:
+        while self._due and self._due[0][0] <= self._context.now_ms:
             due_ms, _, runner = heapq.heappop(self._due)
-            if self._scheduled.get(runner.uid) == due_ms:  # otherwise it is due earlier, and was
+            if (
+                self._scheduled.get(runner.uid) == due_ms
+            ):  # otherwise it was rescheduled for an earlier time, and has ticked
                 del self._scheduled[runner.uid]
                 effects += runner.tick()
-        if self.cursor_store.due_ms is not None and self.cursor_store.due_ms <= self._desk.now_ms:
+        if self.cursor_store.due_ms is not None and self.cursor_store.due_ms <= self._context.now_ms:
             effects += self.cursor_store.flush()
         return effects
 
-    def log_grown(self, stream: Stream, partition: int, appended: Sequence[Appended]) -> list[Effect]:
-        """Blocks are on disk, behind each other."""
+    def log_grown(self, topic: TopicState, partition: int, appended: Sequence[AppendResult]) -> list[Effect]:
+        """Tell subscriptions of new blocks on disk, which follow one another."""
         end = int(appended[-1].offset) + appended[-1].records
         effects: list[Effect] = []
-        with stream.fresh(partition, appended):
-            for runner in stream.subscriptions.values():
+        with topic.lend_blocks(partition, appended):
+            for runner in topic.subscriptions.values():
                 effects += runner.handle(events.LogGrown(partition, end))
         return effects
 
-    # finding
+    # lookup
 
-    def find(self, topic: TopicName, name: str) -> SubscriptionRunner:
-        """Raises `InvalidRequest` if there is no such subscription."""
-        stream = self._streams.find(topic)
-        found = stream.subscriptions.get(name)
+    def find(self, topic_name: TopicName, name: str) -> SubscriptionRunner:
+        """Return a subscription. Raises `InvalidRequest` if there is none of this name."""
+        topic = self._topics.find(topic_name)
+        found = topic.subscriptions.get(name)
         if found is None:
-            known = sorted(each for each in stream.subscriptions if not stream.subscriptions[each].is_reader)[:10]
+            known = sorted(each for each in topic.subscriptions if not topic.subscriptions[each].is_reader)[:10]
             raise NotThere(
-                f"{topic} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
+                f"{topic_name} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
                 subscription=name,
             )
         return found
 
     def __iter__(self) -> Any:
-        return (each for stream in self._streams for each in stream.subscriptions.values() if not each.is_reader)
+        return (each for topic in self._topics for each in topic.subscriptions.values() if not each.is_reader)
 
     # subscribing
 
     def subscribe(self, client: Client, header: Header, request: SubscribeRequest, reply: Reply) -> list[Effect]:
-        return self._streams.ensure(request.topic, partial(self._with_stream, client, header, request, reply))
+        return self._topics.get_or_create(request.topic, partial(self._with_topic, client, header, request, reply))
 
-    def _with_stream(
-        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, stream: Stream | PenstockError
+    def _with_topic(
+        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, topic: TopicState | PenstockError
     ) -> list[Effect]:
-        if isinstance(stream, PenstockError):
-            return reply(stream)
+        if isinstance(topic, PenstockError):
+            return reply(topic)
         try:
-            return self._subscribe(client, header, request, reply, stream)
+            return self._subscribe(client, header, request, reply, topic)
         except PenstockError as error:
             return reply(error)
 
     def _subscribe(
-        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, stream: Stream
+        self, client: Client, header: Header, request: SubscribeRequest, reply: Reply, topic: TopicState
     ) -> list[Effect]:
-        if not stream.kept:
+        if not topic.is_durable:
             raise TopicNotSupported(
-                f"{stream.name} is a live topic: it keeps nothing to read later; subscribe without options"
+                f"{topic.name} is a live topic: it keeps nothing to read later; subscribe without options"
             )
         join = partial(self._join, client, header, request, reply)
         if request.name is None:
@@ -194,36 +196,36 @@ class Subscriptions:
                 types=request.options.get("types", ()),
                 keys=request.options.get("keys", ()),
             )
-            opened = partial(self._open_reader, stream, options, join, reply)
-            return [Work(lambda: start_offsets(stream, request.start), opened, reads=True)]
-        found = stream.subscriptions.get(request.name)
+            opened = partial(self._open_reader, topic, options, join, reply)
+            return [RunInThread(lambda: start_offsets(topic, request.start), opened, read_only=True)]
+        found = topic.subscriptions.get(request.name)
         if found is not None:
             check_same_options(found.machine.options, request)
             return join(found, created=False)
-        options = subscription_options(_defaults(stream) | request.options)
-        _check_dead_letters(stream, options)
-        create = partial(self._create, stream, request, options)
-        return [Work(create, partial(self._created, stream, request, join, reply))]
+        options = subscription_options(_defaults(topic) | request.options)
+        _check_dead_letters(topic, options)
+        create = partial(self._create, topic, request, options)
+        return [RunInThread(create, partial(self._created, topic, request, join, reply))]
 
     def _create(
-        self, stream: Stream, request: SubscribeRequest, options: SubscriptionOptions
+        self, topic: TopicState, request: SubscribeRequest, options: SubscriptionOptions
     ) -> tuple[Subscription, dict[int, Cursor]]:
-        """In the catalog's thread."""
+        """Create the subscription, in the catalog's thread."""
         assert request.name is not None  # noqa: S101 - readers are not created
-        starts = {number: Offset(offset) for number, offset in start_offsets(stream, request.start).items()}
-        made = self._catalog.create_subscription(stream.topic, request.name, options, starts)
+        starts = {number: Offset(offset) for number, offset in start_offsets(topic, request.start).items()}
+        made = self._catalog.create_subscription(topic.catalog_topic, request.name, options, starts)
         return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
     def _created(
         self,
-        stream: Stream,
+        topic: TopicState,
         request: SubscribeRequest,
         join: Callable[..., list[Effect]],
         reply: Reply,
         outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError,
     ) -> list[Effect]:
-        found = stream.subscriptions.get(request.name or "")
-        if found is not None:  # somebody else created it meanwhile
+        found = topic.subscriptions.get(request.name or "")
+        if found is not None:  # another request created it meanwhile
             try:
                 check_same_options(found.machine.options, request)
             except PenstockError as error:
@@ -231,63 +233,63 @@ class Subscriptions:
             return join(found, created=False)
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return join(self._start_runner(stream, *outcome), created=True)
+        return join(self._start_runner(topic, *outcome), created=True)
 
-    def create(self, stream: Stream, request: SubscribeRequest, reply: Reply) -> list[Effect]:
-        """A subscription that nobody consumes yet. One that is there must be as it was asked for."""
+    def create(self, topic: TopicState, request: SubscribeRequest, reply: Reply) -> list[Effect]:
+        """Create a subscription without a consumer. One that exists must have the requested options."""
         join = partial(self._answer_created, reply)
-        found = stream.subscriptions.get(request.name or "")
+        found = topic.subscriptions.get(request.name or "")
         if found is not None:
             check_same_options(found.machine.options, request)
             return join(found, created=False)
-        options = subscription_options(_defaults(stream) | request.options)
-        _check_dead_letters(stream, options)
-        created = partial(self._created, stream, request, join, reply)
-        return [Work(partial(self._create, stream, request, options), created)]
+        options = subscription_options(_defaults(topic) | request.options)
+        _check_dead_letters(topic, options)
+        created = partial(self._created, topic, request, join, reply)
+        return [RunInThread(partial(self._create, topic, request, options), created)]
 
     def _answer_created(self, reply: Reply, runner: SubscriptionRunner, *, created: bool) -> list[Effect]:
         try:
-            self._check_not_deleted(runner.stream)
+            self._check_not_deleted(runner.topic)
         except PenstockError as error:
             return reply(error)
         return reply({"created": created} | runner.describe())
 
     def count(self, client: Client) -> int:
-        """How many durable subscriptions and readers a connection consumes."""
+        """Return how many durable subscriptions and readers a connection consumes."""
         return len(self._memberships.get(client.id, {}))
 
-    def ensure(
+    def get_or_create(
         self,
-        stream: Stream,
+        topic: TopicState,
         name: str,
         starts: Mapping[int, Offset],
         then: Callable[[SubscriptionRunner | PenstockError], list[Effect]],
     ) -> list[Effect]:
-        """Go on with a subscription; one that is not there is made, as nobody has asked for anything else."""
-        known = stream.subscriptions.get(name)
+        """Continue with a subscription, which is created with the topic's defaults if it does not exist."""
+        known = topic.subscriptions.get(name)
         if known is not None:
             return then(known)
-        options = subscription_options(_defaults(stream))
+        options = subscription_options(_defaults(topic))
 
         def create() -> tuple[Subscription, dict[int, Cursor]]:
-            made = self._catalog.create_subscription(stream.topic, name, options, starts)
+            made = self._catalog.create_subscription(topic.catalog_topic, name, options, starts)
             return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
         def created(outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
-            found = stream.subscriptions.get(name)
-            if found is not None:  # somebody else created it meanwhile
+            found = topic.subscriptions.get(name)
+            if found is not None:  # another request created it meanwhile
                 return then(found)
             try:
-                self._check_not_deleted(stream)
+                self._check_not_deleted(topic)
             except PenstockError as error:
                 return then(error)
-            return then(outcome if isinstance(outcome, PenstockError) else self._start_runner(stream, *outcome))
+            return then(outcome if isinstance(outcome, PenstockError) else self._start_runner(topic, *outcome))
 
-        return [Work(create, created)]
+        return [RunInThread(create, created)]
 
     def _open_reader(
         self,
-        stream: Stream,
+        topic: TopicState,
         options: SubscriptionOptions,
         join: Callable[..., list[Effect]],
         reply: Reply,
@@ -296,11 +298,11 @@ class Subscriptions:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
         cursors = {number: Cursor(floor=Offset(offset)) for number, offset in outcome.items()}
-        ends = {number: int(log.next_offset) for number, log in enumerate(stream.logs)}
+        ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         uid = next(self._readers)
         name = f"reader~{-uid}"  # no subscription has such a name
-        runner = self._runner(stream, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
-        stream.subscriptions[name] = runner
+        runner = self._runner(topic, name, uid, SubscriptionMachine(options, cursors, ends, expires=False), None)
+        topic.subscriptions[name] = runner
         return join(runner, created=True)
 
     def _join(
@@ -313,14 +315,14 @@ class Subscriptions:
         *,
         created: bool,
     ) -> list[Effect]:
-        key = (runner.stream.name, runner.name)
+        key = (runner.topic.name, runner.name)
         try:
             if not client.connected:
                 raise InvalidRequest("the connection is gone")
-            self._check_not_deleted(runner.stream)
-            self._desk.access.check(
-                client.principal, Operation.CONSUME, Resource.topic(runner.stream.name), client.origin
-            )  # once more: what was waited for may have taken long
+            self._check_not_deleted(runner.topic)
+            self._context.access.check(
+                client.principal, Operation.CONSUME, Resource.topic(runner.topic.name), client.origin
+            )  # checked again: the steps before this may have taken long
             mine = self._current_memberships(client)
             if len(mine) + len(client.subscriptions) >= self._limits.subscriptions_max:
                 raise QuotaExceeded(
@@ -331,18 +333,18 @@ class Subscriptions:
                 raise InvalidRequest(f"this connection consumes {runner.name} of {request.topic} already")
             window_bytes = self._grant_window(client, request)
             endpoint = ConsumerEndpoint(
-                consumer=self._desk.new_id(),
+                consumer=self._context.new_id(),
                 client=client.id,
                 topic=header.topic,
                 parent=header.request_id,
                 blocks=request.blocks,
-                stream_id=self._desk.new_id(),
+                stream_id=self._context.new_id(),
                 connection=client,
             )
             effects = runner.join(endpoint, request.consumer, request.window, window_bytes)
         except PenstockError as error:
             if runner.is_reader:
-                runner.stream.subscriptions.pop(runner.name, None)
+                runner.topic.subscriptions.pop(runner.name, None)
             return reply(error)
         # However small the window, one message is always in flight.
         mine[key] = Membership(runner, endpoint.consumer, max(window_bytes, _WINDOW_BYTES_MIN))
@@ -359,19 +361,20 @@ class Subscriptions:
         }
         return [*reply(answer), *effects]
 
-    def _check_not_deleted(self, stream: Stream) -> None:
-        if self._streams.get(stream.name) is not stream:
-            raise TopicNotSupported(f"{stream.name} was deleted meanwhile", topic=str(stream.name))
+    def _check_not_deleted(self, topic: TopicState) -> None:
+        if self._topics.get(topic.name) is not topic:
+            raise TopicNotSupported(f"{topic.name} was deleted meanwhile", topic=str(topic.name))
 
     def _current_memberships(self, client: Client) -> dict[tuple[TopicName, str], Membership]:
-        """What this connection consumes; what another has taken over since is forgotten."""
+        """Return what a connection consumes; memberships that another connection has taken over are dropped."""
         mine = self._memberships.setdefault(client.id, {})
         for key in [key for key, each in mine.items() if each.consumer not in each.runner.machine.consumers]:
             del mine[key]
         return mine
 
     def _grant_window(self, client: Client, request: SubscribeRequest) -> int:
-        """As many bytes in flight as may wait for one connection: what it does not read must not be its end."""
+        """Return the bytes in flight that a connection gets: together at most half of its output queue, so that a
+        consumer that does not read is not disconnected for it."""
         most = self._limits.output_bytes_max // 2
         left = most - sum(each.window_bytes for each in self._memberships.get(client.id, {}).values())
         if left < min(_WINDOW_BYTES_MIN, most):
@@ -385,12 +388,12 @@ class Subscriptions:
     # leaving
 
     def consumes(self, client: Client, topic: TopicName, name: object) -> bool:
-        """Whether this connection is a consumer of it."""
+        """Tell whether this connection is a consumer of the subscription."""
         found = self._memberships.get(client.id, {}).get((topic, str(name)))
         return found is not None and found.consumer in found.runner.machine.consumers
 
     def revoke(self, client: Client, may: Callable[[TopicName], bool]) -> list[Effect]:
-        """It consumes no more of what it may no longer consume; what was in flight goes to others."""
+        """End the memberships that are no longer allowed. Messages in flight go to other consumers."""
         effects: list[Effect] = []
         mine = self._memberships.get(client.id, {})
         for key in [key for key in mine if not may(key[0])]:
@@ -400,7 +403,7 @@ class Subscriptions:
         return effects
 
     def unsubscribe(self, client: Client, topic: TopicName, name: str) -> list[Effect] | None:
-        """None if this connection does not consume it."""
+        """End a membership. Returns None if this connection does not consume the subscription."""
         found = self._memberships.get(client.id, {}).pop((topic, name), None)
         return None if found is None else self._leave(found)
 
@@ -411,16 +414,16 @@ class Subscriptions:
         runner = taken.runner
         if not runner.is_reader:
             return runner.leave(taken.consumer)
-        runner.stream.subscriptions.pop(runner.name, None)
+        runner.topic.subscriptions.pop(runner.name, None)
         runner.end("closed")
         return []
 
     def end(self, runner: SubscriptionRunner, reason: str) -> list[Effect]:
-        """It is deleted: nobody consumes it any more."""
-        runner.stream.subscriptions.pop(runner.name, None)
+        """End a subscription that was deleted, with all its memberships."""
+        runner.topic.subscriptions.pop(runner.name, None)
         self.cursor_store.forget(runner.uid)
         for endpoint in runner.endpoints.values():
-            self._memberships.get(endpoint.client, {}).pop((runner.stream.name, runner.name), None)
+            self._memberships.get(endpoint.client, {}).pop((runner.topic.name, runner.name), None)
         return runner.end(reason)
 
     # acknowledging
@@ -434,7 +437,8 @@ class Subscriptions:
         return found.runner, found.consumer
 
     def ack(self, client: Client, topic: TopicName, fields: Fields, reply: Reply, *, confirm: bool) -> list[Effect]:
-        """`confirm`: somebody waits until it is durable; otherwise it is soon."""
+        """Acknowledge messages, or extend their ack timeout. With `confirm`, answer once the cursor is durable;
+        without, it is saved soon."""
         read.check_known(fields, ("subscription", "partition", *_ACK_FORMS))
         _check_one_form(fields)
         runner, consumer = self._membership(client, topic, fields)
@@ -468,7 +472,7 @@ class Subscriptions:
         return [*effects, *self.cursor_store.when_durable(reply, answer)] if confirm else effects
 
     def seek(self, client: Client, topic: TopicName, fields: Fields, reply: Reply) -> list[Effect]:
-        """To a place: in one partition, or in all. A reader is its own connection's alone."""
+        """Move a subscription to a position, in one partition or in all. Only its own connection can move a reader."""
         read.check_known(fields, ("subscription", "position", "partition", "topic"))
         runner = self.find(topic, read.text(fields, "subscription"))
         if runner.is_reader:
@@ -483,14 +487,15 @@ class Subscriptions:
             answer = {"subscription": runner.name, "positions": {str(key): value for key, value in outcome.items()}}
             return [*effects, *self.cursor_store.when_durable(reply, answer)]
 
-        return [Work(lambda: start_offsets(runner.stream, place, partition), found, reads=True)]
+        return [RunInThread(lambda: start_offsets(runner.topic, place, partition), found, read_only=True)]
 
 
 _ACK_FORMS: Final = ("offsets", "ranges", "cumulative", "extend")
 
 
 def _check_one_form(fields: Fields) -> None:
-    """An ack speaks of messages in one way, lest one of several is overlooked; offsets and ranges are one."""
+    """Raise `InvalidRequest` unless an ack names messages in one form, so that none is overlooked; offsets and ranges
+    count as one."""
     given = [form for form in _ACK_FORMS if form in fields]
     if len(given) > 1 and given != ["offsets", "ranges"]:
         raise InvalidRequest(
@@ -504,26 +509,28 @@ def _count(spans: list[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def start_offsets(stream: Stream, place: Place | dict[int, Place], partition: int | None = None) -> dict[int, int]:
-    """Where a place is in each partition now. Raises `OffsetOutOfRange` for an offset that is not there."""
+def start_offsets(
+    topic: TopicState, place: Position | dict[int, Position], partition: int | None = None
+) -> dict[int, int]:
+    """Return the offset of a position in each partition now. Raises `OffsetOutOfRange` for one that is not there."""
     if isinstance(place, dict):
-        if set(place) != set(range(len(stream.logs))):
-            raise InvalidRequest(f"{stream.name} has partitions 0 to {len(stream.logs) - 1}: name a place in each")
-        return {number: int(stream.logs[number].offset_of(each)) for number, each in place.items()}
-    numbers = range(len(stream.logs)) if partition is None else [partition]
-    if partition is not None and not 0 <= partition < len(stream.logs):
-        raise InvalidRequest(f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}")
+        if set(place) != set(range(len(topic.logs))):
+            raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}: name a place in each")
+        return {number: int(topic.logs[number].offset_of(each)) for number, each in place.items()}
+    numbers = range(len(topic.logs)) if partition is None else [partition]
+    if partition is not None and not 0 <= partition < len(topic.logs):
+        raise InvalidRequest(f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}")
     if isinstance(place, AtOffset) and len(numbers) > 1:
         raise InvalidRequest(
-            f"{stream.name} has {len(numbers)} partitions, each with offsets of its own: name the partition too"
+            f"{topic.name} has {len(numbers)} partitions, each with offsets of its own: name the partition too"
         )
-    return {number: int(stream.logs[number].offset_of(place)) for number in numbers}
+    return {number: int(topic.logs[number].offset_of(place)) for number in numbers}
 
 
-def _defaults(stream: Stream) -> Fields:
-    """What the topic says of its subscriptions. Dead letters have no dead letters of their own."""
-    settings = stream.topic.settings
-    found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(stream.name) else {}
+def _defaults(topic: TopicState) -> Fields:
+    """Return the topic's defaults for its subscriptions. A dead-letter topic has no dead letters of its own."""
+    settings = topic.settings
+    found: Fields = {"exhausted": Exhausted.BLOCK} if is_dead_letters(topic.name) else {}
     if settings.redeliveries is not None:
         found["redeliveries"] = settings.redeliveries
     if settings.exhausted is not None:
@@ -535,8 +542,8 @@ def is_dead_letters(name: TopicName) -> bool:
     return name.namespace.endswith(DEAD_LETTER_SUFFIX)
 
 
-def _check_dead_letters(stream: Stream, options: SubscriptionOptions) -> None:
-    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letters(stream.name):
+def _check_dead_letters(topic: TopicState, options: SubscriptionOptions) -> None:
+    if options.exhausted is Exhausted.DEAD_LETTER and is_dead_letters(topic.name):
         raise InvalidRequest(
-            f"{stream.name} holds dead letters, and has none of its own: exhausted is block or drop", field="exhausted"
+            f"{topic.name} holds dead letters, and has none of its own: exhausted is block or drop", field="exhausted"
         )

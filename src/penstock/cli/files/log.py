@@ -21,7 +21,7 @@ from penstock.cli.message_format import as_json, print_record
 from penstock.cli.output import bytes_text, many, print_json, table, time_text, write_bytes
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import Place, parse_places
+from penstock.core.positions import Position, parse_positions
 from penstock.core.units import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def read(
 
     `penstock log read orders.created --from latest --follow --json`
     """
-    start, stop = parse_places(from_, to)
+    start, stop = parse_positions(from_, to)
     from penstock.storage.inspect.data_reader import DataReader
 
     topic_reader = DataReader(data).topic(TopicName.parse(topic))
@@ -292,7 +292,9 @@ def read(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _partition_readers(topic_reader: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
+def _partition_readers(
+    topic_reader: TopicReader, numbers: Sequence[int], start: Position
+) -> list[tuple[int, LogReader]]:
     """Return the readers of partitions. Raises for an offset that one of them does not hold, before anything is
     printed."""
     readers = [(number, topic_reader.partition(number)) for number in numbers]

@@ -20,12 +20,12 @@ from penstock.cli.message_format import as_json, print_record
 from penstock.cli.output import bytes_text, many, print_json, progress, table, time_text
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import Place, parse_places
+from penstock.core.positions import Position, parse_positions
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
-    from penstock.storage.inspect.missing_logs import NotedLog
-    from penstock.storage.inspect.verify import Problem, Report
+    from penstock.storage.inspect.missing_logs import RecordedLog
+    from penstock.storage.inspect.verify import SegmentProblem, SegmentReport
 
 app = typer.Typer(help="Segment files: list, dump, verify. Nothing is changed.", no_args_is_help=True)
 
@@ -120,7 +120,7 @@ def dump(
 
     Example: `penstock segment dump 00000000000000000000.seg --only-type 'order.*' --limit 10`
     """
-    start, stop = parse_places(from_, to)
+    start, stop = parse_positions(from_, to)
     key = _hash_key(raw, hash_key)
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.data_reader import file_records
@@ -142,7 +142,7 @@ def dump(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _between(items: Iterable[Record | str], start: Place, stop: Place | None) -> Iterator[Record | str]:
+def _between(items: Iterable[Record | str], start: Position, stop: Position | None) -> Iterator[Record | str]:
     from penstock.storage.inspect.data_reader import lies_before
 
     for item in items:
@@ -184,7 +184,7 @@ def verify(
     Example: `penstock segment verify penstock-data --json`
     """
     from penstock.storage.base.disk import OsDisk
-    from penstock.storage.inspect.missing_logs import shortfall
+    from penstock.storage.inspect.missing_logs import missing_offsets
     from penstock.storage.inspect.verify import verify_sequence
 
     noted, unread = _catalog_notes(targets)
@@ -192,32 +192,32 @@ def verify(
     reports = _verify_all(_paths(targets, data), raw=raw, key=key, jobs=jobs)
     problems = [problem for report in reports for problem in report.problems]
     problems += verify_sequence(OsDisk(), reports)
-    problems += [*shortfall(OsDisk(), noted, reports), *unread]
+    problems += [*missing_offsets(OsDisk(), noted, reports), *unread]
     with contextlib.suppress(BrokenPipeError):  # `verify | head` has the same exit code
         (_print_json if json else _print_table)(reports, problems)
     if problems:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _catalog_notes(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
+def _catalog_notes(targets: list[str]) -> tuple[list[RecordedLog], list[SegmentProblem]]:
     """Return the catalogs' notes of how far logs went, and problems for catalogs that cannot be read."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.base.layout import CATALOG
-    from penstock.storage.inspect.missing_logs import noted_logs
-    from penstock.storage.inspect.verify import Problem
+    from penstock.storage.inspect.missing_logs import recorded_logs
+    from penstock.storage.inspect.verify import SegmentProblem
 
-    logs: list[NotedLog] = []
+    logs: list[RecordedLog] = []
     problems = []
     for root in map(Path, targets):
         try:
-            logs += noted_logs(OsDisk(), root)
+            logs += recorded_logs(OsDisk(), root)
         except PenstockError as error:
             what = f"how far the logs went is not known: {error.message}"
-            problems.append(Problem(path=root / CATALOG, offset=None, position=None, what=what))
+            problems.append(SegmentProblem(path=root / CATALOG, offset=None, position=None, what=what))
     return logs, problems
 
 
-def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[Report]:
+def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[SegmentReport]:
     """Verify files in threads: the kernels release the GIL."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.verify import verify_if_there
@@ -240,7 +240,7 @@ def _verify_all(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -
             raise
 
 
-def _print_json(reports: list[Report], problems: list[Problem]) -> None:
+def _print_json(reports: list[SegmentReport], problems: list[SegmentProblem]) -> None:
     for problem in problems:
         where = {"segment": str(problem.path), "offset": problem.offset, "position": problem.position}
         print_json({"finding": where | {"what": problem.what}})
@@ -254,7 +254,7 @@ def _print_json(reports: list[Report], problems: list[Problem]) -> None:
     print_json({"summary": summary})
 
 
-def _print_table(reports: list[Report], problems: list[Problem]) -> None:
+def _print_table(reports: list[SegmentReport], problems: list[SegmentProblem]) -> None:
     if problems:
         rows = [(str(problem.path), problem.offset, problem.position, problem.what) for problem in problems]
         table("findings", ("segment", "offset", "position", "what"), rows)

@@ -21,11 +21,11 @@ from penstock.cli.output import bytes_text, many, on_one_line, print_json, table
 from penstock.cli.signals import StopRequest, stop_on_signals
 from penstock.core.clock import SystemClock, now_ms
 from penstock.core.errors import InvalidRequest
-from penstock.core.places import parse_places
+from penstock.core.positions import parse_positions
 from penstock.core.units import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
-    from penstock.core.places import Place
+    from penstock.core.positions import Position
     from penstock.spark.files.location import Location
     from penstock.spark.lake.archive.archive import ArchiveReport
     from penstock.spark.lake.archive.batch_commit import BatchReport, Destination, TableReport
@@ -136,7 +136,7 @@ def archive(
     every_ms, batch_bytes, checkpoint_dir = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
     on_batch = _Printer(json=json)
     if is_backfill:
-        places = parse_places(from_ or "earliest", to_place)
+        places = parse_positions(from_ or "earliest", to_place)
         prepared_archive = _backfill(
             log, to, payloads, topics or [], places, name, checkpoint_dir, batch_bytes, on_batch
         )
@@ -191,7 +191,7 @@ def _backfill(
     to: WarehouseOptions,
     payloads: PayloadOptions,
     topics: list[str],
-    places: tuple[Place, Place | None],
+    places: tuple[Position, Position | None],
     name: str,
     checkpoint: str | None,
     batch_bytes: int,

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.consume.message_preview import is_cut, record_of
-from penstock.core.errors import from_dict
-from penstock.core.letters import REDRIVE, REDRIVES_MAX, both_names
+from penstock.core.dead_letter_attributes import REDRIVE, REDRIVES_MAX, topic_and_dead_letter_topic
+from penstock.core.errors import error_from_dict
 from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class DeadLetters:
     `TopicNotSupported` if it never had any."""
 
     def __init__(self, client: Asks, topic: str) -> None:
-        self.original, self.topic = both_names(TopicName.parse(topic))
+        self.original, self.topic = topic_and_dead_letter_topic(TopicName.parse(topic))
         self.progress = Progress()
         self._client = client
 
@@ -232,7 +232,7 @@ class DeadLetters:
         answer = self._ask(what, which.fields() | fields)
         self.progress.add(answer)
         if "stopped" in answer:
-            raise from_dict(answer["stopped"])
+            raise error_from_dict(answer["stopped"])
         return answer
 
 

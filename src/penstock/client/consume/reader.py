@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.ids import format_id
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 
 if TYPE_CHECKING:
     from penstock.client.consume.blocking import BlockingClient
@@ -33,7 +33,7 @@ class TopicReader:
         topic: str,
         *,
         start: str = "earliest",
-        stop: Place | None = None,
+        stop: Position | None = None,
         partition: int | None = None,
         follow: bool = False,
         types: Iterable[str] = (),
@@ -124,7 +124,7 @@ class TopicReader:
         return messages
 
 
-def _check_partition(description: dict[str, Any], partition: int | None, stop: Place | None) -> None:
+def _check_partition(description: dict[str, Any], partition: int | None, stop: Position | None) -> None:
     topic, count = description["topic"], description["partitions"]
     if partition is not None and partition >= count:
         raise InvalidRequest(f"{topic} has partitions 0 to {count - 1}, not {partition}")
@@ -132,7 +132,7 @@ def _check_partition(description: dict[str, Any], partition: int | None, stop: P
         raise InvalidRequest(f"{topic} has {count} partitions, each with offsets of its own: name the partition too")
 
 
-def _end(log: dict[str, Any], stop: Place | None, *, follow: bool) -> int | None:
+def _end(log: dict[str, Any], stop: Position | None, *, follow: bool) -> int | None:
     """Return the offset before which to stop, if it is known; a time or an id may be yet to come."""
     last: int = log["next_offset"]
     match stop:
@@ -145,7 +145,7 @@ def _end(log: dict[str, Any], stop: Place | None, *, follow: bool) -> int | None
     return None if follow else last
 
 
-def _is_past(message: StreamMessage, stop: Place | None) -> bool:
+def _is_past(message: StreamMessage, stop: Position | None) -> bool:
     match stop:
         case AtTime(unix_ms):
             return message.publish_time_ms >= unix_ms

@@ -47,8 +47,8 @@ class OutgoingBlock:
 
 
 class Sent:
-    """Messages on their way, one or several: await it for the receipt. A failure that is not looked at here is raised by
-    `flush`."""
+    """Messages on their way, one or several: await it for the receipt. A failure that is not looked at here is raised
+    by `flush`."""
 
     __slots__ = ("_count", "_first", "_parts", "_single")
 

@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, from_dict
+from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, error_from_dict
 from penstock.core.limits import BLOCK_BYTES_CEILING, WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import Action
-from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, check_payload, encode, framed
-from penstock.protocol.header import NOTHING_READ, Header, header
+from penstock.protocol.frames import (
+    Frame,
+    FrameLimits,
+    FrameReader,
+    RejectedFrame,
+    check_payload,
+    encode_frame,
+    frame_bytes,
+)
+from penstock.protocol.header import NO_HEADER, Header, header
 from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, GAP, HEARTBEAT, INITIALIZE, SOUGHT
 
 _FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
@@ -221,7 +229,7 @@ class ClientProtocol:
 
     def one_way(self, action: Action, topic: str, fields: dict[str, Any]) -> bytes:
         """Encode an ack, a nack or a seek that the broker answers only if it refuses it."""
-        return encode(header(action, topic), _json(fields))
+        return encode_frame(header(action, topic), _json(fields))
 
     def register(self, name: str, description: str) -> BrokerCall:
         """Encode the registration of a service; call `remember_service` once it has succeeded."""
@@ -243,7 +251,7 @@ class ClientProtocol:
         """Encode the response to a request. Raises `PayloadTooLarge` if the broker would not accept it."""
         answer = as_bytes(payload)
         check_payload(len(answer), self._limits, Action.RESPONSE)
-        return framed(f"response:{request.topic}:{request.version}:{request.id}".encode(), answer)
+        return frame_bytes(f"response:{request.topic}:{request.version}:{request.id}".encode(), answer)
 
     def respond_error(self, request: Message, error: PenstockError, timestamp: str) -> bytes:
         return self.respond(request, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
@@ -251,7 +259,7 @@ class ClientProtocol:
     def _subscribe_call(self, spec: SubscriptionSpec) -> BrokerCall:
         if spec.subscribe_id:
             header_ = header(Action.SUBSCRIBE, str(spec.pattern), request_id=spec.subscribe_id)
-            return BrokerCall(spec.subscribe_id, encode(header_, spec.options.encode()))
+            return BrokerCall(spec.subscribe_id, encode_frame(header_, spec.options.encode()))
         options: dict[str, Any] = {"action": spec.kind}
         if spec.priority is not None:
             options["priority"] = spec.priority
@@ -268,7 +276,7 @@ class ClientProtocol:
             header_ = header(action, topic, version, request_id, timeout_ms=timeout_ms)
         except MalformedMessage as error:
             raise InvalidRequest(error.message, **error.details) from None
-        return BrokerCall(request_id, encode(header_, payload))
+        return BrokerCall(request_id, encode_frame(header_, payload))
 
     # connections
 
@@ -290,7 +298,7 @@ class ClientProtocol:
     def receive(self, data: bytes) -> Iterator[Event]:
         self._reader.receive_data(data)
         while (item := self._reader.next_frame()) is not None:
-            if isinstance(item, Rejected):
+            if isinstance(item, RejectedFrame):
                 yield ConnectionEnding(item.error, unreadable=True)
                 return
             yield from self._event(item)
@@ -315,7 +323,7 @@ class ClientProtocol:
             yield Greeted()
         elif topic == CLOSING:
             reason = _read_json(frame.payload).get("reason", "the broker is stopping")
-            yield ConnectionEnding(from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
+            yield ConnectionEnding(error_from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
         elif topic in _NOTICES:
             yield NoticeReceived(topic, _read_json(frame.payload))
         else:
@@ -353,7 +361,7 @@ def _message(frame: Frame) -> Message:
 
 def _answer(frame: Frame) -> Iterator[Event]:
     error = _error(frame.payload)
-    if error is not None and frame.header.topic == NOTHING_READ.topic:
+    if error is not None and frame.header.topic == NO_HEADER.topic:
         yield ConnectionEnding(error)  # the last frame before the broker closes the connection
     elif frame.header.request_id is not None:
         yield ResponseReceived(frame.header.request_id, frame.payload, error)
@@ -364,7 +372,7 @@ def _error(payload: bytes) -> PenstockError | None:
     if not payload.startswith(b'{"error"'):
         return None
     described = _read_json(payload).get("error")
-    return from_dict(described) if isinstance(described, dict) else None
+    return error_from_dict(described) if isinstance(described, dict) else None
 
 
 def _json(value: Any) -> bytes:

@@ -13,7 +13,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     """Within this they wait; the first that came is raised behind it. In the middle of starting a process, it would
     leave that process to nobody."""
     if threading.current_thread() is not threading.main_thread():
@@ -35,7 +35,7 @@ def held() -> Iterator[None]:
 
 
 @contextmanager
-def last() -> Iterator[None]:
+def final_interrupt() -> Iterator[None]:
     """Once this was interrupted and has put everything away, only the end of the process is left. Whoever presses
     Ctrl-C again need not see in the middle of what that came."""
     try:

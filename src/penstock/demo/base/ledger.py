@@ -15,7 +15,7 @@ _WRONG_KEPT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """Where the broker says that an event lies."""
 
     partition: int
@@ -58,7 +58,7 @@ class Ledger:
         self.wrong = 0
         self.complaints: list[str] = []
 
-    def store(self, number: int, place: Place, *, duplicate: bool) -> None:
+    def store(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
         """The answer to an event that was not answered before."""
         with self._lock:
             self._check_open(number)
@@ -72,10 +72,10 @@ class Ledger:
             self.refused[number] = reason
             self._count_answer()
 
-    def repeat(self, number: int, place: Place, *, duplicate: bool) -> None:
+    def repeat(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
         """The answer to an event that was stored, and sent a second time on purpose."""
         with self._lock:
-            known = Place(int(self._partitions[number]), int(self._offsets[number]))
+            known = LogPosition(int(self._partitions[number]), int(self._offsets[number]))
             if duplicate and known == place:
                 self.recognised += 1
             else:

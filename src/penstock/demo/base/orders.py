@@ -39,7 +39,7 @@ class Transport(StrEnum):
     HTTP = "HTTP"
 
 
-class Fate(IntEnum):
+class EventKind(IntEnum):
     """What is to become of an event."""
 
     GOOD = 0
@@ -58,7 +58,7 @@ _NAMES: Final = tuple(CATALOG)
 _CHANNELS: Final = (',"channel":"app"', "", "")
 """What the second version of the schema has and the first has not: those on TCP write it already."""
 
-Numbers = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,15 @@ class Orders:
     payloads: list[bytes]
     types: list[str]
     keys: list[str]
-    fates: npt.NDArray[np.int8]
-    transports: Numbers
+    kinds: npt.NDArray[np.int8]
+    transports: IntArray
     """Places in `_SHARES`."""
 
     retried: npt.NDArray[np.bool_]
     """Sent twice, as if the first answer had been lost."""
 
-    cents: Numbers
-    hours: Numbers
+    cents: IntArray
+    hours: IntArray
     """Whole hours since `BEGIN`."""
 
     def __len__(self) -> int:
@@ -87,12 +87,12 @@ class Orders:
         place = [each for each, _ in _SHARES].index(transport)
         return np.flatnonzero(self.transports == place).tolist()
 
-    def count(self, fate: Fate) -> int:
-        return int(np.count_nonzero(self.fates == fate))
+    def count(self, fate: EventKind) -> int:
+        return int(np.count_nonzero(self.kinds == fate))
 
-    def revenue(self) -> Numbers:
+    def revenue(self) -> IntArray:
         """What was paid in each hour, in cents, by events that can be stored: what every sum is held against."""
-        paid = np.array([each == PAID for each in self.types]) & (self.fates != Fate.MALFORMED)
+        paid = np.array([each == PAID for each in self.types]) & (self.kinds != EventKind.MALFORMED)
         return np.bincount(self.hours[paid], weights=self.cents[paid], minlength=HOURS).astype(np.int64)
 
 
@@ -107,15 +107,15 @@ def generate(count: int) -> Orders:
     cents = np.array(list(CATALOG.values()))[products] * quantities
     cancelled = (chosen.random(count) < _CANCELLED).tolist()
     transports = chosen.choice(len(_SHARES), size=count, p=[share for _, share in _SHARES])
-    fates, retried = _fates(transports)
+    kinds, retried = _kinds(transports)
     seconds = _seconds(count)
-    columns = (products, customers, quantities, cents, _times(seconds), fates, transports)
+    columns = (products, customers, quantities, cents, _times(seconds), kinds, transports)
     facts = zip(range(count), *(each.tolist() for each in columns), strict=True)
     return Orders(
         payloads=[_payload(*each) for each in facts],
         types=[_type(number, each) for number, each in enumerate(cancelled)],
         keys=[f"customer-{each}" for each in customers.tolist()],
-        fates=fates,
+        kinds=kinds,
         transports=transports,
         retried=retried,
         cents=cents,
@@ -129,27 +129,27 @@ def _type(number: int, cancelled: bool) -> str:
     return CANCELLED if cancelled else PAID
 
 
-def _fates(transports: Numbers) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
+def _kinds(transports: IntArray) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
     """Fates, and which are sent twice. Every transport has some of everything, however few events there are."""
-    fates = np.full(len(transports), Fate.GOOD, np.int8)
+    kinds = np.full(len(transports), EventKind.GOOD, np.int8)
     retried = np.zeros(len(transports), np.bool_)
     for transport in range(len(_SHARES)):
         mine = np.flatnonzero(transports == transport)
         retried[mine[3::_RETRIED_EVERY]] = True
-        fates[mine[11::_POISONED_EVERY]] = Fate.POISONED
+        kinds[mine[11::_POISONED_EVERY]] = EventKind.POISONED
         for kind in range(_MISTAKES):
-            fates[mine[17 + kind :: _MALFORMED_EVERY * _MISTAKES]] = Fate.MALFORMED
-    return fates, retried & (fates == Fate.GOOD)
+            kinds[mine[17 + kind :: _MALFORMED_EVERY * _MISTAKES]] = EventKind.MALFORMED
+    return kinds, retried & (kinds == EventKind.GOOD)
 
 
-def _seconds(count: int) -> Numbers:
+def _seconds(count: int) -> IntArray:
     """When each happens, in seconds since `BEGIN`: many in busy hours, few at night."""
     busy = np.array([weight * factor for factor in _DAYS for weight in _DAY], float)
     reached = np.concatenate([[0.0], np.cumsum(busy)]) / busy.sum()
     return (np.interp((np.arange(count) + 0.5) / count, reached, np.arange(HOURS + 1)) * 3600).astype(np.int64)
 
 
-def _times(seconds: Numbers) -> npt.NDArray[np.str_]:
+def _times(seconds: IntArray) -> npt.NDArray[np.str_]:
     begin = np.datetime64(BEGIN.replace(tzinfo=None), "s")
     return np.datetime_as_string(begin + seconds.astype("timedelta64[s]"))
 
@@ -157,12 +157,12 @@ def _times(seconds: Numbers) -> npt.NDArray[np.str_]:
 def _payload(
     number: int, product: int, customer: int, quantity: int, cents: int, at: str, fate: int, way: int
 ) -> bytes:
-    name = UNKNOWN if fate == Fate.POISONED else _NAMES[product]
+    name = UNKNOWN if fate == EventKind.POISONED else _NAMES[product]
     text = (
         f'{{"event":{number},"order":{number // 2},"customer":{customer},"product":"{name}",'
         f'"quantity":{quantity},"cents":{cents},"at":"{at}Z"{_CHANNELS[way]}}}'
     )
-    return (_spoiled(text, number) if fate == Fate.MALFORMED else text).encode()
+    return (_spoiled(text, number) if fate == EventKind.MALFORMED else text).encode()
 
 
 def _spoiled(text: str, number: int) -> str:

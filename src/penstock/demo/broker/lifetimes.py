@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import InvalidRequest
-from penstock.demo.base.interrupts import held
-from penstock.demo.broker.process import Broker
+from penstock.demo.base.interrupts import deferred_interrupts
+from penstock.demo.broker.process import BrokerProcess
 
 RESULTS: Final = ("revenue.png", "audit.html")
 """What stays in any case: a picture and a page, some hundred kilobytes."""
@@ -20,24 +20,24 @@ _TALKATIVE: Final = ("penstock.client", "py4j")
 
 
 @contextmanager
-def folder(given: Path | None, *, keep: bool) -> Iterator[Path]:
+def demo_directory(given: Path | None, *, keep: bool) -> Iterator[Path]:
     """A directory for everything. When it is over only the results are left in it; with `keep`, all of it. After a
     failure, nothing is left unless it was to be kept; after an interruption, nothing at all.
 
     Raises `InvalidRequest` if what is given is there already, unless as an empty directory.
     """
     was_there = given is not None and given.exists()
-    with held():
+    with deferred_interrupts():
         made = Path(tempfile.mkdtemp(prefix="penstock-demo-")) if given is None else _made(given)
     try:
         yield made
     except BaseException as error:
         if not (keep and isinstance(error, Exception)):
-            with held():
+            with deferred_interrupts():
                 _remove(made, itself=not was_there)
         raise
     if not keep:
-        with held():
+        with deferred_interrupts():
             _remove(made, itself=False, but=RESULTS)
 
 
@@ -64,16 +64,16 @@ def _remove(made: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
 
 
 @contextmanager
-def ended(broker: Broker, *, keep: bool) -> Iterator[None]:
+def broker_lifetime(broker: BrokerProcess, *, keep: bool) -> Iterator[None]:
     """The broker is gone when this is over: stopped in order, or at once where something failed. With `keep` it stays,
     if nothing failed."""
     try:
         yield
     except BaseException:
-        with held():
+        with deferred_interrupts():
             broker.kill()
         raise
-    with held():
+    with deferred_interrupts():
         if keep:
             broker.leave()
         else:
@@ -81,7 +81,7 @@ def ended(broker: Broker, *, keep: bool) -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_logs() -> Iterator[None]:
     """That connections break, to the broker and to the JVM, is part of the story: nobody needs a warning for each."""
     before = {name: logging.getLogger(name).level for name in _TALKATIVE}
     for name in before:

@@ -19,7 +19,7 @@ from penstock.demo.base.ledger import Acknowledged
 from penstock.record.block import Block
 from penstock.storage.inspect.data_reader import DataReader, LogReader
 
-NOBODY: Final = -1
+NO_EVENT: Final = -1
 """In place of an event's number where the log has nothing that can be read, or nothing of ours."""
 
 
@@ -31,7 +31,7 @@ _DECODER: Final = msgspec.json.Decoder(_Numbered)
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class LogContents:
     """The number of the event at each offset, of each partition."""
 
     partitions: tuple[npt.NDArray[np.int64], ...]
@@ -42,7 +42,7 @@ class Survey:
     def times(self, count: int) -> npt.NDArray[np.int64]:
         """How often each event is there."""
         everything = np.concatenate([*self.partitions, np.zeros(0, np.int64)])
-        return np.bincount(everything[everything != NOBODY], minlength=count)
+        return np.bincount(everything[everything != NO_EVENT], minlength=count)
 
     def missing(self, acknowledged: Acknowledged) -> int:
         """How many of these are not where the broker said that they are."""
@@ -53,10 +53,10 @@ class Survey:
         return len(acknowledged) - int(np.count_nonzero(found))
 
 
-def survey(data: Path, topic: TopicName) -> Survey:
+def read_log(data: Path, topic: TopicName) -> LogContents:
     """Raises `TopicNotSupported` if it is not there."""
     reader = DataReader(data).topic(topic)
-    return Survey(tuple(_numbers(reader.partition(number)) for number in range(reader.partitions)))
+    return LogContents(tuple(_numbers(reader.partition(number)) for number in range(reader.partitions)))
 
 
 def number_of(payload: bytes) -> int:
@@ -68,8 +68,8 @@ def number_of(payload: bytes) -> int:
 
 
 def _numbers(log: LogReader) -> npt.NDArray[np.int64]:
-    """By offset. What was dropped or damaged is `NOBODY`."""
-    found = np.full(int(log.view.next_offset), NOBODY, np.int64)
+    """By offset. What was dropped or damaged is `NO_EVENT`."""
+    found = np.full(int(log.view.next_offset), NO_EVENT, np.int64)
     offset = int(log.view.first_offset)
     while offset < len(found):
         chunk = log.read(offset)
@@ -90,4 +90,4 @@ def _number(payload: bytes) -> int:
     try:
         return number_of(payload)
     except MalformedMessage:
-        return NOBODY
+        return NO_EVENT

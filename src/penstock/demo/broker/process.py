@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import ServiceUnavailable
-from penstock.demo.base.interrupts import held
+from penstock.demo.base.interrupts import deferred_interrupts
 
 _START_SECONDS: Final = 120.0
 """The first start on a machine may wait for others that compile kernels."""
@@ -40,7 +40,7 @@ class Ports:
     http: int = 0
 
 
-class Broker:
+class BrokerProcess:
     """`penstock serve` with its own defaults, whatever the environment says. Everything of it is in one directory."""
 
     host: Final = "127.0.0.1"
@@ -51,7 +51,7 @@ class Broker:
         self.ready_file = folder / "broker.json"
         self.ports = Ports()
         self.pid = 0
-        self.struck = threading.Event()
+        self.killed_on_purpose = threading.Event()
         """Set when it was killed on purpose, and has not been started since."""
 
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,8 +74,8 @@ class Broker:
     def start(self) -> None:
         """Returns when it takes connections. Raises `ServiceUnavailable` with what it said if it does not start."""
         self.ready_file.unlink(missing_ok=True)
-        self.struck.clear()
-        with self.log_file.open("ab") as log, held():
+        self.killed_on_purpose.clear()
+        with self.log_file.open("ab") as log, deferred_interrupts():
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 self._command(),
                 stdin=subprocess.DEVNULL,
@@ -111,7 +111,7 @@ class Broker:
     def check(self) -> None:
         """Raises `ServiceUnavailable` if it has ended although nobody asked it to."""
         code = None if self._process is None else self._process.poll()
-        if code is not None and not self.struck.is_set():
+        if code is not None and not self.killed_on_purpose.is_set():
             ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             raise ServiceUnavailable(f"the broker {ended}, and nobody asked it to. {self._said()}")
 
@@ -122,9 +122,9 @@ class Broker:
                 self._process.wait(_LINGER_SECONDS)
         self.check()
 
-    def strike(self) -> None:
+    def send_kill(self) -> None:
         """SIGKILL, from any thread, without waiting for what comes of it: as a power cut would, no goodbye."""
-        self.struck.set()
+        self.killed_on_purpose.set()
         if self._process is not None:
             self._process.kill()
 

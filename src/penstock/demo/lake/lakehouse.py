@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from penstock.core.names import TopicName
-from penstock.demo.base.interrupts import held
+from penstock.demo.base.interrupts import deferred_interrupts
 from penstock.demo.base.orders import TOPIC
 from penstock.demo.base.screen import Bar
 
@@ -27,7 +27,7 @@ _TOPIC: Final = TopicName.parse(TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchiveSummary:
     orders: int
     dead_letters: int
     files: int
@@ -35,7 +35,7 @@ class Archived:
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditSummary:
     messages: int
     """Of the log, every checksum of which was verified."""
     compared: int
@@ -61,7 +61,7 @@ class Lakehouse:
 
     def __exit__(self, *_exception: object) -> None:
         """Whatever Spark is doing is broken off."""
-        with held():
+        with deferred_interrupts():
             with suppress(Exception):  # it did not start: who wanted it was told
                 if self._session is not None:
                     self._session.result().stop()
@@ -73,7 +73,7 @@ class Lakehouse:
         session = self._session.result()
         return self._pool.submit(job, session).result()
 
-    def archive(self) -> Archived:
+    def archive(self) -> ArchiveSummary:
         """All topics into tables, as far as there is something now."""
         from penstock.spark.files.location import Location
         from penstock.spark.lake.archive.archive import archive
@@ -83,14 +83,14 @@ class Lakehouse:
         report = self.run(lambda spark: archive(spark, place, warehouse=str(self.lake), once=True))
         orders, letters = (report.tables.get(table_of(each)) for each in (_TOPIC, _TOPIC.dead_letters))
         tables = report.tables.values()
-        return Archived(
+        return ArchiveSummary(
             orders=0 if orders is None else orders.rows,
             dead_letters=0 if letters is None else letters.rows,
             files=sum(each.files for each in tables),
             bytes=sum(each.bytes for each in tables),
         )
 
-    def audit(self, bar: Bar) -> Audited:
+    def audit(self, bar: Bar) -> AuditSummary:
         """Every checksum of the log, and every message of it against the lake. The report is a page, too."""
         from penstock.spark.files.location import Location
         from penstock.spark.jobs.audit.archive_side import Warehouse
@@ -105,14 +105,14 @@ class Lakehouse:
 
         report = as_dict(self.run(lambda spark: audit(spark, place, wanted, stage=stage)))
         self.page.write_text(page(report), encoding="utf-8")
-        return audited(report)
+        return audit_summary(report)
 
 
-def audited(report: dict[str, Any]) -> Audited:
+def audit_summary(report: dict[str, Any]) -> AuditSummary:
     """What counts, of an audit's report."""
     parts = [part["archive"] for topic in report["topics"] for part in topic["partitions"]]
     told = report["findings"]["told"]
-    return Audited(
+    return AuditSummary(
         messages=report["summary"]["messages"],
         compared=sum(part["messages"] for part in parts if part),
         findings=report["findings"]["total"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock.core.errors import PenstockError
-from penstock.demo.base.orders import BEGIN, HOURS, Numbers
+from penstock.demo.base.orders import BEGIN, HOURS, IntArray
 from penstock.demo.lake.lakehouse import Lakehouse
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ PIPELINE: Final = Path(__file__).with_name("revenue.toml")
 class Revenue:
     """Of each hour since `BEGIN`."""
 
-    orders: Numbers
-    cents: Numbers
+    orders: IntArray
+    cents: IntArray
 
-    def hours_wrong(self, expected: Numbers) -> int:
+    def hours_wrong(self, expected: IntArray) -> int:
         return int(np.count_nonzero(self.cents != expected))
 
 
-def run(lakehouse: Lakehouse, file: Path) -> Revenue:
+def run_pipeline(lakehouse: Lakehouse, file: Path) -> Revenue:
     """Raises why it failed."""
     shutil.copyfile(PIPELINE, file)
     lakehouse.run(lambda spark: _run(spark, file))

@@ -62,7 +62,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AccountRow:
     """A number, and what it has to be equal to; None where nothing is known about it but itself."""
 
     what: str
@@ -79,7 +79,7 @@ class Row:
         return {"what": self.what, "count": self.count, "expected": self.expected, "holds": self.holds}
 
 
-def rows(counts: Counts) -> Iterator[Row]:
+def rows(counts: Counts) -> Iterator[AccountRow]:
     """All of them, in the order of the story."""
     yield from _published(counts)
     yield from _survived(counts)
@@ -87,34 +87,34 @@ def rows(counts: Counts) -> Iterator[Row]:
     yield from _archived(counts)
 
 
-def _published(c: Counts) -> Iterator[Row]:
+def _published(c: Counts) -> Iterator[AccountRow]:
     ways = " + ".join(f"{count:,} {way}" for way, count in c.by_transport.items())
-    yield Row("published", c.published, sum(c.by_transport.values()), ways)
-    yield Row("refused by the schema", c.refused, c.malformed, "the malformed")
-    yield Row("acknowledged", c.acknowledged, c.published - c.refused, "published - refused")
-    yield Row("sent twice and recognised", c.recognised, c.retried, "sent twice on purpose")
-    yield Row("answers that contradict others", c.answers_wrong, 0)
+    yield AccountRow("published", c.published, sum(c.by_transport.values()), ways)
+    yield AccountRow("refused by the schema", c.refused, c.malformed, "the malformed")
+    yield AccountRow("acknowledged", c.acknowledged, c.published - c.refused, "published - refused")
+    yield AccountRow("sent twice and recognised", c.recognised, c.retried, "sent twice on purpose")
+    yield AccountRow("answers that contradict others", c.answers_wrong, 0)
 
 
-def _survived(c: Counts) -> Iterator[Row]:
-    yield Row("acknowledged before SIGKILL", c.acknowledged_before_kill, None)
-    yield Row("of those missing after it", c.missing_after_kill, 0)
-    yield Row("found stored when sent again", c.found_stored, None)
+def _survived(c: Counts) -> Iterator[AccountRow]:
+    yield AccountRow("acknowledged before SIGKILL", c.acknowledged_before_kill, None)
+    yield AccountRow("of those missing after it", c.missing_after_kill, 0)
+    yield AccountRow("found stored when sent again", c.found_stored, None)
 
 
-def _consumed(c: Counts) -> Iterator[Row]:
-    yield Row("dead letters", c.dead_letters, c.poisoned, "the poisoned")
-    yield Row("redriven", c.redriven, c.dead_letters, "the dead letters")
-    yield Row("billed", c.billed, c.acknowledged, "acknowledged")
-    yield Row("in the log", c.in_log, c.acknowledged + c.redriven, "acknowledged + redriven")
-    yield Row("acknowledged and not there", c.log_missing, 0)
-    yield Row("there twice, or never acknowledged", c.log_extra, 0)
+def _consumed(c: Counts) -> Iterator[AccountRow]:
+    yield AccountRow("dead letters", c.dead_letters, c.poisoned, "the poisoned")
+    yield AccountRow("redriven", c.redriven, c.dead_letters, "the dead letters")
+    yield AccountRow("billed", c.billed, c.acknowledged, "acknowledged")
+    yield AccountRow("in the log", c.in_log, c.acknowledged + c.redriven, "acknowledged + redriven")
+    yield AccountRow("acknowledged and not there", c.log_missing, 0)
+    yield AccountRow("there twice, or never acknowledged", c.log_extra, 0)
 
 
-def _archived(c: Counts) -> Iterator[Row]:
-    yield Row("in the lake", c.archived, c.in_log, "in the log")
-    yield Row("in the lake, dead letters", c.archived_dead_letters, c.dead_letters, "the dead letters")
-    yield Row("audited: log = lake", c.audited, c.in_log + c.dead_letters, "in the log + the dead letters")
-    yield Row("findings of the audit", c.audit_findings, 0)
-    yield Row("revenue in cents", c.revenue_cents, c.expected_cents, "what was paid")
-    yield Row("hours whose revenue differs", c.hours_wrong, 0)
+def _archived(c: Counts) -> Iterator[AccountRow]:
+    yield AccountRow("in the lake", c.archived, c.in_log, "in the log")
+    yield AccountRow("in the lake, dead letters", c.archived_dead_letters, c.dead_letters, "the dead letters")
+    yield AccountRow("audited: log = lake", c.audited, c.in_log + c.dead_letters, "in the log + the dead letters")
+    yield AccountRow("findings of the audit", c.audit_findings, 0)
+    yield AccountRow("revenue in cents", c.revenue_cents, c.expected_cents, "what was paid")
+    yield AccountRow("hours whose revenue differs", c.hours_wrong, 0)

@@ -10,37 +10,37 @@ import numpy as np
 
 from penstock.core.names import TopicName
 from penstock.demo.base.ledger import Acknowledged, Ledger
-from penstock.demo.base.orders import TOPIC, Fate, Orders
-from penstock.demo.broker.log_contents import Survey, survey
-from penstock.demo.lake.lakehouse import Archived, Audited
+from penstock.demo.base.orders import TOPIC, EventKind, Orders
+from penstock.demo.broker.log_contents import LogContents, read_log
+from penstock.demo.lake.lakehouse import ArchiveSummary, AuditSummary
 from penstock.demo.lake.revenue import Revenue
 from penstock.demo.report.account import Counts
-from penstock.demo.traffic.traffic import Killed
+from penstock.demo.traffic.traffic import KillReport
 
 _TOPIC: Final = TopicName.parse(TOPIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observations:
     """What the steps have told."""
 
     by_transport: dict[str, int]
-    killed: Killed
+    killed: KillReport
     billed: int
     redriven: int
-    archived: Archived
-    audited: Audited
+    archived: ArchiveSummary
+    audited: AuditSummary
     revenue: Revenue
 
 
-def count(orders: Orders, ledger: Ledger, seen: Seen, data: Path) -> Counts:
+def count(orders: Orders, ledger: Ledger, seen: Observations, data: Path) -> Counts:
     acknowledged, expected = ledger.acknowledged(), orders.revenue()
-    log = survey(data, _TOPIC)
+    log = read_log(data, _TOPIC)
     return Counts(
         published=len(orders),
         by_transport=seen.by_transport,
-        malformed=orders.count(Fate.MALFORMED),
-        poisoned=orders.count(Fate.POISONED),
+        malformed=orders.count(EventKind.MALFORMED),
+        poisoned=orders.count(EventKind.POISONED),
         retried=int(np.count_nonzero(orders.retried)),
         acknowledged=len(acknowledged),
         refused=len(ledger.refused),
@@ -51,9 +51,9 @@ def count(orders: Orders, ledger: Ledger, seen: Seen, data: Path) -> Counts:
         found_stored=ledger.found_stored,
         in_log=len(log),
         log_missing=log.missing(acknowledged),
-        log_extra=extra(log, acknowledged, orders),
+        log_extra=unexpected_records(log, acknowledged, orders),
         billed=seen.billed,
-        dead_letters=len(survey(data, _TOPIC.dead_letters)),
+        dead_letters=len(read_log(data, _TOPIC.dead_letters)),
         redriven=seen.redriven,
         archived=seen.archived.orders,
         archived_dead_letters=seen.archived.dead_letters,
@@ -65,12 +65,12 @@ def count(orders: Orders, ledger: Ledger, seen: Seen, data: Path) -> Counts:
     )
 
 
-def extra(log: Survey, acknowledged: Acknowledged, orders: Orders) -> int:
+def unexpected_records(log: LogContents, acknowledged: Acknowledged, orders: Orders) -> int:
     """Records that should not be there. An event is there once if it was acknowledged, and once more if it was
     poisoned, since those are redriven."""
     allowed = np.zeros(len(orders), np.int64)
     allowed[acknowledged.numbers] = 1
-    allowed[(allowed == 1) & (orders.fates == Fate.POISONED)] = 2
+    allowed[(allowed == 1) & (orders.kinds == EventKind.POISONED)] = 2
     times = log.times(len(orders))
     unknown = len(log) - int(times.sum()) + int(times[len(orders) :].sum())
     return unknown + int(np.maximum(times[: len(orders)] - allowed, 0).sum())

@@ -28,12 +28,12 @@ _LOOK_SECONDS: Final = 0.2
 """How long a consumer waits for messages before it sees whether it is to stop."""
 
 
-class _Order(msgspec.Struct):
+class _OrderFields(msgspec.Struct):
     event: int
     product: str
 
 
-_DECODER: Final = msgspec.json.Decoder(_Order)
+_DECODER: Final = msgspec.json.Decoder(_OrderFields)
 
 
 class Billing:
@@ -45,10 +45,10 @@ class Billing:
         self._stopped = threading.Event()
         self._known = frozenset(CATALOG)
         self._billed = np.zeros(events, np.bool_)
-        self.settled = 0
+        self.billed_count = 0
         """Events that were billed, each once."""
 
-        self.again = 0
+        self.billed_again = 0
         """Deliveries of events that had been billed before."""
 
         self.nacked = 0
@@ -76,7 +76,7 @@ class Billing:
     def stop(self) -> None:
         self._stopped.set()
 
-    def mend(self) -> None:
+    def add_missing_price(self) -> None:
         """Somebody has entered the missing price."""
         self._known |= {UNKNOWN}
 
@@ -120,8 +120,8 @@ class Billing:
         with self._lock:
             known = int(np.count_nonzero(self._billed[numbers]))
             self._billed[numbers] = True
-            self.again += known
-            self.settled += len(numbers) - known
+            self.billed_again += known
+            self.billed_count += len(numbers) - known
 
 
 def lag(client: Client) -> int:

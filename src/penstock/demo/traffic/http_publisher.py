@@ -15,8 +15,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from penstock.core.errors import ServiceUnavailable
-from penstock.demo.base.ledger import Ledger, Place
-from penstock.demo.base.orders import TOPIC, Fate, Orders, Transport
+from penstock.demo.base.ledger import Ledger, LogPosition
+from penstock.demo.base.orders import TOPIC, EventKind, Orders, Transport
 
 PATH: Final = "/api/events"
 _LINES: Final = 50
@@ -52,7 +52,9 @@ class HttpPublisher:
         self._stopped.set()
 
     def _send(self, numbers: list[int]) -> None:
-        alone = [each for each in numbers if self._orders.retried[each] or self._orders.fates[each] == Fate.MALFORMED]
+        alone = [
+            each for each in numbers if self._orders.retried[each] or self._orders.kinds[each] == EventKind.MALFORMED
+        ]
         together = [each for each in numbers if each not in alone]
         if together:
             self._send_lines(together)
@@ -115,8 +117,8 @@ class HttpPublisher:
             self._stopped.wait(_PAUSE_SECONDS)
 
 
-def _place(stored: dict[str, Any]) -> Place:
-    return Place(stored["partition"], stored["offset"])
+def _place(stored: dict[str, Any]) -> LogPosition:
+    return LogPosition(stored["partition"], stored["offset"])
 
 
 def _message(answer: dict[str, Any]) -> str:

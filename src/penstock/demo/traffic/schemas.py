@@ -28,7 +28,7 @@ THIRD: Final = SECOND | {"cents": {"type": "string"}}
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SchemaVersion:
     """As messages name it."""
 
     id: int
@@ -36,14 +36,14 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
-    first: Version
-    second: Version
+class SchemaVersions:
+    first: SchemaVersion
+    second: SchemaVersion
     refusal: str
     """Why there is no third."""
 
 
-def create(client: Client) -> Versions:
+def create(client: Client) -> SchemaVersions:
     """The topic, its schema, and the policy that every payload has to conform.
 
     Raises `PenstockError` if the third version is taken, which it must not be.
@@ -53,12 +53,12 @@ def create(client: Client) -> Versions:
     refusal = _refusal(client)
     policy = {"schema_policy": "enforce", "schema_payloads": True, "schema_default": "latest"}
     client.ask("system.topic.alter", {"topic": TOPIC} | policy)
-    return Versions(first, second, refusal)
+    return SchemaVersions(first, second, refusal)
 
 
-def _register(client: Client, fields: dict[str, Any]) -> Version:
+def _register(client: Client, fields: dict[str, Any]) -> SchemaVersion:
     answer = client.ask("system.schema.register", {"subject": SUBJECT, "type": "JSON", "schema": text(fields)})
-    return Version(answer["id"], answer["version"])
+    return SchemaVersion(answer["id"], answer["version"])
 
 
 def text(fields: dict[str, Any]) -> str:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from penstock.client.produce.receipts import Receipt
 from penstock.client.sync import Client, Producer, Sent, connect
 from penstock.client.wire.protocol import Payload
-from penstock.demo.base.ledger import Ledger, Place
+from penstock.demo.base.ledger import Ledger, LogPosition
 from penstock.demo.base.orders import TOPIC, Orders, Transport
-from penstock.demo.traffic.schemas import Version
+from penstock.demo.traffic.schemas import SchemaVersion
 
 NAME: Final = "shop-app"
 _ROWS_MAX: Final = 2000
@@ -28,7 +28,7 @@ class TcpPublisher:
 
     transport: Final = Transport.TCP
 
-    def __init__(self, url: str, orders: Orders, ledger: Ledger, schema: Version) -> None:
+    def __init__(self, url: str, orders: Orders, ledger: Ledger, schema: SchemaVersion) -> None:
         self._url = url
         self._orders = orders
         self._ledger = ledger
@@ -59,9 +59,9 @@ class TcpPublisher:
         for batch in self._batches():
             waiting.append((batch, producer.send_arrow(batch, numbered=True)))
             if len(waiting) > _AT_ONCE:
-                self._settle(producer, *waiting.popleft())
+                self._note_outcomes(producer, *waiting.popleft())
         for each in waiting:
-            self._settle(producer, *each)
+            self._note_outcomes(producer, *each)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """As a producer takes them, with the number of the event beside."""
@@ -78,11 +78,11 @@ class TcpPublisher:
                 }
             )
 
-    def _settle(self, producer: Producer[Payload], batch: pa.RecordBatch, sent: Sent) -> None:
+    def _note_outcomes(self, producer: Producer[Payload], batch: pa.RecordBatch, sent: Sent) -> None:
         numbers = [each - 1 for each in batch.column("request_id").to_pylist()]
         for number, outcome in zip(numbers, sent.outcomes(), strict=True):
             if isinstance(outcome, Receipt):
-                self._ledger.store(number, Place(outcome.partition, outcome.offset), duplicate=outcome.duplicate)
+                self._ledger.store(number, LogPosition(outcome.partition, outcome.offset), duplicate=outcome.duplicate)
             else:
                 self._ledger.refuse(number, outcome.message)
         again = [row for row, number in enumerate(numbers) if self._orders.retried[number]]
@@ -95,6 +95,6 @@ class TcpPublisher:
         numbers = [each - 1 for each in batch.column("request_id").to_pylist()]
         for number, outcome in zip(numbers, producer.send_arrow(batch, numbered=True).outcomes(), strict=True):
             if isinstance(outcome, Receipt):
-                self._ledger.repeat(number, Place(outcome.partition, outcome.offset), duplicate=outcome.duplicate)
+                self._ledger.repeat(number, LogPosition(outcome.partition, outcome.offset), duplicate=outcome.duplicate)
             else:
                 self._ledger.complain(f"event {number} was stored, and refused when it came again: {outcome.message}")

@@ -15,12 +15,12 @@ from typing import Final, Protocol, Self
 from penstock.client.sync import Client
 from penstock.core.errors import Timeout
 from penstock.core.names import TopicName
-from penstock.demo.base.interrupts import held
+from penstock.demo.base.interrupts import deferred_interrupts
 from penstock.demo.base.ledger import Ledger
 from penstock.demo.base.orders import TOPIC, Orders, Transport
 from penstock.demo.base.screen import Step
-from penstock.demo.broker.log_contents import survey
-from penstock.demo.broker.process import Broker
+from penstock.demo.broker.log_contents import read_log
+from penstock.demo.broker.process import BrokerProcess
 from penstock.demo.traffic import billing as bills
 from penstock.demo.traffic.billing import CONSUMERS, Billing
 
@@ -45,7 +45,7 @@ class Publisher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KillReport:
     """What was lost when the broker was killed: nothing, or the demo fails."""
 
     acknowledged: int
@@ -59,7 +59,7 @@ class Killed:
 class Traffic:
     """Use it with `with`: at the end nobody publishes or consumes any more."""
 
-    def __init__(self, broker: Broker, orders: Orders, ledger: Ledger) -> None:
+    def __init__(self, broker: BrokerProcess, orders: Orders, ledger: Ledger) -> None:
         self._broker = broker
         self._orders = orders
         self._ledger = ledger
@@ -72,13 +72,13 @@ class Traffic:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        with held():
+        with deferred_interrupts():
             self.billing.stop()
             for each in self._publishers:
                 each.stop()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def publish(self, publishers: list[Publisher], step: Step) -> Killed:
+    def publish(self, publishers: list[Publisher], step: Step) -> KillReport:
         """Until every event has its answer. Half way somebody strikes the broker, and it is started again."""
         self._publishers = publishers
         bars = [(step.bar(f"  {each.transport.value}", each.total), each) for each in publishers]
@@ -90,9 +90,9 @@ class Traffic:
         def shown() -> None:
             for bar, each in bars:
                 bar.set(each.done)
-            billed.set(self.billing.settled)
+            billed.set(self.billing.billed_count)
 
-        self._watch(self._broker.struck.wait, shown)
+        self._watch(self._broker.killed_on_purpose.wait, shown)
         killed = self._recover()
         self._watch(lambda seconds: not wait(sending, seconds).not_done, shown)
         return killed
@@ -113,13 +113,13 @@ class Traffic:
                 raise Timeout(f"billing has left {left:,} messages after {_DRAIN_SECONDS:.0f} s")
             time.sleep(_LOOK_SECONDS)
 
-    def _recover(self) -> Killed:
-        self._broker.kill()  # it has been struck: see it gone
+    def _recover(self) -> KillReport:
+        self._broker.kill()  # it has been killed_on_purpose: see it gone
         acknowledged, began = self._ledger.acknowledged(), time.monotonic()
         self._broker.start()
         seconds = time.monotonic() - began
-        found = survey(self._broker.data, TopicName.parse(TOPIC))
-        return Killed(len(acknowledged), len(found), found.missing(acknowledged), seconds)
+        found = read_log(self._broker.data, TopicName.parse(TOPIC))
+        return KillReport(len(acknowledged), len(found), found.missing(acknowledged), seconds)
 
     def _watch(self, is_over: Callable[[float], bool], shown: Callable[[], None]) -> None:
         """Until it is over, which is asked again and again, for some time each."""

@@ -16,9 +16,9 @@ from typing import Any, Final
 from picows import WSError, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from penstock.core.errors import QuotaExceeded, ServiceUnavailable, Timeout
-from penstock.demo.base.ledger import Ledger, Place
+from penstock.demo.base.ledger import Ledger, LogPosition
 from penstock.demo.base.orders import TOPIC, Orders, Transport
-from penstock.demo.traffic.schemas import Version
+from penstock.demo.traffic.schemas import SchemaVersion
 
 NAME: Final = "web-page"
 _AT_ONCE: Final = 500
@@ -34,7 +34,7 @@ class WebSocketPublisher:
 
     transport: Final = Transport.WEBSOCKET
 
-    def __init__(self, url: str, orders: Orders, ledger: Ledger, schema: Version) -> None:
+    def __init__(self, url: str, orders: Orders, ledger: Ledger, schema: SchemaVersion) -> None:
         self._url = url
         self._orders = orders
         self._ledger = ledger
@@ -124,7 +124,7 @@ class WebSocketPublisher:
         if again:
             self._note_again(number, answer)
         elif error is None:
-            place = Place(answer["partition"], answer["offset"])
+            place = LogPosition(answer["partition"], answer["offset"])
             self._ledger.store(number, place, duplicate=answer["duplicate"])
             if self._orders.retried[number]:
                 self._again.append(number)
@@ -136,7 +136,7 @@ class WebSocketPublisher:
         if "error" in answer:
             self._ledger.complain(f"event {number} was stored, and refused when it came again: {answer['error']}")
         else:
-            place = Place(answer["partition"], answer["offset"])
+            place = LogPosition(answer["partition"], answer["offset"])
             self._ledger.repeat(number, place, duplicate=answer["duplicate"])
 
 

@@ -1,6 +1,6 @@
-"""What the registry answers with, as values, and what it takes for a subject, a version, a schema and words about it.
+"""Values that the registry returns, and the parsing of subjects, versions, modes and metadata that it takes.
 
-Parsed at the door: what is inside is known to be right.
+Input is parsed at the door; values inside are known to be valid.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ from penstock.core.schemas import (
     is_subject,
 )
 from penstock.schema.errors import InvalidCompatibility, InvalidMode, InvalidSchema, InvalidVersion, RegistryError
-from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, SubjectVersion
+from penstock.storage.catalog.schema_rows import StoredSchema, SubjectVersion, VersionMetadata
 
-WORDS_CHARS_MAX: Final = 4_096
-"""Of a description, or of a reason to use a version no more: a page."""
+DESCRIPTION_CHARS_MAX: Final = 4_096
+"""Characters of a description or a deprecation message: a page."""
 
 TAGS_MAX: Final = 64
 TAG_CHARS_MAX: Final = 128
-"""Of one tag: for lists and filters."""
+"""Characters of one tag: tags are for lists and filters."""
 CREATOR_CHARS_MAX: Final = 140
-"""Whoever registers: the longest name that credentials may have, and of which kind they are."""
+"""Characters of a creator: the longest principal name, with its kind."""
 
 _CONTEXT: Final = re.compile(r":\.([^:]*):(.*)", re.DOTALL)
 _DEFAULT_CONTEXT: Final = ":.:"
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 
-class Which(Enum):
-    """Of versions, or of subjects, of which one version is enough."""
+class LookupFilter(Enum):
+    """The versions that a lookup sees; of subjects, those that have such a version."""
 
-    LIVING = auto()
-    ALL = auto()
-    """The softly deleted too."""
-    DELETED = auto()
+    ACTIVE = auto()
+    """Versions that are not deleted."""
+    INCLUDE_DELETED = auto()
+    """Soft-deleted versions too."""
+    DELETED_ONLY = auto()
+    """Soft-deleted versions alone; subjects all of whose versions are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class RegisteredVersion:
     """A version of a subject, with its schema."""
 
     subject: str
@@ -58,7 +60,7 @@ class Registered:
     schema_id: int
     schema: Schema
     fingerprint: str
-    metadata: Metadata
+    metadata: VersionMetadata
     created_ms: int
     deleted: bool
     deprecated: str | None
@@ -79,8 +81,8 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """What a message that names a version has to know of it."""
+class VersionStatus:
+    """The facts about a version that publishing a message with it depends on."""
 
     subject: str
     deprecated: str | None
@@ -88,61 +90,62 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What new versions are held to."""
+class CompatibilityConfig:
+    """The compatibility settings that new versions must meet."""
 
     compatibility: Compatibility
     lenient: bool
 
 
-def subject_name(text: str) -> str:
-    """A subject as it is kept: `:.:orders` is `orders`, in the only context there is.
+def parse_subject(text: str) -> str:
+    """Return a subject as it is stored: `:.:orders` is `orders`, in the only context that exists.
 
-    What is kept means itself: a name that would once more be read as one in a context is refused.
+    A stored name stands for itself: a name that would again be parsed as one in a context is refused.
     """
     written = _CONTEXT.fullmatch(text)
     if written is not None and written[1]:
         raise RegistryError(
-            f"There is no context '.{shown(written[1])}': all subjects are in the default one.", field="subject"
+            f"There is no context '.{printable(written[1])}': all subjects are in the default one.", field="subject"
         )
     name = text if written is None else written[2]
     if not is_subject(name):
         raise RegistryError(
-            f"The specified subject '{shown(name)}' is not valid: a subject has 1 to {SUBJECT_CHARS_MAX} characters,"
-            " none of them a control character.",
+            f"The specified subject '{printable(name)}' is not valid: a subject has 1 to {SUBJECT_CHARS_MAX}"
+            " characters, none of them a control character.",
             field="subject",
         )
     if written is not None and _CONTEXT.fullmatch(name):
         raise RegistryError(
-            f"The specified subject '{shown(name)}' is not valid: one context is enough.", field="subject"
+            f"The specified subject '{printable(name)}' is not valid: one context is enough.", field="subject"
         )
     return name
 
 
 def hinted_subject(text: str) -> str | None:
-    """The subject in which a client supposes a schema; None where it supposes nothing, for which some write `:.:`."""
-    return None if text in ("", _DEFAULT_CONTEXT) else subject_name(text)
+    """Return the subject that a client names as a hint for a schema; None for no hint, which some clients write as
+    `:.:`."""
+    return None if text in ("", _DEFAULT_CONTEXT) else parse_subject(text)
 
 
 def subject_prefix(text: str) -> str:
-    """`:*:` and `:.:` stand before a name, not in it."""
+    """Remove `:*:` or `:.:`, which stand before a name and are not part of it."""
     return text[3:] if text.startswith((":*:", ":.:")) else text
 
 
-def version_number(version: int | str) -> int | None:
-    """None for the latest, which is also written `-1`. Raises `InvalidVersion` for what is no version."""
+def parse_version(version: int | str) -> int | None:
+    """Return a version number; None for the latest, which is also written `-1`. Raises `InvalidVersion`."""
     if version in (LATEST, -1, "-1"):
         return None
     number = int(version) if isinstance(version, int) or _VERSION.fullmatch(version) else 0
     if isinstance(version, bool) or not 1 <= number <= SCHEMA_VERSION_MAX:
         raise InvalidVersion(
-            f"The specified version '{shown(str(version))}' is not a valid version id. Allowed values are between"
+            f"The specified version '{printable(str(version))}' is not a valid version id. Allowed values are between"
             ' [1, 2^31-1] and the string "latest"'
         )
     return number
 
 
-def compatibility_level(text: str) -> Compatibility:
+def parse_compatibility(text: str) -> Compatibility:
     try:
         return Compatibility(text.upper())
     except ValueError:
@@ -150,7 +153,7 @@ def compatibility_level(text: str) -> Compatibility:
         raise InvalidCompatibility(f"Invalid compatibility level. Valid values are {levels}") from None
 
 
-def mode_named(text: str) -> Mode:
+def parse_mode(text: str) -> Mode:
     try:
         return Mode(text.upper())
     except ValueError:
@@ -158,7 +161,7 @@ def mode_named(text: str) -> Mode:
 
 
 def check_schema(schema: Schema) -> None:
-    """Raises `InvalidSchema` for what cannot be stored, whatever it means."""
+    """Raise `InvalidSchema` for a schema that cannot be stored, whatever it means."""
     try:
         size = len(schema.text.encode())
     except UnicodeEncodeError:
@@ -171,20 +174,20 @@ def check_schema(schema: Schema) -> None:
         raise InvalidSchema("Invalid schema: there is a zero byte in its text")
     for reference in schema.references:
         if not is_subject(reference.name):
-            raise InvalidSchema(f"Invalid schema: nothing can be referred to as '{shown(reference.name)}'")
+            raise InvalidSchema(f"Invalid schema: nothing can be referred to as '{printable(reference.name)}'")
 
 
-def check_metadata(metadata: Metadata) -> None:
-    check_words("description", metadata.description, WORDS_CHARS_MAX)
-    check_words("created_by", metadata.created_by, CREATOR_CHARS_MAX)
+def check_metadata(metadata: VersionMetadata) -> None:
+    check_text("description", metadata.description, DESCRIPTION_CHARS_MAX)
+    check_text("created_by", metadata.created_by, CREATOR_CHARS_MAX)
     if len(metadata.tags) > TAGS_MAX:
         raise RegistryError(f"tags: there are {len(metadata.tags)}, more than {TAGS_MAX}", field="tags")
     for tag in metadata.tags:
-        check_words("tags", tag, TAG_CHARS_MAX)
+        check_text("tags", tag, TAG_CHARS_MAX)
 
 
-def check_words(field: str, words: str, chars_max: int) -> None:
-    """Raises `RegistryError`, with the field's name, for words that are too many, or cannot be stored."""
+def check_text(field: str, words: str, chars_max: int) -> None:
+    """Raise `RegistryError`, with the field's name, for a text that is too long or cannot be stored."""
     if len(words) > chars_max:
         raise RegistryError(f"{field}: {len(words)} characters are more than {chars_max}", field=field)
     if "\0" in words or words != words.encode(errors="replace").decode():
@@ -192,17 +195,17 @@ def check_words(field: str, words: str, chars_max: int) -> None:
 
 
 def fingerprint_of(schema: Schema, canonical: str) -> str:
-    """Schemas with the same one are the same schema: they mean the same, and mean it by the same references.
+    """Return the fingerprint: schemas with the same one mean the same, by the same references.
 
-    By the references too, because they are what keeps others from being deleted: were two that refer to different
-    versions one schema, one of them would hold on to nothing.
+    The references count because they keep other schemas from being deleted: were two schemas with references to
+    different versions one schema, one of the versions would not be protected.
     """
     references = sorted((reference.name, reference.subject, reference.version) for reference in schema.references)
     return hashlib.sha256(msgspec.json.encode([schema.kind, canonical, references])).hexdigest()
 
 
-def shown(text: str) -> str:
-    """Short, and without what would spoil a line or could not be sent at all."""
+def printable(text: str) -> str:
+    """Shorten a text and replace characters that would spoil a line or cannot be sent."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:SUBJECT_CHARS_MAX]
     )

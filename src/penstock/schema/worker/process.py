@@ -1,8 +1,8 @@
-"""The worker: the only process in which schemas and payloads from outside are taken apart.
+"""The worker: the only process that parses schemas and payloads from outside.
 
 It imports all it needs, gives up the right to open anything, and forks. The child does one job after the other within
-limits on memory and time; whatever a schema makes it do, recurse, expand or crash, ends the child alone. Then the
-parent says so, and forks the next one, which takes some milliseconds.
+limits on memory and time; a schema that makes it recurse, expand or crash ends the child alone. Then the parent reports
+that and forks the next child, which takes some milliseconds.
 
     python -m penstock.schema.worker.process FD     reads jobs from standard input; FD is the shared memory
 """
@@ -20,54 +20,55 @@ from typing import Final
 
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import SchemaKind
-from penstock.schema.language import Fault, Validator
-from penstock.schema.languages import Examiner, language
-from penstock.schema.steps import Compare, Examine
+from penstock.schema.language import PayloadFault, Validator
+from penstock.schema.languages import SchemaLanguages, language
+from penstock.schema.steps import CheckCompatibility, ParseSchema
 from penstock.schema.worker import protocol
-from penstock.schema.worker.protocol import Doing
+from penstock.schema.worker.protocol import WorkerState
 
 MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""More than it has when it starts: what a schema, or a payload, may take."""
-_GROWN_KIB_MAX: Final = 24 * 1024
-"""What earlier jobs may have left behind, caches included: past this the next job has a child of its own."""
+"""Memory that a schema or a payload may take beyond the worker's memory at its start."""
+_GROWTH_KIB_MAX: Final = 24 * 1024
+"""Memory that earlier jobs may have left behind, caches included: past this the next job gets a fresh child."""
 
 _CPU_SECONDS: Final = 0.15
-"""For one schema, one payload. Large ones have more, as much as reading them takes."""
+"""CPU time for one schema or one payload. Large ones get more, in proportion to their size."""
 _COMPARISON_CPU_SECONDS: Final = 1.0
-"""Every choice of one schema is held against every choice of the other."""
+"""CPU time for a comparison: every choice of one schema is compared with every choice of the other."""
 _CPU_SECONDS_PER_MIB: Final = 0.5
 _PAYLOAD_CPU_SECONDS_PER_MIB: Final = 1.0
-"""Taking 1 MiB of JSON apart takes some 20 ms here, and some machines are slow."""
+"""Parsing 1 MiB of JSON takes some 20 ms here, and some machines are slow."""
 _WALL_FACTOR: Final = 20
-"""Times the processor's: on a busy machine a process may wait long for its turn."""
+"""Wall-clock time per CPU time: on a busy machine a process may wait long for its turn."""
 _SLICE_SECONDS: Final = 0.05
-"""Of payloads before others have their turn: a schema that is slow to check is so at its own topic's expense."""
+"""Time for payloads before other topics have their turn: a schema that is slow to validate slows its own topic only."""
 
 _ROWS: Final = 256
-"""Payloads looked at together: what they become stays in the processor's cache."""
+"""Payloads validated together: their decoded form stays in the processor's cache."""
 _CHUNK_BYTES: Final = 256 * 1024
-"""Of payloads looked at together: their objects take many times as much."""
+"""Bytes of payloads validated together: their objects take many times as much."""
 
 _STDIN: Final = 0
 _STDOUT: Final = 1
 _ENDED: Final = 0
 _REPLACED: Final = 70
-"""The exit status of a child that has answered, and should not be trusted with another job."""
-_LOST: Final = 71
-"""That of one that found no head where one should be."""
+"""Exit status of a child that has answered and must not get another job."""
+_OUT_OF_STEP: Final = 71
+"""Exit status of a child that found no header where one should be."""
 
 
-class Judge:
-    """Takes a payload as it is or, if that will not do, in the framing of other registries' clients: a zero byte, the
-    schema's id in four bytes, in Protobuf another zero for the first message, and then the payload itself."""
+class FramedPayloadValidator:
+    """A validator that accepts a payload as it is or, if it does not conform, in the framing of other registries'
+    clients: a zero byte, the schema's id in four bytes, in Protobuf another zero for the first message, and then the
+    payload."""
 
-    def __init__(self, validator: Validator, job: protocol.Validate) -> None:
+    def __init__(self, validator: Validator, job: protocol.ValidationJob) -> None:
         self.validator = validator
         self._prefix = b"\0" + (job.schema_id % 2**32).to_bytes(4)
         if job.definition.kind is SchemaKind.PROTOBUF:
             self._prefix += b"\0"
 
-    def fault(self, payload: bytes) -> Fault | None:
+    def fault(self, payload: bytes) -> PayloadFault | None:
         fault = self.validator.fault(payload)
         if fault is None or not payload.startswith(self._prefix):
             return fault
@@ -75,108 +76,109 @@ class Judge:
 
 
 class Worker:
-    """One child: jobs from a pipe, answers to another."""
+    """A child process: jobs from a pipe, answers to another."""
 
     def __init__(self, shared: mmap.mmap) -> None:
         self._shared = shared
         self._view = memoryview(shared)
-        self._examiner = Examiner()
+        self._languages = SchemaLanguages()
         self._number = 0
         self._payload = -1
 
     def serve(self) -> int:
-        """Until nobody asks any more, or a job has shaken it, or it has grown."""
+        """Serve jobs until the broker closes the pipe, a job leaves the process unfit, or its memory has grown too
+        much."""
         kib = peak_kib()
         while True:
-            self._note(Doing.NOTHING)
-            first = os.read(_STDIN, protocol.HEAD.size)
+            self._set_state(WorkerState.IDLE)
+            first = os.read(_STDIN, protocol.HEADER.size)
             if not first:
                 return _ENDED
             self._payload = -1
-            self._note(Doing.READING)
-            body = self._body(first)
+            self._set_state(WorkerState.READING)
+            body = self._read_body(first)
             if body is None:
-                return _LOST
+                return _OUT_OF_STEP
             job = protocol.decode_job(body)
-            self._note(Doing.WORKING)
-            limit = _COMPARISON_CPU_SECONDS if isinstance(job, Compare) else _CPU_SECONDS
+            self._set_state(WorkerState.WORKING)
+            limit = _COMPARISON_CPU_SECONDS if isinstance(job, CheckCompatibility) else _CPU_SECONDS
             set_timers(limit + _CPU_SECONDS_PER_MIB * len(body) / 2**20)
-            answer, shaken = self._answer(job)
+            answer, is_spent = self._answer(job)
             set_timers(0)
-            self._note(Doing.WRITING)
-            write_all(_STDOUT, protocol.framed(self._number, answer))
-            if shaken or peak_kib() - kib > _GROWN_KIB_MAX:
-                self._note(Doing.NOTHING)
+            self._set_state(WorkerState.WRITING)
+            write_all(_STDOUT, protocol.frame(self._number, answer))
+            if is_spent or peak_kib() - kib > _GROWTH_KIB_MAX:
+                self._set_state(WorkerState.IDLE)
                 return _REPLACED
 
-    def _note(self, doing: Doing) -> None:
-        protocol.NOTES.pack_into(self._shared, 0, doing, self._number, self._payload)
+    def _set_state(self, state: WorkerState) -> None:
+        protocol.STATUS.pack_into(self._shared, 0, state, self._number, self._payload)
 
-    def _body(self, first: bytes) -> bytearray | None:
-        """What follows a head; None if there is no head, or no end."""
-        head = read_exactly(_STDIN, protocol.HEAD.size, first)
+    def _read_body(self, first: bytes) -> bytearray | None:
+        """Read the rest of the header and the body; None if the header is wrong or the pipe ends."""
+        head = read_exactly(_STDIN, protocol.HEADER.size, first)
         if head is None:
             return None
-        mark, self._number, size = protocol.HEAD.unpack(head)
+        mark, self._number, size = protocol.HEADER.unpack(head)
         if mark != protocol.MARK or size > protocol.JOB_BYTES_MAX:
             return None
         return read_exactly(_STDIN, size)
 
     def _answer(self, job: protocol.Job) -> tuple[protocol.Answer, bool]:
-        """With whether the process has been through too much to go on."""
+        """Return the answer, and whether the process is unfit for another job."""
         try:
-            return self._do(job), False
+            return self._run(job), False
         except PenstockError as error:
-            return protocol.Refused(error.message, error.details), False
+            return protocol.SchemaRefused(error.message, error.details), False
         except RecursionError:
-            return protocol.Failed("it is nested too deeply", signal.SIGSEGV, self._payload), True
+            return protocol.JobFailed("it is nested too deeply", signal.SIGSEGV, self._payload), True
         except MemoryError:
-            return protocol.Failed("it takes too much memory", signal.SIGSEGV, self._payload), True
+            return protocol.JobFailed("it takes too much memory", signal.SIGSEGV, self._payload), True
         except Exception as error:
-            return protocol.Failed(f"{type(error).__name__}: {error}"[:500], payload=self._payload), True
+            return protocol.JobFailed(f"{type(error).__name__}: {error}"[:500], payload=self._payload), True
 
-    def _do(self, job: protocol.Job) -> protocol.Answer:
+    def _run(self, job: protocol.Job) -> protocol.Answer:
         match job:
-            case Examine(definition, form):
-                return protocol.Examined(self._examiner.examine(definition, form))
-            case Compare(pairs, lenient):
-                return protocol.Compared(self._examiner.compare(pairs, lenient=lenient))
-            case protocol.Validate():
+            case ParseSchema(definition, form):
+                return protocol.SchemaParsed(self._languages.parse(definition, form))
+            case CheckCompatibility(pairs, lenient):
+                return protocol.CompatibilityChecked(self._languages.check_compatibility(pairs, lenient=lenient))
+            case protocol.ValidationJob():
                 return self._validate(job)
 
-    def _validate(self, job: protocol.Validate) -> protocol.Validated:
-        """As many payloads as there is time for, and one at least."""
-        judge = Judge(self._examiner.validator(job.definition), job)
-        payloads, ends = laid_out(self._view, job)
+    def _validate(self, job: protocol.ValidationJob) -> protocol.PayloadsValidated:
+        """Validate as many payloads as there is time for, and at least one."""
+        judge = FramedPayloadValidator(self._languages.validator(job.definition), job)
+        payloads, ends = payloads_and_ends(self._view, job)
         faults: list[tuple[int, str, str]] = []
         row, until = job.first, time.thread_time() + _SLICE_SECONDS
         while row < job.stop and (row == job.first or time.thread_time() < until):
             stop = chunk_stop(ends, row, job.stop)
             lines = payloads[start_of(ends, row) : ends[stop - 1]]
-            self._begin(row, len(lines))
+            self._start_payload(row, len(lines))
             if not job.newlines and judge.validator.accepts_lines(lines, stop - row):
                 row = stop
                 continue
             while row < stop and (row == job.first or time.thread_time() < until):
                 payload = bytes(payloads[start_of(ends, row) : ends[row] - 1])
-                self._begin(row, len(payload))
+                self._start_payload(row, len(payload))
                 fault = judge.fault(payload)
                 if fault is not None:
                     faults.append((row, fault.path, fault.message))
                 row += 1
-        return protocol.Validated(faults, row)
+        return protocol.PayloadsValidated(faults, row)
 
-    def _begin(self, row: int, size: int) -> None:
+    def _start_payload(self, row: int, size: int) -> None:
         self._payload = row
-        self._note(Doing.WORKING)
+        self._set_state(WorkerState.WORKING)
         set_timers(_CPU_SECONDS + _PAYLOAD_CPU_SECONDS_PER_MIB * size / 2**20)
 
 
-def laid_out(shared: memoryview, job: protocol.Validate) -> tuple[memoryview, memoryview]:
-    """The payloads in the shared memory, and where each of them ends."""
-    ends_at = aligned(protocol.NOTES.size + job.size)
+def payloads_and_ends(shared: memoryview, job: protocol.ValidationJob) -> tuple[memoryview, memoryview]:
+    """Return the payloads in the shared memory and the offsets at which they end."""
+    ends_at = aligned(protocol.STATUS.size + job.size)
     ends = shared[ends_at : ends_at + 8 * job.count].cast("q")
-    return shared[protocol.NOTES.size : protocol.NOTES.size + job.size], ends
+    return shared[protocol.STATUS.size : protocol.STATUS.size + job.size], ends
 
 
 def start_of(ends: memoryview, row: int) -> int:
@@ -184,7 +186,7 @@ def start_of(ends: memoryview, row: int) -> int:
 
 
 def chunk_stop(ends: memoryview, first: int, last: int) -> int:
-    """So many payloads at a time that they are neither too many nor too much."""
+    """Return the end of a chunk that starts at `first` and is limited in rows and bytes."""
     start, stop = start_of(ends, first), min(first + _ROWS, last)
     while stop > first + 1 and ends[stop - 1] - start > _CHUNK_BYTES:
         stop = first + (stop - first) // 2
@@ -200,13 +202,13 @@ def aligned(place: int) -> int:
 
 
 def set_timers(seconds: float) -> None:
-    """Either of them ends the process: nobody listens to their signals."""
+    """Set the CPU and the wall-clock timer. Either ends the process: their signals have no handlers."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds * _WALL_FACTOR)
 
 
 def read_exactly(descriptor: int, size: int, first: bytes = b"") -> bytearray | None:
-    """So many bytes, of which some may be there already; None if the end comes before."""
+    """Read `size` bytes, the first of which may be read already; None if the pipe ends before."""
     pieces = bytearray(first)
     while len(pieces) < size:
         piece = os.read(descriptor, min(size - len(pieces), 1 << 20))
@@ -230,29 +232,30 @@ def limit_memory() -> None:
 
 
 def give_up_rights() -> None:
-    """No file, no socket, no core dump: the limit on descriptors forbids every new one."""
+    """Forbid files, sockets and core dumps: the limit on descriptors forbids every new one."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
 def fork_children(shared: mmap.mmap) -> None:
-    """One child after the other, until one ends because nobody asks any more, or in the middle of a message."""
+    """Fork one child after the other, until one ends because the pipe is closed, or in the middle of a message."""
     while True:
         child = os.fork()
         if not child:
             os._exit(Worker(shared).serve())
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        doing, number, payload = protocol.NOTES.unpack_from(shared)
-        if code == _ENDED or doing in (Doing.READING, Doing.WRITING):
+        state, number, payload = protocol.STATUS.unpack_from(shared)
+        if code == _ENDED or state in (WorkerState.READING, WorkerState.WRITING):
             return  # half a message is in a pipe: both are of no use any more
-        if doing == Doing.WORKING:
-            write_all(_STDOUT, protocol.framed(number, protocol.Failed("the examination was ended", -code, payload)))
+        if state == WorkerState.WORKING:
+            write_all(_STDOUT, protocol.frame(number, protocol.JobFailed("the examination was ended", -code, payload)))
 
 
 def listen_to_signals() -> None:
-    """Ctrl-C is the broker's: it closes the pipe, and that is the end of this. The timers' own end it."""
+    """Ignore Ctrl-C, which is the broker's: it closes the pipe, and that ends this process. Let the timers' signals end
+    it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)

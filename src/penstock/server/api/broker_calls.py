@@ -1,4 +1,4 @@
-"""Asking the broker for somebody who may hang up: what is not waited for any more is not done any longer."""
+"""Calls to system topics of the broker for HTTP clients, which may disconnect."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from starlette.types import Receive
 from penstock.broker.topics.schema_rejections import NotThere
 from penstock.core.errors import ServiceUnavailable
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 
 
-async def asked(call: Call, topic: str, fields: dict[str, Any]) -> Any:
-    """The answer of a system topic; what is not there is answered 404."""
+async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
+    """Return the answer of a system topic. Raises `HttpError` 404 for what does not exist."""
     try:
-        return await call.ask(topic, fields)
+        return await request.ask(topic, fields)
     except NotThere as error:
         raise HttpError(HTTPStatus.NOT_FOUND, error.message, **error.details) from None
 
 
-async def asked_patiently(call: Call, topic: str, fields: dict[str, Any]) -> Any:
-    """The same for what may take long: it ends if the client hangs up."""
-    asking = asyncio.ensure_future(asked(call, topic, fields))
-    leaving = asyncio.ensure_future(gone(call.receive))
+async def ask_until_disconnect(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
+    """Do the same for a long call: it ends if the client disconnects."""
+    asking = asyncio.ensure_future(ask(request, topic, fields))
+    leaving = asyncio.ensure_future(disconnected(request.receive))
     try:
         await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not asking.done():
@@ -38,22 +38,22 @@ async def asked_patiently(call: Call, topic: str, fields: dict[str, Any]) -> Any
         leaving.cancel()
 
 
-async def gone(receive: Receive) -> None:
-    """Returns once the client has hung up."""
+async def disconnected(receive: Receive) -> None:
+    """Return once the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def given(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
-    """What was given, as the broker has it: what was left out is left out."""
+def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that the client sent, in the form of the wire protocol."""
     if isinstance(values, dict):
         return {name: value for name, value in values.items() if value is not None}
     found = {name: getattr(values, name) for name in values.__struct_fields__}
     return {name: msgspec.to_builtins(value) for name, value in found.items() if value is not UNSET}
 
 
-def page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:
-    """A list, and `next` where there is more: what to ask for `after`."""
+def list_page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:
+    """Return a page of a list, with `next` if there is more: the value of `after` for the next page."""
     entries = answer[name]
     if not answer.get("truncated") or not entries:
         return {name: entries}

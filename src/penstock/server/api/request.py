@@ -1,4 +1,4 @@
-"""What answers requests is given, and what it may give back."""
+"""The request as handlers get it, and the answers that they may return."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from penstock.broker.access.audit import Trail, deed_of
 from penstock.broker.access.policy import Access, Deed, Operation, Origin, Principal, Resource
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
-from penstock.server.api.routing import ROUTE, Parameter
+from penstock.server.api.routing import SCOPE_ROUTE, Parameter
 from penstock.server.http_scope import header
 
 _Result = TypeVar("_Result")
-_Part = TypeVar("_Part")
+_Service = TypeVar("_Service")
 
 
-class Desk(Protocol):
-    """Where the broker is asked. What it refuses is raised as `PenstockError`."""
+class Backend(Protocol):
+    """The interface of handlers to the broker. Refusals are raised as `PenstockError`."""
 
     @property
     def registry(self) -> Registry: ...
@@ -32,23 +32,23 @@ class Desk(Protocol):
     async def run(self, procedure: Procedure[_Result]) -> _Result: ...
 
     async def ask(self, topic: str, fields: dict[str, Any], principal: Principal) -> Any:
-        """As a `request` to one of the broker's own topics."""
+        """Return the answer of a system topic, as to a `request` on the wire."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """An answer as it is sent."""
+class EncodedAnswer:
+    """An answer that is encoded already."""
 
     body: bytes
     media: str | None = None
-    """What it is, if the client has no say in that."""
+    """The media type; None for the one that the client prefers."""
     headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """A list that may be large: each of it is encoded when there is room to send it."""
+class StreamedList:
+    """A JSON list of any length: each item is encoded when there is room to send it."""
 
     begin: bytes
     items: Iterable[bytes]
@@ -62,21 +62,21 @@ class Pieces:
         yield self.end if before == b"," else self.begin + self.end
 
 
-class Parts:
-    """What rooms keep from one request to the next, one of a kind."""
+class RequestServices:
+    """Objects that handlers keep between requests, at most one of each class."""
 
-    def __init__(self, *parts: object) -> None:
-        self._parts: dict[type[Any], Any] = {type(each): each for each in parts}
+    def __init__(self, *services: object) -> None:
+        self._services: dict[type[Any], Any] = {type(each): each for each in services}
 
-    def get(self, kind: type[_Part]) -> _Part | None:
-        """None where this server has none."""
-        found: _Part | None = self._parts.get(kind)
+    def get(self, kind: type[_Service]) -> _Service | None:
+        """Return the service of this class; None if this server has none."""
+        found: _Service | None = self._services.get(kind)
         return found
 
 
 def action_of(scope: Scope) -> str:
-    """The method and the path of the row, without what was written in the place of its variables."""
-    return f"{scope['method']} {scope.get(ROUTE, '')}"
+    """Return the method and the path of the route, without the values of its parameters."""
+    return f"{scope['method']} {scope.get(SCOPE_ROUTE, '')}"
 
 
 def _fields_of(body: object) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _fields_of(body: object) -> dict[str, Any]:
 
 
 class SentHeaders(Mapping[str, str | None]):
-    """Those headers that a row names, as they were sent; None for one that was not."""
+    """The headers that a route declares, as they were sent; None for one that was not."""
 
     __slots__ = ("_named", "_scope")
 
@@ -105,45 +105,54 @@ class SentHeaders(Mapping[str, str | None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One request, understood."""
+class ApiRequest:
+    """A request, authenticated and decoded."""
 
-    desk: Desk
-    parts: Parts
+    backend: Backend
+    services: RequestServices
     principal: Principal
-    """Who asks."""
+    """The authenticated client."""
     origin: Origin
-    """From where, for the audit log."""
-    named: dict[str, Any]
-    """What the path names."""
+    """The client's address, for the audit log."""
+    path_params: dict[str, Any]
+    """The values of the path's parameters."""
     query: dict[str, Any]
     body: Any
-    """As the row wants it: decoded, or the bytes."""
+    """The body as the route declares it: decoded, or the bytes."""
     scope: Scope
     receive: Receive
     trail: Trail
-    """What of it belongs into the audit log."""
-    more: bool = True
-    """Whether the client takes fields that the dialect does not have."""
+    """The entry of the audit log that this request becomes."""
+    accepts_extensions: bool = True
+    """True if the client accepts fields that the registry's dialect lacks."""
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
-    def part(self, kind: type[_Part]) -> _Part:
-        """What a room keeps. It is there: the application was made with it."""
-        found = self.parts.get(kind)
+    @property
+    def registry(self) -> Registry:
+        """The schema registry of the broker."""
+        return self.backend.registry
+
+    def service(self, kind: type[_Service]) -> _Service:
+        """Return the service of this class, which the application was created with."""
+        found = self.services.get(kind)
         if found is None:
             raise LookupError(f"the application was made without {kind.__name__}")
         return found
 
     def check(self, operation: Operation, resource: Resource) -> None:
-        """Raises `Unauthorized` or `Forbidden`."""
+        """Require a permission. Raises `Unauthorized` or `Forbidden`."""
         deed = self.deed(operation)
-        self.desk.access.require(self.principal, operation, resource, self.origin, deed)
+        self.backend.access.require(self.principal, operation, resource, self.origin, deed)
         self.trail.add(operation, resource, deed)
 
     def deed(self, operation: Operation) -> Deed:
-        """What is asked for, for the audit log."""
-        return deed_of(operation, action_of(self.scope), self.query, _fields_of(self.body), self.named)
+        """Return the action of this request, for the audit log."""
+        return deed_of(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
+
+    async def run(self, procedure: Procedure[_Result]) -> _Result:
+        """Carry out a procedure of the registry, and return its result."""
+        return await self.backend.run(procedure)
 
     async def ask(self, topic: str, fields: dict[str, Any]) -> Any:
-        """The answer of a system topic to whoever asks here."""
-        return await self.desk.ask(topic, fields, self.principal)
+        """Return the answer of a system topic to this client."""
+        return await self.backend.ask(topic, fields, self.principal)

@@ -1,4 +1,4 @@
-"""What answers requests about events: reads what is asked, sees whether it may be, and has it done."""
+"""Handlers of event requests: publish messages, and stream topics."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
-from penstock.broker.reads.feed import Wanted
+from penstock.broker.reads.feed import FeedRequest
 from penstock.broker.topics.publish_batch import Placed
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
-from penstock.core.places import AtId, Place, parse_place
+from penstock.core.positions import AtId, Position, parse_position
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 from penstock.server.api.routing import quoted
 from penstock.server.events import publish_formats
 from penstock.server.events.outgoing_cloudevents import STRUCTURED
@@ -26,9 +26,9 @@ from penstock.server.events.stream import HEARTBEAT_SECONDS, EventStream, Stream
 from penstock.server.events.stream_formats import NDJSON, SSE, StreamFormat, spelled_id
 
 DEFAULT_TOPIC: Final = "events"
-"""Where messages go that name no topic."""
+"""The topic of messages whose request names none."""
 _AT_ONCE_BYTES_MAX: Final = 64 * KIB
-"""Of a body that is taken apart on the spot: a few milliseconds. Larger ones are in another thread, beside others."""
+"""The largest body that is parsed in the event loop: a few milliseconds. Larger ones are parsed in another thread."""
 _FORMS: Final = {
     SSE: StreamFormat.EVENTS,
     "text/*": StreamFormat.EVENTS,
@@ -45,7 +45,7 @@ Id = Annotated[str, Meta(description="UUIDv6: the place of the message in everyt
 
 
 class Stored(Struct, frozen=True, omit_defaults=True):
-    """Where a message lies, durably."""
+    """The durable position of a message."""
 
     id: Id | None
     offset: int
@@ -62,7 +62,7 @@ class StoredPlace(Struct, frozen=True, omit_defaults=True):
 
 
 class StoredBatch(Struct, frozen=True):
-    """Where each message lies, in the order in which they were sent."""
+    """The durable position of each message, in the order in which they were sent."""
 
     topic: str
     count: int
@@ -72,39 +72,39 @@ class StoredBatch(Struct, frozen=True):
 # POST
 
 
-async def post_events(call: Call) -> Stored | StoredBatch:
-    events = call.part(EventService)
-    topic = TopicName.parse(call.query["topic"])
-    _check_create(call, events, topic)
-    headers = publish_formats.request_headers(call.scope["headers"])
-    key = call.query["key"]
+async def post_events(request: ApiRequest) -> Stored | StoredBatch:
+    events = request.service(EventService)
+    topic = TopicName.parse(request.query["topic"])
+    _check_create(request, events, topic)
+    headers = publish_formats.request_headers(request.scope["headers"])
+    key = request.query["key"]
     defaults = PublishDefaults(
-        type=call.query["type"],
+        type=request.query["type"],
         key=None if key is None else key.encode(),
-        payload_lines=call.query["lines"] == "payload",
+        payload_lines=request.query["lines"] == "payload",
     )
-    _check_size(events, headers, len(call.body))
-    posted = await read_beside(headers, call.body, defaults)
-    numbered = publish_formats.numbered(headers, len(posted.messages), call.principal.name)
+    _check_size(events, headers, len(request.body))
+    posted = await read_beside(headers, request.body, defaults)
+    numbered = publish_formats.numbered(headers, len(posted.messages), request.principal.name)
     places = await events.post(topic, posted, numbered)
     return _single(topic, places[0]) if posted.single else _several(topic, places)
 
 
-def _check_create(call: Call, events: EventService, topic: TopicName) -> None:
-    """As everywhere: a topic that comes to be because somebody writes to it is created by whoever writes."""
-    if events.durable.creates(topic):
-        call.check(Operation.CREATE, Resource.topic(topic))
+def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
+    """Require the permission to create a topic that this request would create, as on every other surface."""
+    if events.durable.would_create(topic):
+        request.check(Operation.CREATE, Resource.topic(topic))
 
 
 async def read_beside(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
-    """What was posted. Others are answered meanwhile, however long it takes to take it apart."""
+    """Parse the body; in another thread if that takes long, so that others are answered meanwhile."""
     if len(body) > _AT_ONCE_BYTES_MAX and publish_formats.is_parsed(headers):
         return await asyncio.to_thread(publish_formats.read, headers, body, defaults)
     return publish_formats.read(headers, body, defaults)
 
 
 def _check_size(events: EventService, headers: RequestHeaders, size: int) -> None:
-    """Before anything is looked at: what is too large is not taken apart first."""
+    """Refuse a body that is too large before it is parsed."""
     limits, several = events.hub.limits, publish_formats.is_several(headers)
     most = limits.block_bytes_max if several else limits.payload_bytes_max
     if size > most:
@@ -128,33 +128,33 @@ def _id(place: Placed) -> str | None:
 # GET
 
 
-async def get_events(call: Call) -> EventStream:
-    events, query = call.part(EventService), call.query
-    wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
-    form = _form(call)
-    who = _who(call)
-    events.check_room(who)
-    events.feeds.select(wanted)  # refuses what cannot be read
-    resume = call.headers["last-event-id"] or query["lastEventId"]
+async def get_events(request: ApiRequest) -> EventStream:
+    events, query = request.service(EventService), request.query
+    wanted = FeedRequest(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
+    form = _form(request)
+    client = _client_of(request)
+    events.check_room(client)
+    events.feeds.select(wanted)  # raises for topics that cannot be read
+    resume = request.headers["last-event-id"] or query["lastEventId"]
     start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
-    request = StreamRequest(
+    stream_request = StreamRequest(
         wanted=wanted,
         form=form,
         start=start,
         until=None if query["follow"] else events.feeds.frontier,
         limit=query["limit"],
         heartbeat=_heartbeat(query["heartbeat"], form),
-        principal=call.principal,
-        who=who,
+        principal=request.principal,
+        client=client,
     )
-    return EventStream(events, request)
+    return EventStream(events, stream_request)
 
 
-def _who(call: Call) -> str:
-    """Among whom streams are shared out."""
-    if call.principal is not ANONYMOUS:
-        return call.principal.name
-    address, _, _ = call.origin.address.rpartition(":")
+def _client_of(request: ApiRequest) -> str:
+    """Return the client that the limit of streams counts for: the principal, or the address of an anonymous client."""
+    if request.principal is not ANONYMOUS:
+        return request.principal.name
+    address, _, _ = request.origin.address.rpartition(":")
     return address
 
 
@@ -165,22 +165,23 @@ def _topics(text: str) -> TopicPattern:
     return found
 
 
-def _form(call: Call) -> StreamFormat:
-    accept = _accept(call)
+def _form(request: ApiRequest) -> StreamFormat:
+    accept = _accept(request)
     best = _best(accept)
     if best is None:
         raise HttpError(
             HTTPStatus.NOT_ACCEPTABLE, f"Accept: {quoted(accept)} takes none of {SSE}, {NDJSON}, {STRUCTURED}"
         )
-    return StreamFormat.ENVELOPES if best is StreamFormat.EVENTS and call.query["envelope"] else best
+    return StreamFormat.ENVELOPES if best is StreamFormat.EVENTS and request.query["envelope"] else best
 
 
-def _accept(call: Call) -> str:
-    return call.headers["accept"] or "*/*"
+def _accept(request: ApiRequest) -> str:
+    return request.headers["accept"] or "*/*"
 
 
 def _best(accept: str) -> StreamFormat | None:
-    """The first of those that are accepted most."""
+    """Return the format with the highest weight in the Accept header, the first of equals; None if no format is
+    accepted."""
     found: tuple[float, StreamFormat | None] = (0.0, None)
     for each in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
@@ -197,14 +198,14 @@ def _weight(parameter: str) -> float:
         return 1.0
 
 
-def _place(resume: str | None, start: str) -> Place:
-    """The last id that was read goes before everything else."""
+def _place(resume: str | None, start: str) -> Position:
+    """Return where to start. An id from Last-Event-ID goes before `from`."""
     name = "Last-Event-ID" if resume else "from"
     text = resume or start
     try:
         if len(text) > QUOTED_CHARS_MAX:
             raise InvalidRequest("it is too long")
-        found = parse_place(text)
+        found = parse_position(text)
     except InvalidRequest as error:
         raise InvalidRequest(f"{name}: {error.message}", field=name) from None
     if resume and not isinstance(found, AtId):
@@ -213,6 +214,6 @@ def _place(resume: str | None, start: str) -> Place:
 
 
 def _heartbeat(asked: int | None, form: StreamFormat) -> float | None:
-    """An empty line is no JSON: only who asks for it gets one."""
+    """Return the heartbeat in seconds. Lines of JSON have none by default, because an empty line is not JSON."""
     default: Any = None if form.is_lines else HEARTBEAT_SECONDS
     return default if asked is None else float(asked)

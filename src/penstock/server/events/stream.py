@@ -1,7 +1,7 @@
-"""A stream of events to one reader: what comes next, as fast as it is taken, and a sign of life in between.
+"""A stream of events to one reader: chunks as fast as it takes them, and heartbeats in between.
 
-Nothing is queued for a reader but the chunk that is being sent. Where it stands is one message id, which it is told
-with every event: if it goes away, it comes back with that, and nothing is missing or there twice.
+Only the chunk that is being sent is queued for a reader. Its position is one message id, which it gets with every
+event: a reader that comes back with it misses nothing and gets nothing twice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.broker.access.policy import Operation, Principal, Resource
 from penstock.broker.base.effects import Effect
-from penstock.broker.reads.feed import Start, Wanted, cursor_text
-from penstock.broker.reads.merge import Spots
+from penstock.broker.reads.feed import FeedRequest, FeedStart, cursor_text
+from penstock.broker.reads.merge import ReadPositions
 from penstock.core.errors import PenstockError, StorageFailed
 from penstock.core.limits import KIB
 from penstock.server.events.state import EventService
@@ -30,40 +30,41 @@ from penstock.server.transports.http import ABORT, CLOSE
 _LOG: Final = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 15
-"""Between two signs of life: shorter than proxies wait."""
+"""The time between two heartbeats: shorter than the timeout of proxies."""
 RETRY_MS: Final = 1_000
-"""When a browser whose connection is gone tries again."""
+"""The time after which a browser reconnects."""
 _PIECE_BYTES: Final = 64 * KIB
-"""Handed to the connection at a time: what a reader that takes nothing has waiting for it, twice that at most."""
+"""The bytes handed to the connection at a time: at most twice as much waits for a reader that takes nothing."""
 _PACE_SECONDS: Final = 0.01
-"""Between two chunks of what is just happening: a hundred readers are not woken for every single message."""
+"""The time between two chunks of live messages: a hundred readers are not woken for every single message."""
 _EXPIRED_SECONDS: Final = 0.5
-"""The clock of credentials is set now and then: a little later it shows that they are over."""
+"""The delay of the check for expired credentials: their clock is set only now and then."""
 _REFUSED_SECONDS: Final = 1.0
-"""For a reader that may read no more to take what it is told of that: one that takes nothing is not waited for."""
+"""The time for a reader that has lost its permission to take the notice of that; a reader that takes nothing is cut
+off."""
 _DELETED_SECONDS: Final = 0.25
-"""For a deletion to be known everywhere, once its files are gone."""
+"""The time for a deletion to be known everywhere, once the topic's files are gone."""
 _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRequest:
-    """What one reader asked for."""
+    """The parameters of one stream."""
 
-    wanted: Wanted
+    wanted: FeedRequest
     form: StreamFormat
-    start: Start
+    start: FeedStart
     until: int | None
-    """Where it ends; None: it goes on."""
+    """The position at which the stream ends; None if it goes on."""
     limit: int | None
     heartbeat: float | None
     principal: Principal
-    who: str
-    """Among whom streams are shared out: the principal's name, or an address."""
+    client: str
+    """The client that the limit of streams counts for: the principal's name, or an address."""
 
 
 class EventStream(Response):
-    """The answer that goes on."""
+    """The response that streams events until its end, its limit or a disconnect."""
 
     def __init__(self, events: EventService, request: StreamRequest) -> None:
         super().__init__(None, headers=_HEADERS, media_type=request.form.media)
@@ -71,14 +72,14 @@ class EventStream(Response):
         self._events = events
         self._request = request
         self._writer = StreamWriter(request.form)
-        self._after = self._told = request.start.after
+        self._position = self._reported = request.start.after
         self._resumed = request.start.resumed
-        self._left = request.limit
-        self._spots: Spots = {}
+        self._remaining = request.limit
+        self._log_positions: ReadPositions = {}
         self._resource = Resource.topic(request.wanted.topics)
         self._woken: asyncio.Future[None] | None = None
         self._gone = False
-        self._stirred = False
+        self._wake_requested = False
         self._refused = False
         self._abort: Callable[[], None] = lambda: None
         self._cutting: asyncio.TimerHandle | None = None
@@ -90,7 +91,7 @@ class EventStream(Response):
         if scope["method"] != "HEAD":
             self._abort = state.get(ABORT, self._abort)
             watching = asyncio.ensure_future(self._watch(receive))
-            self._events.enter(self, self._request.who, self._look_again)
+            self._events.enter(self, self._request.client, self._recheck)
             try:
                 await self._run(send)
             finally:
@@ -99,7 +100,7 @@ class EventStream(Response):
                 if self._cutting is not None:
                     self._cutting.cancel()
         await send({"type": "http.response.body", "body": b""})
-        if self._refused and CLOSE in state:  # as over TCP: who may no longer read has no connection either
+        if self._refused and CLOSE in state:  # as over TCP: a client that may no longer read is disconnected
             state[CLOSE]()
 
     async def _watch(self, receive: Receive) -> None:
@@ -108,48 +109,48 @@ class EventStream(Response):
         self._gone = True
         self._wake()
 
-    def _cut_off(self) -> None:
-        """Others need the room, and this one takes nothing. It comes back with the last id that it has read."""
+    def _abort_slow(self) -> None:
+        """Cut the reader off, because others need the memory. It resumes from the last id that it has read."""
         _LOG.warning(
             "a reader of events is cut off: of all that take nothing of what they are sent, it has not for longest",
-            extra={"reader": self._request.who, "topics": str(self._request.wanted.topics)},
+            extra={"reader": self._request.client, "topics": str(self._request.wanted.topics)},
         )
         self._gone = True
         self._abort()
 
-    def _look_again(self) -> None:
-        """Something has changed: the broker stops, or somebody may more or less than before."""
+    def _recheck(self) -> None:
+        """Check again: the broker stops, or permissions have changed."""
         self._wake()
-        if not self._may() and self._cutting is None:
+        if not self._may_read() and self._cutting is None:
             self._cutting = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
 
     def _wake(self, _outcome: object = None) -> list[Effect]:
-        self._stirred = True
+        self._wake_requested = True
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         return []
 
     async def _run(self, send: Send) -> None:
         self._sent_at = time.monotonic()
-        await self._write(send, self._greeting())
+        await self._write(send, self._preamble())
         try:
             while not self._is_over():
-                self._stirred = False
+                self._wake_requested = False
                 self._check()
                 chunk = await self._next()
                 if chunk is None:
                     await self._wait()
                 else:
                     await self._send(send, chunk)
-                if self._beat_due() <= 0:
-                    await self._write(send, self._sign_of_life())
+                if self._heartbeat_due() <= 0:
+                    await self._write(send, self._heartbeat())
         except PenstockError as error:
-            self._refused = not self._may()
-            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.desk.told(error).as_dict()))
+            self._refused = not self._may_read()
+            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.context.redact(error).as_dict()))
         await self._write(send, self._progress())
 
-    def _greeting(self) -> bytes:
-        """Where it begins, so that whoever is cut off before the first event comes back to the same place."""
+    def _preamble(self) -> bytes:
+        """Return the first bytes: the position to resume from, for a reader that disconnects before the first event."""
         start = self._request.start
         place = "" if start.resumed and not start.ahead else _id_line(start.after)
         said = b"" if self._request.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
@@ -160,62 +161,67 @@ class EventStream(Response):
 
     def _is_over(self) -> bool:
         until = self._request.until
-        at_end = until is not None and self._after >= until
-        return self._gone or self._events.closing or self._left == 0 or at_end
+        at_end = until is not None and self._position >= until
+        return self._gone or self._events.closing or self._remaining == 0 or at_end
 
     def _check(self) -> None:
-        """Again with every chunk: what may no longer be read is not sent. Raises what that is refused with."""
-        if not self._may():
+        """Check the permission, for every chunk. Raises the refusal."""
+        if not self._may_read():
             raise self._events.hub.access.refusal(self._request.principal, Operation.CONSUME, self._resource)
 
-    def _may(self) -> bool:
+    def _may_read(self) -> bool:
         return self._events.hub.access.allows(self._request.principal, Operation.CONSUME, self._resource)
 
-    # what comes next
+    # the next chunk
 
     async def _next(self) -> Chunk | None:
-        """None at the end of what there is."""
+        """Return the next chunk; None at the end of the topic."""
         try:
             return await self._chunk()
-        except StorageFailed:  # a topic may have been deleted this very moment: it is not asked for again then
+        except StorageFailed:  # the topic may be being deleted: the second attempt leaves it out
             await asyncio.sleep(_DELETED_SECONDS)
             return await self._chunk()
 
     async def _chunk(self) -> Chunk | None:
         selection = self._events.feeds.select(self._request.wanted)
-        if selection.until <= self._after:
+        if selection.until <= self._position:
             return None
         return await self._events.chunk(
-            self._request.wanted, self._request.form, selection, self._after, self._spots, resumed=self._resumed
+            self._request.wanted,
+            self._request.form,
+            selection,
+            self._position,
+            self._log_positions,
+            resumed=self._resumed,
         )
 
     async def _send(self, send: Send, chunk: Chunk) -> None:
-        """All of it, or as much as was asked for. Where to go on is known only after it was taken."""
+        """Send the chunk, or as many of its events as the limit leaves. The position advances only after that."""
         self._check()
-        count = len(chunk.ends) if self._left is None else min(self._left, len(chunk.ends))
+        count = len(chunk.ends) if self._remaining is None else min(self._remaining, len(chunk.ends))
         body = memoryview(chunk.body)
         if count < len(chunk.ends):
             body = body[: chunk.ends[count - 1] if count else 0]
-        with self._events.chunks.sending(chunk, self._cut_off) as moved:
+        with self._events.chunks.sending(chunk, self._abort_slow) as moved:
             for start in range(0, len(body), _PIECE_BYTES):
                 await self._write(send, body[start : start + _PIECE_BYTES])
                 moved()
         self._events.sent(count)
-        if self._left is not None:
-            self._left -= count
+        if self._remaining is not None:
+            self._remaining -= count
         if count == len(chunk.ends):
-            self._after, self._spots, self._resumed = chunk.after, chunk.spots, False
+            self._position, self._log_positions, self._resumed = chunk.after, chunk.positions, False
         if count:
-            self._told = self._after
+            self._reported = self._position
 
     async def _wait(self) -> None:
-        """For something new, or until there is something else to do; not at all where that is so already."""
-        if self._stirred:
+        """Wait for a new message, a wake-up or the next deadline; not at all if there is one already."""
+        if self._wake_requested:
             return
         loop = asyncio.get_running_loop()
         self._woken = loop.create_future()
         stop = self._events.feeds.wait(self._request.wanted, self._wake)
-        patience = self._patience()
+        patience = self._max_wait()
         timer = None if patience is None else loop.call_later(patience, self._wake)
         try:
             await self._woken
@@ -227,29 +233,29 @@ class EventStream(Response):
         if since < _PACE_SECONDS:
             await asyncio.sleep(_PACE_SECONDS - since)
 
-    def _beat_due(self) -> float:
-        """Seconds until a sign of life is, whatever comes meanwhile: perhaps nothing of it is wanted."""
+    def _heartbeat_due(self) -> float:
+        """Return the seconds until a heartbeat is due, even while messages come: the filter may match none of them."""
         if self._request.heartbeat is None:
             return math.inf
         return self._sent_at + self._request.heartbeat - time.monotonic()
 
-    def _patience(self) -> float | None:
-        """Seconds until there is something to do, whatever happens: credentials end also where nothing else does."""
-        due = [] if self._request.heartbeat is None else [self._beat_due()]
+    def _max_wait(self) -> float | None:
+        """Return the seconds until the next deadline: a heartbeat, or the end of the credentials."""
+        due = [] if self._request.heartbeat is None else [self._heartbeat_due()]
         if self._request.principal.expires_ms is not None and self._events.hub.access.enabled:
             left = (self._request.principal.expires_ms - self._events.hub.access.now_ms) / 1000
             due.append(max(left, _PACE_SECONDS) + _EXPIRED_SECONDS)
         return min(due, default=None)
 
-    def _sign_of_life(self) -> bytes:
+    def _heartbeat(self) -> bytes:
         return b"\n" if self._request.form.is_lines else self._progress() or b": heartbeat\n\n"
 
     def _progress(self) -> bytes:
-        """How far it has looked, where nothing of that was wanted: a reader that comes back begins there."""
-        if self._told == self._after or self._request.form.is_lines or self._left == 0:
+        """Return a heartbeat with the position, if it has moved past messages that the filter does not match."""
+        if self._reported == self._position or self._request.form.is_lines or self._remaining == 0:
             return b""
-        self._told = self._after
-        return f": heartbeat\n{_id_line(self._after)}\n".encode()
+        self._reported = self._position
+        return f": heartbeat\n{_id_line(self._position)}\n".encode()
 
     async def _write(self, send: Send, body: Any) -> None:
         if len(body) and not self._gone:
@@ -258,5 +264,5 @@ class EventStream(Response):
 
 
 def _id_line(after: int) -> str:
-    """Before everything there is no id: who comes back to that asks as before."""
+    """Return the line with the id; none before the first message, from where a reader starts without an id."""
     return f"id: {cursor_text(after)}\n" if after >= 0 else ""

@@ -1,8 +1,8 @@
-"""Places for HTTP connections: who has one, and who gives it up when there are too few.
+"""Slots of HTTP connections: who has one, and who loses it when they are scarce.
 
-A connection waits while the head of its next request has not come whole. When places are short, the one that has waited
-for longest goes: a newcomer that asks something is better company than one that only holds its place. Where all are at
-work, a newcomer gets one of a few spare places, and may ask how the broker is. Pure: no socket, no timer.
+A connection waits until the head of its next request has come whole. When slots are scarce, the connection that has
+waited longest is closed, since a new one is more likely to send a request. If all are being answered, a new connection
+gets one of a few spare slots, which are for health checks and metrics. Pure: no socket, no timer.
 """
 
 from __future__ import annotations
@@ -15,110 +15,113 @@ from enum import Enum
 from typing import Final, Generic, TypeVar
 
 CONNECTIONS_MAX: Final = 1024
-"""Half of them for those who read on and on, half for those who ask. Each connection has one request at a time."""
+"""The number of ordinary slots: half for event streams, half for requests. Each connection has one request at a time.
+"""
 
 SPARE_MAX: Final = 64
-"""Beyond those, for who asks about health and measurements: orchestrators and scrapers ask from a few machines."""
+"""The number of spare slots, for health checks and metrics: a few orchestrators and scrapers."""
 
-PRESSED_SECONDS: Final = 3.0
-"""For a head to come when three of four places are taken: a slow network's round trips, and no more."""
+SHORTAGE_WAIT_SECONDS: Final = 3.0
+"""The time for a head to come when three quarters of the slots are taken: a slow network's round trips, and no more."""
 
-_PRESSED_SHARE: Final = 0.75
+_SHORTAGE_SHARE: Final = 0.75
 _NETWORK_BITS: Final = 64
-"""Of an IPv6 address: who has one has the whole network behind it."""
+"""The prefix of an IPv6 address that counts as one client, which usually has all of it."""
 
-Guest = TypeVar("Guest", bound=Hashable)
+Connection = TypeVar("Connection", bound=Hashable)
 
 
-class Place(Enum):
+class SlotKind(Enum):
     ORDINARY = "ordinary"
     SPARE = "spare"
     NONE = "none"
 
 
 @dataclass(slots=True)
-class _Room(Generic[Guest]):
-    """Places of one kind, and who of those that have one waits, the longest first."""
+class _SlotPool(Generic[Connection]):
+    """The slots of one kind, and the connections among them that wait for a request, the longest first."""
 
-    most: int
-    taken: dict[Guest, str] = field(default_factory=dict)
-    waiting: OrderedDict[Guest, float] = field(default_factory=OrderedDict)
+    size: int
+    taken: dict[Connection, str] = field(default_factory=dict)
+    waiting: OrderedDict[Connection, float] = field(default_factory=OrderedDict)
 
 
-class Places(Generic[Guest]):
-    """All of a listener. `each` is how many ordinary ones one address may have."""
+class ConnectionSlots(Generic[Connection]):
+    """The slots of one listener. One address has at most `address_max` ordinary ones."""
 
-    def __init__(self, each: int, most: int = CONNECTIONS_MAX, spare: int = SPARE_MAX) -> None:
-        self._each = each
-        self._ordinary: _Room[Guest] = _Room(most)
-        self._spare: _Room[Guest] = _Room(spare)
-        self._of: Counter[str] = Counter()
+    def __init__(self, address_max: int, size: int = CONNECTIONS_MAX, spare: int = SPARE_MAX) -> None:
+        self._address_max = address_max
+        self._ordinary: _SlotPool[Connection] = _SlotPool(size)
+        self._spare: _SlotPool[Connection] = _SlotPool(spare)
+        self._by_address: Counter[str] = Counter()
 
-    def enter(self, guest: Guest, address: str, now: float) -> tuple[Place, list[Guest]]:
-        """A place for a newcomer, and those who have just lost theirs."""
+    def acquire(self, connection: Connection, address: str, now: float) -> tuple[SlotKind, list[Connection]]:
+        """Give a slot to a new connection. Returns its kind, and the connections that lost theirs."""
         gone = list(self._overdue(now))
-        if self._of[address] >= self._each:
+        if self._by_address[address] >= self._address_max:
             gone += self._longest(self._ordinary, address)
-        elif len(self._ordinary.taken) >= self._ordinary.most:
+        elif len(self._ordinary.taken) >= self._ordinary.size:
             gone += self._longest(self._ordinary)
-        if self._of[address] < self._each and len(self._ordinary.taken) < self._ordinary.most:
-            self._of[address] += 1
-            return self._seat(self._ordinary, guest, address, now, Place.ORDINARY), gone
-        if len(self._spare.taken) >= self._spare.most:
+        if self._by_address[address] < self._address_max and len(self._ordinary.taken) < self._ordinary.size:
+            self._by_address[address] += 1
+            return self._occupy(self._ordinary, connection, address, now, SlotKind.ORDINARY), gone
+        if len(self._spare.taken) >= self._spare.size:
             gone += self._longest(self._spare)
-        if len(self._spare.taken) < self._spare.most:
-            return self._seat(self._spare, guest, address, now, Place.SPARE), gone
-        return Place.NONE, gone
+        if len(self._spare.taken) < self._spare.size:
+            return self._occupy(self._spare, connection, address, now, SlotKind.SPARE), gone
+        return SlotKind.NONE, gone
 
-    def asked(self, guest: Guest) -> None:
-        """The head of a request has come."""
-        for room in (self._ordinary, self._spare):
-            room.waiting.pop(guest, None)
+    def request_received(self, connection: Connection) -> None:
+        """Record that the head of a request has come."""
+        for pool in (self._ordinary, self._spare):
+            pool.waiting.pop(connection, None)
 
-    def answered(self, guest: Guest, now: float) -> None:
-        """It waits again."""
-        for room in (self._ordinary, self._spare):
-            if guest in room.taken:
-                room.waiting[guest] = now
-                room.waiting.move_to_end(guest)
+    def response_sent(self, connection: Connection, now: float) -> None:
+        """Record that the connection waits for its next request."""
+        for pool in (self._ordinary, self._spare):
+            if connection in pool.taken:
+                pool.waiting[connection] = now
+                pool.waiting.move_to_end(connection)
 
-    def leave(self, guest: Guest) -> None:
-        address = self._ordinary.taken.get(guest)
+    def release(self, connection: Connection) -> None:
+        address = self._ordinary.taken.get(connection)
         if address is not None:
-            self._of[address] -= 1
-            if not self._of[address]:
-                del self._of[address]
-        for room in (self._ordinary, self._spare):
-            room.taken.pop(guest, None)
-            room.waiting.pop(guest, None)
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+        for pool in (self._ordinary, self._spare):
+            pool.taken.pop(connection, None)
+            pool.waiting.pop(connection, None)
 
     @staticmethod
-    def _seat(room: _Room[Guest], guest: Guest, address: str, now: float, place: Place) -> Place:
-        room.taken[guest] = address
-        room.waiting[guest] = now
-        return place
+    def _occupy(
+        pool: _SlotPool[Connection], connection: Connection, address: str, now: float, kind: SlotKind
+    ) -> SlotKind:
+        pool.taken[connection] = address
+        pool.waiting[connection] = now
+        return kind
 
-    def _overdue(self, now: float) -> Iterator[Guest]:
-        """Those who have waited for long, where places begin to be short."""
-        room = self._ordinary
-        while room.waiting and len(room.taken) > room.most * _PRESSED_SHARE:
-            guest, since = next(iter(room.waiting.items()))
-            if now - since < PRESSED_SECONDS:
+    def _overdue(self, now: float) -> Iterator[Connection]:
+        """Release connections that have waited too long, while slots are scarce."""
+        pool = self._ordinary
+        while pool.waiting and len(pool.taken) > pool.size * _SHORTAGE_SHARE:
+            connection, since = next(iter(pool.waiting.items()))
+            if now - since < SHORTAGE_WAIT_SECONDS:
                 return
-            self.leave(guest)
-            yield guest
+            self.release(connection)
+            yield connection
 
-    def _longest(self, room: _Room[Guest], address: str | None = None) -> list[Guest]:
-        """The one that has waited for longest, of all or of one address, which has its place no more."""
-        found = next((each for each in room.waiting if address in (None, room.taken[each])), None)
+    def _longest(self, pool: _SlotPool[Connection], address: str | None = None) -> list[Connection]:
+        """Release the connection that has waited longest, of all or of one address. Returns it, if there is one."""
+        found = next((connection for connection in pool.waiting if address in (None, pool.taken[connection])), None)
         if found is None:
             return []
-        self.leave(found)
+        self.release(found)
         return [found]
 
 
-def whose(host: str) -> str:
-    """Among whom places are shared out: an IPv4 address, or the network of an IPv6 one."""
+def address_group(host: str) -> str:
+    """Return the unit that limits count: an IPv4 address, or the network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

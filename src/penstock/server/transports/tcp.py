@@ -1,4 +1,4 @@
-"""TCP: frames with a length before them, with or without TLS."""
+"""TCP: length-prefixed frames, with or without TLS."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from penstock.server.transports import listener
 from penstock.server.transports.listener import Listener
 
 _UNSENT_BYTES: Final = 256 * 1024
-"""Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
+"""The unsent bytes in the kernel's queue of one connection: a read's worth, so that it never runs dry."""
 
 
 class TcpTransport(BudgetedProtocol):
-    """One connection. The transport's own queue is the session's queue."""
+    """A TCP connection. The asyncio transport's write buffer is the session's output queue."""
 
-    __slots__ = ("_hub", "_said_all", "_session", "_transport")
+    __slots__ = ("_eof_seen", "_hub", "_session", "_transport")
 
     def __init__(self, hub: Hub) -> None:
         super().__init__(hub.read_budget)
         self._hub = hub
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
-        self._said_all = False
+        self._eof_seen = False
 
     # what the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
+        limit_write_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
         principal = certified(certificate_name(transport)) if self._hub.access.enabled else ANONYMOUS
         self._session = self._hub.connect(self, peer_address(transport), principal=principal)
 
@@ -47,12 +47,13 @@ class TcpTransport(BudgetedProtocol):
             self._session.received(data)
 
     def eof_received(self) -> bool:
-        """It says no more, and may still listen: what it asked is answered before the connection is closed."""
-        self._said_all = True
+        """Handle the end of input: the client may still read, so its requests are answered before the connection is
+        closed."""
+        self._eof_seen = True
         if self._session is None or self._session.ending or self._transport is None:
             return False
         if not self._transport.can_write_eof():
-            return False  # with TLS nobody can listen only
+            return False  # TLS cannot be closed in one direction only
         self._session.lost("closed by the client")
         return True
 
@@ -96,10 +97,11 @@ class TcpTransport(BudgetedProtocol):
             self._transport.resume_reading()
 
     def close(self, reason: PenstockError) -> None:  # noqa: ARG002 - the last frame has said it
-        """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
+        """Send queued output, then end. Input is still read and dropped: closing with unread bytes would make TCP
+        discard the last frames."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self._transport.can_write_eof() and not self._said_all:
+        if self._transport.can_write_eof() and not self._eof_seen:
             self._transport.resume_reading()
             self._transport.write_eof()
         else:
@@ -110,8 +112,8 @@ class TcpTransport(BudgetedProtocol):
             self._transport.abort()
 
 
-def bound_queue(transport: asyncio.Transport, high_bytes: int) -> None:
-    """Be told when this much waits here; and let the system hold little, where it cannot be shared or counted."""
+def limit_write_queue(transport: asyncio.Transport, high_bytes: int) -> None:
+    """Limit the write buffer, and keep the kernel's queue small, where bytes can be neither shared nor counted."""
     transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
@@ -139,9 +141,9 @@ async def listen(
 
 def _refusal(hub: Hub) -> bytes:
     hub.broker.metrics.add("connection.rejected")
-    return hub.broker.refusal(no_files())
+    return hub.broker.error_frame(no_descriptors())
 
 
-def no_files() -> ServiceUnavailable:
-    """Why a connection is refused for which there is no file."""
+def no_descriptors() -> ServiceUnavailable:
+    """Return the error for a connection that gets no file descriptor."""
     return ServiceUnavailable("Connection refused: the files that are left are for the log; try again later")

@@ -1,4 +1,4 @@
-"""WebSocket: the upgrade, frames as `protocol.websocket` reads them, Origin, and how much of a turn one may take."""
+"""WebSocket: the upgrade, frames as `protocol.websocket` reads them, the Origin check, and turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from penstock.broker.access.policy import ANONYMOUS, Origin, Principal
 from penstock.core.errors import Code, PenstockError, Unauthorized
 from penstock.protocol import websocket as wire
 from penstock.protocol.frames import LENGTH_BYTES
-from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, Pong, WebSocketReader
+from penstock.protocol.websocket import (
+    ConnectionEnd,
+    MessagePart,
+    Ping,
+    Pong,
+    WebSocketEvent,
+    WebSocketReader,
+    WholeMessages,
+)
 from penstock.record.hashing import as_array
 from penstock.record.kernels.frame_kernels import to_websocket
 from penstock.server.hub import Hub
@@ -27,14 +35,14 @@ from penstock.server.session import Session
 from penstock.server.settings import is_loopback
 from penstock.server.transports import listener
 from penstock.server.transports.listener import Listener
-from penstock.server.transports.tcp import bound_queue, no_files, peer_address
+from penstock.server.transports.tcp import limit_write_queue, no_descriptors, peer_address
 from penstock.server.transports.websocket_upgrade import NotUpgraded, Upgrade, UpgradeReader
 
 SURFACE: Final = "websocket"
-FRAMES_A_TURN: Final = 128
-"""Fragments and control frames of one connection that are looked at before others have their turn: a millisecond."""
+FRAMES_PER_TURN: Final = 128
+"""The fragments and control frames of one connection that are handled in one turn: a millisecond."""
 IDLE_FRAMES_MAX: Final = 256
-"""Pings, pongs and empty fragments within `IDLE_FRAMES_MS`, no message between them: clients send a few a minute."""
+"""The most pings, pongs and empty fragments within `IDLE_FRAMES_MS` without a message: clients send a few a minute."""
 IDLE_FRAMES_MS: Final = 10_000
 _FRAME_HEAD_BYTES_MAX: Final = 10
 _FRAME_BYTES_MIN: Final = LENGTH_BYTES + len("ack:a:1.0.0\n")
@@ -47,11 +55,11 @@ _CLOSE_CODES: Final = {
     Code.SERVICE_UNAVAILABLE: 1013,  # try again later
     Code.TIMEOUT: 1001,  # going away
 }
-"""1011 where there is no row."""
+"""The close code for an error code; 1011 for all others."""
 
 
 class IdleFrames:
-    """Frames that carry nothing: how many came since the last message, or since a while ago."""
+    """A count of frames without content since the last message, or in the current interval."""
 
     __slots__ = ("_count", "_since_ms")
 
@@ -59,8 +67,8 @@ class IdleFrames:
         self._count = 0
         self._since_ms = 0
 
-    def too_many(self, now_ms: int) -> bool:
-        """One more has come."""
+    def exceeds_limit(self, now_ms: int) -> bool:
+        """Count one more. Returns whether there were too many."""
         if now_ms - self._since_ms > IDLE_FRAMES_MS:
             self._count, self._since_ms = 0, now_ms
         self._count += 1
@@ -71,81 +79,81 @@ class IdleFrames:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """What all connections of one port share."""
+class WebSocketPort:
+    """The state that all connections of one port share."""
 
     hub: Hub
     origins: tuple[str, ...]
-    here: bool
-    """Only this machine can come in."""
+    loopback_only: bool
+    """True if only this machine can connect."""
 
-    reframed: Reframed = field(default_factory=lambda: Reframed())
+    reframed: FrameConverter = field(default_factory=lambda: FrameConverter())
 
 
 class WebSocketTransport(BudgetedProtocol):
-    """One connection. A message is one frame of the protocol."""
+    """A WebSocket connection. A message is one frame of the wire protocol."""
 
     __slots__ = (
-        "_asking",
-        "_door",
+        "_close_reason",
+        "_closing",
+        "_eof_seen",
         "_hub",
         "_idle",
-        "_over",
         "_paused",
+        "_port",
         "_reader",
-        "_said_all",
         "_session",
         "_timer",
         "_transport",
-        "_waits",
-        "_why",
+        "_turn_pending",
+        "_upgrade_reader",
     )
 
-    def __init__(self, door: Door) -> None:
-        super().__init__(door.hub.read_budget)
-        self._door = door
-        self._hub = door.hub
-        self._asking: UpgradeReader | None = UpgradeReader()
-        """Until it is a WebSocket."""
+    def __init__(self, port: WebSocketPort) -> None:
+        super().__init__(port.hub.read_budget)
+        self._port = port
+        self._hub = port.hub
+        self._upgrade_reader: UpgradeReader | None = UpgradeReader()
+        """The reader of the upgrade request; None after the upgrade."""
 
         self._reader = WebSocketReader(0)
         self._idle = IdleFrames()
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._why = "closed by the client"
-        self._over = False
-        """It was refused, or said goodbye: whatever came after that is not looked at."""
+        self._close_reason = "closed by the client"
+        self._closing = False
+        """True after the upgrade was refused or a close frame sent: further input is ignored."""
 
-        self._said_all = False
+        self._eof_seen = False
         self._paused = False
-        """The hub wants nothing more of it for now."""
+        """True while the hub does not read the connection."""
 
-        self._waits = False
-        """It has had its turn, and more of what it sent is to be looked at in the next."""
+        self._turn_pending = False
+        """True while frames wait for the connection's next turn."""
 
     # what the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
+        limit_write_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
         seconds = self._hub.limits.handshake_ms / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._over:
+        if self._closing:
             return
-        if self._asking is not None:
-            self._upgrade(self._asking, data)
+        if self._upgrade_reader is not None:
+            self._upgrade(self._upgrade_reader, data)
         else:
             self._reader.receive_data(data)
-            if not self._waits:
+            if not self._turn_pending:
                 self._take_turn()
 
     def eof_received(self) -> bool:
-        """What it sent before is looked at before the connection is closed."""
-        self._said_all = True
-        return self._waits and self._transport is not None and self._transport.can_write_eof()
+        """Handle the end of input: earlier frames are handled before the connection is closed."""
+        self._eof_seen = True
+        return self._turn_pending and self._transport is not None and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
         if self._session is not None:
@@ -157,10 +165,10 @@ class WebSocketTransport(BudgetedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         session, self._session, self._transport = self._session, None, None
-        self._over = True
+        self._closing = True
         self._stop_timer()
         if session is not None and not session.ending:
-            session.lost(self._why)
+            session.lost(self._close_reason)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -169,25 +177,25 @@ class WebSocketTransport(BudgetedProtocol):
 
     # the upgrade
 
-    def _upgrade(self, asking: UpgradeReader, data: bytes) -> None:
+    def _upgrade(self, upgrade_reader: UpgradeReader, data: bytes) -> None:
         assert self._transport is not None  # noqa: S101 - it has just received something
         try:
-            request = asking.receive_data(data)
+            request = upgrade_reader.receive_data(data)
             if request is None:
                 return
-            principal, answer = self._admitted(request), request.accepted()
+            principal, answer = self._authenticate(request), request.accepted()
         except NotUpgraded as refused:
             self._hub.broker.metrics.add("connection.rejected")
-            self._over = True
+            self._closing = True
             self._transport.write(refused.answer())
             self._transport.close()
             return
         self._stop_timer()
-        self._asking = None
+        self._upgrade_reader = None
         self._transport.write(answer)
         self._open(principal)
-        if asking.behind:
-            self.data_received(asking.behind)
+        if upgrade_reader.behind:
+            self.data_received(upgrade_reader.behind)
 
     def _open(self, principal: Principal) -> None:
         assert self._transport is not None  # noqa: S101 - it has just been written to
@@ -196,12 +204,15 @@ class WebSocketTransport(BudgetedProtocol):
         if self._session is not None:
             self._reader.bytes_max = self._session.message_bytes_max
 
-    def _admitted(self, request: Upgrade) -> Principal:
-        """Who opens it. Raises `NotUpgraded` for a page that may not, and for credentials that are no good."""
+    def _authenticate(self, request: Upgrade) -> Principal:
+        """Return the principal of the upgrade. Raises `NotUpgraded` for a page of another origin and for invalid
+        credentials."""
         assert self._transport is not None  # noqa: S101 - it has just received something
         access, whence = self._hub.access, Origin(SURFACE, peer_address(self._transport))
         origin = request.header("Origin")
-        if not origin_allowed(origin, request.header("Host"), self._door.origins, here=self._door.here):
+        if not origin_allowed(
+            origin, request.header("Host"), self._port.origins, loopback_only=self._port.loopback_only
+        ):
             note_page(access, whence, OTHER_SITE)
             raise NotUpgraded(HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: list it with --ws-origin")
         if not access.enabled:
@@ -217,48 +228,48 @@ class WebSocketTransport(BudgetedProtocol):
     # frames
 
     def _take_turn(self) -> None:
-        """Look at what it sent, as far as its turn goes; the rest in the next."""
-        self._waits = False
-        for _ in range(FRAMES_A_TURN):
-            event = None if self._over else self._reader.next_event()
+        """Handle the frames of one turn; the rest waits for the next."""
+        self._turn_pending = False
+        for _ in range(FRAMES_PER_TURN):
+            event = None if self._closing else self._reader.next_event()
             if event is None:
                 break
-            self._happened(event)
+            self._handle_event(event)
         else:
-            self._wait_for_turn()
+            self._schedule_turn()
             return
-        if self._said_all and self._transport is not None:
+        if self._eof_seen and self._transport is not None:
             self._transport.close()
         elif self._session is not None and (self._reader.wanted_bytes or self._session.is_counted):
             self._hub.update_reading(self._session)
 
-    def _wait_for_turn(self) -> None:
+    def _schedule_turn(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._waits = True
+            self._turn_pending = True
             self._transport.pause_reading()
             if self._session is not None:
                 self._session.measure()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._run_next_turn)
 
-    def _go_on(self) -> None:
+    def _run_next_turn(self) -> None:
         self._take_turn()
-        if not self._waits and not self._paused:
+        if not self._turn_pending and not self._paused:
             self.resume_reading()
 
-    def _happened(self, event: Event) -> None:
+    def _handle_event(self, event: WebSocketEvent) -> None:
         match event:
-            case Messages(frames):
+            case WholeMessages(frames):
                 self._idle.message()
                 self._received(frames)
-            case Part(size):
+            case MessagePart(size):
                 if not size:
-                    self._count()
+                    self._count_idle_frame()
             case Ping(payload):
                 self._pong(payload)
-                self._sign_of_life()
+                self._control_frame_received()
             case Pong():
-                self._sign_of_life()
-            case Farewell(code, reason):
+                self._control_frame_received()
+            case ConnectionEnd(code, reason):
                 self._refuse(code, reason)
 
     def _received(self, frames: bytes) -> None:
@@ -271,29 +282,29 @@ class WebSocketTransport(BudgetedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(bytes((0x80 | wire.PONG, len(payload))) + payload)
 
-    def _sign_of_life(self) -> None:
-        self._count()
+    def _control_frame_received(self) -> None:
+        self._count_idle_frame()
         if self._session is not None:
             self._session.heard()
 
-    def _count(self) -> None:
-        """A frame that carries nothing costs as much as a message, and nothing bounds how many fit into a read."""
-        if self._idle.too_many(self._hub.now_ms()):
+    def _count_idle_frame(self) -> None:
+        """Count a frame without content: it costs as much as a message, and one read can hold very many."""
+        if self._idle.exceeds_limit(self._hub.now_ms()):
             seconds = IDLE_FRAMES_MS // 1000
             idle = f"more than {IDLE_FRAMES_MAX} pings, pongs or empty fragments in {seconds} s, and no message"
             self._hub.broker.metrics.add("flood.ended")
             self._refuse(wire.POLICY_VIOLATION, idle)
 
     def _refuse(self, code: int, why: str) -> None:
-        """What the WebSocket protocol itself forbids, it also answers itself. What came before is answered first."""
-        self._why = why or self._why
-        self._say_goodbye(code, why)
+        """Close the connection for a violation of the WebSocket protocol, after earlier frames were answered."""
+        self._close_reason = why or self._close_reason
+        self._send_close(code, why)
 
-    def _say_goodbye(self, code: int, why: str) -> None:
-        if self._over or self._transport is None or self._transport.is_closing():
+    def _send_close(self, code: int, why: str) -> None:
+        if self._closing or self._transport is None or self._transport.is_closing():
             return
-        self._over = True
-        whole = why.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")  # no half of a character
+        self._closing = True
+        whole = why.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")  # without half a character
         said = code.to_bytes(2, "big") + whole.encode()
         self._transport.write(bytes((0x80 | wire.CLOSE, len(said))) + said)
         self._transport.close()
@@ -301,9 +312,9 @@ class WebSocketTransport(BudgetedProtocol):
     # what the hub calls
 
     def write(self, frames: bytes) -> None:
-        """All of them as one write."""
-        if self._transport is not None and not self._over and not self._transport.is_closing():
-            self._transport.write(self._door.reframed(frames))
+        """Write all frames at once."""
+        if self._transport is not None and not self._closing and not self._transport.is_closing():
+            self._transport.write(self._port.reframed(frames))
 
     def queued_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -324,19 +335,19 @@ class WebSocketTransport(BudgetedProtocol):
 
     def resume_reading(self) -> None:
         self._paused = False
-        if not self._waits and self._transport is not None and not self._transport.is_closing():
+        if not self._turn_pending and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close(self, reason: PenstockError) -> None:
-        self._say_goodbye(_CLOSE_CODES.get(reason.code, _INTERNAL_ERROR), reason.message)
+        self._send_close(_CLOSE_CODES.get(reason.code, _INTERNAL_ERROR), reason.message)
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
 
-class Reframed:
-    """TCP frames as WebSocket frames. One delivery to many is done once: they all hold the same bytes."""
+class FrameConverter:
+    """Converts TCP frames into WebSocket frames. A delivery to many is converted once: all hold the same bytes."""
 
     def __init__(self) -> None:
         self._last = (b"", b"")
@@ -351,12 +362,12 @@ class Reframed:
         return after
 
 
-def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, here: bool) -> bool:
-    """A browser says which page opens the connection, and which host it asked. Programs say nothing, and may.
+def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, loopback_only: bool) -> bool:
+    """Return whether a page of this origin may connect to the requested host. Programs send no Origin, and may.
 
-    A broker that listens only here (on this machine) takes pages of this machine, by their own names: any other name
-    may be made to point here. One that listens for others takes pages of the host that was asked. Other pages must be
-    listed: otherwise every page a person looks at could talk to the broker on that person's machine.
+    A broker that listens only on this machine (`loopback_only`) accepts pages of this machine, by its own names: any
+    other name may be made to resolve to it. Otherwise pages of the requested host are accepted. Other origins must be
+    listed: or else every page that a person visits could talk to the broker on that person's machine.
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True
@@ -366,7 +377,7 @@ def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ..
         return False
     if page is None:
         return False
-    return (is_loopback(page) and is_loopback(host or "")) if here else page == host
+    return (is_loopback(page) and is_loopback(host or "")) if loopback_only else page == host
 
 
 async def listen(
@@ -379,7 +390,7 @@ async def listen(
     origins: tuple[str, ...] = (),
 ) -> Listener:
     return await listener.listen(
-        partial(WebSocketTransport, Door(hub, origins, is_loopback(host))),
+        partial(WebSocketTransport, WebSocketPort(hub, origins, is_loopback(host))),
         host,
         port,
         tls=tls,
@@ -391,4 +402,4 @@ async def listen(
 
 def _refusal(hub: Hub) -> bytes:
     hub.broker.metrics.add("connection.rejected")
-    return NotUpgraded(HTTPStatus.SERVICE_UNAVAILABLE, no_files().message).answer()
+    return NotUpgraded(HTTPStatus.SERVICE_UNAVAILABLE, no_descriptors().message).answer()

@@ -1,4 +1,5 @@
-"""Batches of messages as typed columns. Made in the worker that uses it, and kept for as long as that has work."""
+"""The decoder: batches of messages as typed columns. Made in the worker that uses it, and kept for as long as it
+works."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from penstock.client.serde.framing import framed_id
 from penstock.client.serde.schemas import AUTO, CONFLUENT
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import SchemaKind
-from penstock.spark.decode.assembly import Assembly, bad_rows, failure
-from penstock.spark.decode.groups import NO_SCHEMA, Group, Unreadable, by_prefix, by_schema
+from penstock.spark.decode.assembly import BatchAssembly, bad_rows, failure
 from penstock.spark.decode.languages.writer_schemas import Registry, Schemas
 from penstock.spark.decode.options import Mode, Unnamed
-from penstock.spark.decode.plans import Plan, Refusal, pieces, plan_for
+from penstock.spark.decode.payload_decoders import PayloadDecoder, RefusingDecoder, payload_decoder_for, pieces
+from penstock.spark.decode.schema_groups import NO_SCHEMA, SchemaGroup, Unreadable, by_prefix, by_schema
 from penstock.spark.decode.target import Target
 
 PIECE_BYTES: Final = 8 << 20
-"""Payloads that are decoded at once: what they become while that lasts takes some ten times as much."""
+"""Bytes of payloads that are decoded at once; decoding takes some ten times as much meanwhile."""
 _PLANS_MAX: Final = 1000
-"""Schemas whose plans are kept: more than the versions of any topic."""
+"""Schemas whose payload decoders are kept: more than the versions of any topic."""
 
 NO_PAYLOAD: Final = "it has no payload"
 FRAMED: Final = "; it begins with the id of its schema: decode it with framing='confluent'"
@@ -32,13 +33,13 @@ FRAMED: Final = "; it begins with the id of its schema: decode it with framing='
 @dataclass(frozen=True, slots=True)
 class Decoded:
     rows: pa.RecordBatch
-    """The target's columns, in the order of the batch."""
+    """Rows in the target's columns, in the order of the batch."""
     kept: pa.Array
-    """The places in the batch of these rows: all, unless bad ones are left out."""
+    """Row numbers of these rows in the batch: all, unless bad ones are left out."""
     bad: pa.RecordBatch
-    """Those that did not decode, each with its reason; see `BAD`."""
+    """Rows that did not decode, each with its reason; see `BAD`."""
     reasons: pa.Array
-    """For each row of the batch why it did not decode; null if it did."""
+    """The reason why a row did not decode, for each row of the batch; null if it did."""
 
 
 class Decoder:
@@ -51,7 +52,7 @@ class Decoder:
         framing: str | None = None,
         unnamed: Unnamed = Unnamed.BAD,
     ) -> None:
-        """`framing`: `confluent` if payloads begin with the id of their schema, `auto` if some do."""
+        """Prepare decoding; `framing`: `confluent` if payloads begin with the id of their schema, `auto` if some do."""
         if framing not in (None, CONFLUENT, AUTO):
             raise InvalidRequest(f"framing={framing!r}: it is {CONFLUENT!r}, {AUTO!r}, or left out")
         self.target = target
@@ -60,15 +61,15 @@ class Decoder:
         self._framing = framing
         self._unnamed = Unnamed(unnamed)
         self._fields = target.fields
-        self._plans: dict[tuple[int, tuple[int, ...] | None], Plan] = {}
+        self._plans: dict[tuple[int, tuple[int, ...] | None], PayloadDecoder] = {}
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """`batch` has `value`, `schema_id`, `schema_version`, `offset` and `id` at least.
+        """Decode a batch that has `value`, `schema_id`, `schema_version`, `offset` and `id` at least.
 
-        Raises `MalformedMessage` for the first bad row if the mode is `fail`, and whatever keeps the registry from
-        answering: that is nobody's fault whose rows these are.
+        Raises `MalformedMessage` for the first bad row if the mode is `fail`, and errors of the registry: these are no
+        fault of the rows.
         """
-        made = Assembly(self._fields, batch.num_rows)
+        made = BatchAssembly(self._fields, batch.num_rows)
         payloads = batch.column("value")
         for group in self._groups(payloads, batch.column("schema_id"), made):
             self._decode_group(group, payloads, made)
@@ -78,8 +79,8 @@ class Decoder:
         rows, kept = made.rows(keep_all=self.mode is Mode.NULL)
         return Decoded(rows, kept, bad, made.reasons())
 
-    def _groups(self, payloads: pa.Array, schema_ids: pa.Array, made: Assembly) -> Iterator[Group]:
-        """Without the rows that have no payload, or of which it cannot be told."""
+    def _groups(self, payloads: pa.Array, schema_ids: pa.Array, made: BatchAssembly) -> Iterator[SchemaGroup]:
+        """Yield the rows by schema, without rows that have no payload or whose schema cannot be determined."""
         present = np.asarray(payloads.is_valid())
         made.faults |= dict.fromkeys(np.flatnonzero(~present).tolist(), NO_PAYLOAD)
         for each in self._found(payloads, schema_ids):
@@ -88,12 +89,12 @@ class Decoder:
             else:
                 yield each._replace(places=each.places[present[each.places]]) if payloads.null_count else each
 
-    def _found(self, payloads: pa.Array, schema_ids: pa.Array) -> Iterator[Group | Unreadable]:
+    def _found(self, payloads: pa.Array, schema_ids: pa.Array) -> Iterator[SchemaGroup | Unreadable]:
         if self._framing is None:
             return by_schema(schema_ids)
         return by_prefix(payloads, schema_ids, self._framing, self._has_indexes)
 
-    def _decode_group(self, group: Group, payloads: pa.Array, made: Assembly) -> None:
+    def _decode_group(self, group: SchemaGroup, payloads: pa.Array, made: BatchAssembly) -> None:
         own = payloads if len(group.places) == len(payloads) else payloads.take(pa.array(group.places))
         plan = self._plan(group)
         for begin, piece in pieces(own, PIECE_BYTES):
@@ -102,20 +103,20 @@ class Decoder:
             self._add_hints(found.faults, group, piece)
             made.add(found, group.places[begin:])
 
-    def _add_hints(self, faults: dict[int, str], group: Group, payloads: pa.Array) -> None:
-        """Payloads that begin with the id of their schema, where nobody said that they do."""
+    def _add_hints(self, faults: dict[int, str], group: SchemaGroup, payloads: pa.Array) -> None:
+        """Add a hint to payloads that begin with the id of their schema, where no framing was given."""
         if self._framing is not None or group.schema_id is None:
             return
         for place in faults:
             if framed_id(payloads[place].as_py()) == group.schema_id:
                 faults[place] += FRAMED
 
-    def _plan(self, group: Group) -> Plan:
+    def _plan(self, group: SchemaGroup) -> PayloadDecoder:
         schema_id = group.schema_id
         if schema_id is None and self._unnamed is Unnamed.LATEST:
             schema_id = self.target.schema_ids[-1]
         if schema_id is None:
-            return Refusal(NO_SCHEMA)
+            return RefusingDecoder(NO_SCHEMA)
         key = schema_id, group.indexes
         known = self._plans.get(key)
         if known is None:
@@ -125,14 +126,14 @@ class Decoder:
             self._plans[key] = known
         return known
 
-    def _new_plan(self, schema_id: int, indexes: tuple[int, ...] | None) -> Plan:
+    def _new_plan(self, schema_id: int, indexes: tuple[int, ...] | None) -> PayloadDecoder:
         try:
             definition = self._schemas.schema(schema_id)
         except InvalidRequest as error:
             if "schema_id" not in error.details:
                 raise
-            return Refusal(error.message)
-        return plan_for(self.target, definition, indexes)
+            return RefusingDecoder(error.message)
+        return payload_decoder_for(self.target, definition, indexes)
 
     def _has_indexes(self, schema_id: int) -> bool:
         try:

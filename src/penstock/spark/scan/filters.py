@@ -1,8 +1,8 @@
 """Filters that a query pushes down to the log: which partitions, which offsets, which types.
 
-Times and ids rise with the offset, so they become ranges of offsets by binary search; what a block has beyond that is
-masked out on its columns before any payload is copied. Spark's own filter objects are known by their names alone:
-neither Spark nor a file comes in here.
+Times and ids rise with the offset, so they become ranges of offsets by binary search; other rows of a block are masked
+out on its columns before any payload is copied. Spark's own filter objects are known by their names alone: neither
+Spark nor a file comes in here.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Bools
 from penstock.spark.scan.columns import NAMES, NULLABLE
 from penstock.storage.base.disk import Disk
-from penstock.storage.log.log_view import View, find_id
+from penstock.storage.log.log_view import LogView, find_id
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS: Final = 1000
 _MS_MAX: Final = 2**50
-"""Some time in the year 37,000: no id can say one that late."""
+"""A time in about the year 37,000: later than any id can say."""
 _ID_STOP: Final = 1 << 128
 _WORD: Final = 0xFFFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """Whole numbers in `[start, stop)`; None where there is no bound. `among`: and one of these."""
+class NumberFilter:
+    """A condition on whole numbers: in `[start, stop)`, None for no bound; with `among`, also one of these."""
 
     start: int | None = None
     stop: int | None = None
@@ -44,26 +44,26 @@ class Numbers:
             and (self.among is None or value in self.among)
         )
 
-    def at_least(self, value: int) -> Numbers:
+    def at_least(self, value: int) -> NumberFilter:
         return replace(self, start=value if self.start is None else max(self.start, value))
 
-    def below(self, value: int) -> Numbers:
+    def below(self, value: int) -> NumberFilter:
         return replace(self, stop=value if self.stop is None else min(self.stop, value))
 
-    def one_of(self, values: Iterable[int]) -> Numbers:
+    def one_of(self, values: Iterable[int]) -> NumberFilter:
         wanted = frozenset(values)
         among = wanted if self.among is None else self.among & wanted
         if not among:
-            return Numbers(0, 0, among)
+            return NumberFilter(0, 0, among)
         return replace(self, among=among).at_least(min(among)).below(max(among) + 1)
 
     def clip(self, start: int, stop: int) -> tuple[int, int]:
-        """What of `[start, stop)` is within the bounds."""
+        """Return the part of `[start, stop)` within the bounds."""
         low = start if self.start is None else max(start, self.start)
         return low, max(low, stop if self.stop is None else min(stop, self.stop))
 
     def mask(self, values: Any) -> Bools | None:
-        """Which of the values are wanted; None where all are, whatever they be."""
+        """Return the mask of the values that pass; None where every possible value passes."""
         if self == ANY_NUMBER:
             return None
         wanted: Bools = np.ones(len(values), dtype=np.bool_)
@@ -77,8 +77,8 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """Texts among some, if that is not None, that begin with every one of the prefixes."""
+class TextFilter:
+    """A condition on texts: one of `among`, if that is not None, and beginning with every one of the prefixes."""
 
     among: frozenset[str] | None = None
     prefixes: tuple[str, ...] = ()
@@ -86,35 +86,37 @@ class Texts:
     def __contains__(self, text: str) -> bool:
         return (self.among is None or text in self.among) and all(map(text.startswith, self.prefixes))
 
-    def one_of(self, values: Iterable[str]) -> Texts:
+    def one_of(self, values: Iterable[str]) -> TextFilter:
         wanted = frozenset(values)
         return replace(self, among=wanted if self.among is None else self.among & wanted)
 
-    def starting(self, prefix: str) -> Texts:
+    def starting(self, prefix: str) -> TextFilter:
         return replace(self, prefixes=(*self.prefixes, prefix))
 
 
-ANY_NUMBER: Final = Numbers()
-ANY_TEXT: Final = Texts()
+ANY_NUMBER: Final = NumberFilter()
+ANY_TEXT: Final = TextFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """All of them must hold. Times are in microseconds, as Spark has them; ids are numbers of 128 bits."""
+    """Conditions that must all hold. Times are in microseconds, as in Spark; ids are numbers of 128 bits."""
 
-    topic: Texts = field(default=ANY_TEXT)
-    partition: Numbers = field(default=ANY_NUMBER)
-    offset: Numbers = field(default=ANY_NUMBER)
-    timestamp: Numbers = field(default=ANY_NUMBER)
-    id: Numbers = field(default=ANY_NUMBER)
-    type: Texts = field(default=ANY_TEXT)
+    topic: TextFilter = field(default=ANY_TEXT)
+    partition: NumberFilter = field(default=ANY_NUMBER)
+    offset: NumberFilter = field(default=ANY_NUMBER)
+    timestamp: NumberFilter = field(default=ANY_NUMBER)
+    id: NumberFilter = field(default=ANY_NUMBER)
+    type: TextFilter = field(default=ANY_TEXT)
 
     def wants(self, topic: str, partition: int) -> bool:
         return topic in self.topic and partition in self.partition
 
-    def clip(self, disk: Disk, view: View, start: int, stop: int) -> tuple[int, int]:
-        """The offsets of `[start, stop)` that can pass, by numbers, times and ids: a few reads of one record for each
-        bound, however long the log is."""
+    def clip(self, disk: Disk, view: LogView, start: int, stop: int) -> tuple[int, int]:
+        """Return the offsets of `[start, stop)` that can pass, by numbers, times and ids.
+
+        Takes a few reads of one record for each bound, however long the log is.
+        """
         start, stop = self.offset.clip(start, stop)
         bounds = [
             (_time_id(self.timestamp.start), _time_id(self.timestamp.stop)),
@@ -128,37 +130,37 @@ class Filters:
         return start, max(start, stop)
 
     def choose(self, block: Block) -> Block:
-        """The records of a block that pass; topic and partition have been asked before."""
+        """Return the records of a block that pass; topic and partition were checked before."""
         if self == NO_FILTERS:
             return block
         block = _only(block, self.offset.mask(block.columns[:, at.OFFSET]))
         block = _only(block, self.timestamp.mask(block.columns[:, at.PUBLISH_TIME] * _US_PER_MS))
         block = _only(block, _id_mask(block, self.id))
-        return block if self.type == ANY_TEXT else block.only(block.accepted(self.type.__contains__))
+        return block if self.type == ANY_TEXT else block.filtered(block.accepted(self.type.__contains__))
 
 
 NO_FILTERS: Final = Filters()
 
 
 def _only(block: Block, wanted: Bools | None) -> Block:
-    return block if wanted is None else block.only(wanted)
+    return block if wanted is None else block.filtered(wanted)
 
 
 def _time_id(time_us: int | None) -> int | None:
-    """The lowest id of the first millisecond that is not before a time."""
+    """Return the lowest id of the first millisecond that is not before a time."""
     if time_us is None:
         return None
     ms = min(max(-(-time_us // _US_PER_MS), 0), _MS_MAX)
     return min(high_word(ticks_of_unix_ms(ms)) << 64, _ID_STOP)
 
 
-def _offset_of(disk: Disk, view: View, id_number: int) -> int:
+def _offset_of(disk: Disk, view: LogView, id_number: int) -> int:
     if id_number >= _ID_STOP:
         return int(view.next_offset)
     return int(find_id(disk, view, id_number >> 64, id_number & _WORD))
 
 
-def _id_mask(block: Block, wanted: Numbers) -> Bools | None:
+def _id_mask(block: Block, wanted: NumberFilter) -> Bools | None:
     if wanted == ANY_NUMBER:
         return None
     if wanted.among is not None:
@@ -184,10 +186,11 @@ def _is_below(high: Any, low: Any, bound: int) -> Any:
 
 
 def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filters, list[Any]]:
-    """What of a query's filters is done here, exactly, and those that Spark must apply itself."""
+    """Split a query's filters: return `done` with those applied here, exactly, and those that Spark must apply
+    itself."""
     left = []
     for one in filters:
-        less = _narrowed(done, one)
+        less = _with_spark_filter(done, one)
         if less is None:
             left.append(one)
         else:
@@ -195,16 +198,16 @@ def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filte
     return done, left
 
 
-def _narrowed(filters: Filters, one: Any) -> Filters | None:
-    """None for a filter that is not ours to apply."""
+def _with_spark_filter(filters: Filters, one: Any) -> Filters | None:
+    """Return the filters with one of Spark's added; None if it cannot be applied here."""
     path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1:
         return None
-    return narrowed(filters, path[0].lower(), type(one).__name__, getattr(one, "value", None))
+    return with_condition(filters, path[0].lower(), type(one).__name__, getattr(one, "value", None))
 
 
-def narrowed(filters: Filters, column: str, kind: str, value: Any) -> Filters | None:
-    """The filters with one more condition, by the name that Spark has for its kind; None if it cannot be applied."""
+def with_condition(filters: Filters, column: str, kind: str, value: Any) -> Filters | None:
+    """Return the filters with one more condition, named by Spark's kind of it; None if it cannot be applied."""
     if kind == "IsNotNull":
         return filters if column in FILTERED or column in _NEVER_NULL else None
     narrow = _COLUMN_KINDS.get(column)
@@ -223,7 +226,7 @@ _T = TypeVar("_T")
 
 
 def _read(values: Iterable[Any], parse: Callable[[Any], _T | None]) -> list[_T] | None:
-    """All of them parsed; None if one is not of the column's kind. A null in a list is never equal to anything."""
+    """Return all values parsed; None if one is not of the column's type. A null in a list never equals anything."""
     found = []
     for value in values:
         if value is None:
@@ -238,7 +241,7 @@ def _read(values: Iterable[Any], parse: Callable[[Any], _T | None]) -> list[_T] 
 _EQUAL: Final = ("EqualTo", "EqualNullSafe", "In")
 
 
-def _text(now: Texts, kind: str, value: Any) -> Texts | None:
+def _text(now: TextFilter, kind: str, value: Any) -> TextFilter | None:
     if kind == "StringStartsWith" and isinstance(value, str):
         return now.starting(value)
     if kind not in _EQUAL or (kind != "In" and value is None):
@@ -247,7 +250,7 @@ def _text(now: Texts, kind: str, value: Any) -> Texts | None:
     return None if wanted is None else now.one_of(wanted)
 
 
-def _number(now: Numbers, kind: str, value: Any, parse: Callable[[Any], int | None]) -> Numbers | None:
+def _number(now: NumberFilter, kind: str, value: Any, parse: Callable[[Any], int | None]) -> NumberFilter | None:
     if kind in _EQUAL:
         if kind != "In" and value is None:
             return None
@@ -258,10 +261,10 @@ def _number(now: Numbers, kind: str, value: Any, parse: Callable[[Any], int | No
     return None if bound is None or narrow is None else narrow(now, bound)
 
 
-_BOUNDS: Final[Mapping[str, Callable[[Numbers, int], Numbers]]] = {
+_BOUNDS: Final[Mapping[str, Callable[[NumberFilter, int], NumberFilter]]] = {
     "GreaterThan": lambda now, bound: now.at_least(bound + 1),
-    "GreaterThanOrEqual": Numbers.at_least,
-    "LessThan": Numbers.below,
+    "GreaterThanOrEqual": NumberFilter.at_least,
+    "LessThan": NumberFilter.below,
     "LessThanOrEqual": lambda now, bound: now.below(bound + 1),
 }
 
@@ -276,8 +279,8 @@ def _microseconds(value: Any) -> int | None:
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
-def _id(now: Numbers, kind: str, value: Any) -> Numbers | None:
-    """Bytes of any length are compared as Spark does it; only sixteen of them can be equal to an id."""
+def _id(now: NumberFilter, kind: str, value: Any) -> NumberFilter | None:
+    """Narrow a condition on ids. Bytes of any length compare as in Spark; only sixteen of them can equal an id."""
     if kind in _EQUAL:
         if kind != "In" and value is None:
             return None
@@ -287,7 +290,7 @@ def _id(now: Numbers, kind: str, value: Any) -> Numbers | None:
         return now.one_of(int.from_bytes(one) for one in wanted if len(one) == ID_BYTES)
     if not isinstance(value, bytes | bytearray):
         return None
-    # The bytes that follow at once on some bytes are the same with a zero behind them.
+    # The next bytes in order after some bytes are the same with a zero byte appended.
     after = bytes(value) + (b"\0" if kind in ("GreaterThan", "LessThanOrEqual") else b"")
     bound = int.from_bytes(after[:ID_BYTES].ljust(ID_BYTES, b"\0")) + (len(after) > ID_BYTES)
     if kind in ("GreaterThan", "GreaterThanOrEqual"):

@@ -1,8 +1,8 @@
 """Counts out of the dense offsets: how many messages a range of a log holds, as a whole or by the hour.
 
 Offsets are dense and times rise with them, so that a count is a difference, and the hours of a log are found by a
-search: nothing is read but what that looks at, some records for each hour. A message that is damaged counts, since only
-reading tells; a segment that is missing does not. Spark does not come in here.
+search that reads some records for each hour, and nothing else. A damaged message counts, since only reading finds
+damage; a missing segment does not. Spark does not come in here.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pyarrow as pa
 
 from penstock.core.ids import high_word, ticks_of_id, ticks_of_unix_ms, unix_ms_of_ticks
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
+from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.spark.scan.filters import NO_FILTERS, Filters
-from penstock.spark.scan.slice_reader import Loss, LossCount, fail
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slice_reader import LossCounter, LostRange, raise_loss
+from penstock.spark.scan.slices import Slice, open_data, view_within
 from penstock.storage.base.disk import Disk
 from penstock.storage.log import log_view
-from penstock.storage.log.log_view import View
+from penstock.storage.log.log_view import LogView
 
 HOUR_MS: Final = 3_600_000
 SLICE_BYTES: Final = 1 << 62
-"""A partition is one task: nothing is gained by cutting what takes milliseconds."""
+"""The size of a slice: a partition is one task, since cutting a task of milliseconds gains nothing."""
 _LOOK_BYTES: Final = 16 << 10
-"""Read at once in a search: it costs as much as one record, and often has the end of an hour in it."""
+"""Bytes of a read in a search: as cheap as one record, and often with the end of an hour in it."""
 
 COUNT_COLUMNS: Final[pa.Schema] = pa.schema(
     [
@@ -39,14 +39,14 @@ COUNT_COLUMNS: Final[pa.Schema] = pa.schema(
         pa.field("count", pa.int64(), nullable=False),
     ]
 )
-"""What `rows = counts` gives: one row of a partition, and one more behind every gap."""
+"""Columns of `rows = counts`: one row for a partition, and one more behind every gap."""
 HOUR_COLUMNS: Final[pa.Schema] = COUNT_COLUMNS.insert(2, pa.field("hour", pa.timestamp("us", tz="UTC")))
-"""What `rows = hours` gives; null where no message that can be read tells the hour."""
+"""Columns of `rows = hours`; the hour is null where no readable message tells it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Offsets `[start, stop)` that are all there; of one hour, where that was asked for."""
+class CountedRange:
+    """Offsets `[start, stop)` that are all there; of one hour, where hours are counted."""
 
     start: int
     stop: int
@@ -57,21 +57,24 @@ class Run:
         return self.stop - self.start
 
 
-def runs(part: Slice, *, hourly: bool = False, on_loss: Callable[[Loss], None] = fail) -> Iterator[Run]:
-    """What a slice holds, in order; offsets in no segment are told to `on_loss`."""
-    data = opened_data(part.location)
+def counted_ranges(
+    part: Slice, *, hourly: bool = False, on_loss: Callable[[LostRange], None] = raise_loss
+) -> Iterator[CountedRange]:
+    """Yield the ranges that a slice holds, in order; offsets in no segment go to `on_loss`."""
+    data = open_data(part.location)
     view = view_within(data, part.topic, part.partition, part.start, part.stop)
     for start, stop, there in _pieces(view, part.start, part.stop):
         if not there:
-            on_loss(Loss(part.topic, part.partition, start, stop, "the segment is missing"))
+            on_loss(LostRange(part.topic, part.partition, start, stop, "the segment is missing"))
         elif hourly:
             yield from _hours(data.disk, view, start, stop)
         else:
-            yield Run(start, stop)
+            yield CountedRange(start, stop)
 
 
-def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
-    """The range, cut where segments are missing: whether each piece is there. Neighbours that are, are one."""
+def _pieces(view: LogView, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the range, cut where segments are missing, with whether each piece is there; adjacent present pieces are
+    joined."""
     begun = start
     for segment in view.segments:
         base, end = max(segment.base, int(view.first_offset)), min(segment.stop, stop)
@@ -87,38 +90,38 @@ def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]
         yield start, stop, False
 
 
-def _hours(disk: Disk, view: View, start: int, stop: int) -> Iterator[Run]:
-    clock = _Clock(disk, view)
+def _hours(disk: Disk, view: LogView, start: int, stop: int) -> Iterator[CountedRange]:
+    clock = _PublishTimes(disk, view)
     last_ms = clock.near(stop - 1, stop - 1)
     while start < stop:
         time_ms = clock.near(start, stop)
         if time_ms is None:
-            yield Run(start, stop)
+            yield CountedRange(start, stop)
             return
         hour_ms = time_ms - time_ms % HOUR_MS
         end = clock.first_at(hour_ms + HOUR_MS, (start, time_ms), (stop, last_ms))
-        yield Run(start, end, hour_ms)
+        yield CountedRange(start, end, hour_ms)
         start = end
 
 
-class _Clock:
-    """When the messages of a log were published: times rise with the offset. What is asked is read and verified, so
-    that a damaged record leads nobody astray."""
+class _PublishTimes:
+    """The publish times of a log, which rise with the offset. Records are read and verified: damage misleads no
+    search."""
 
-    def __init__(self, disk: Disk, view: View) -> None:
+    def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
         self._view = view
-        self._block: Block = EMPTY
+        self._block: Block = EMPTY_BLOCK
 
     def near(self, offset: int, stop: int) -> int | None:
-        """Of the first record that can be read from there on, up to `stop`; None if there is none."""
+        """Return the time of the first readable record from `offset` on, up to `stop`; None if there is none."""
         block = self._from(offset)
         if not len(block) or int(block.offsets.start) > stop:
             return None
         return _time_ms(block, max(0, offset - int(block.offsets.start)))
 
     def first_at(self, time_ms: int, low: tuple[int, int], high: tuple[int, int | None]) -> int:
-        """The first offset behind `low` that is not older than a time, or `high`: places, and times there.
+        """Return the first offset behind `low` that is not older than a time, or `high`; both bounds have their times.
 
         Guesses by proportion, since messages mostly come evenly, and halves every third time, since they need not.
         """
@@ -142,7 +145,7 @@ class _Clock:
         return min(start, high[0])  # behind damage, what can be read may lie beyond
 
     def _from(self, offset: int) -> Block:
-        """Records from an offset on: those that were looked at last, where it is among them."""
+        """Return records from an offset on: the last ones read, where the offset is among them."""
         known = self._block
         if not (len(known) and known.offsets.start <= offset < known.offsets.stop):
             self._block = log_view.read(self._disk, self._view, offset, bytes_max=_LOOK_BYTES).block
@@ -150,7 +153,7 @@ class _Clock:
 
 
 def _share(time_ms: int, start_ms: int, stop_ms: int | None) -> float:
-    """Where between two times a third one lies; half-way where they do not tell."""
+    """Return where between two times a third one lies, from 0 to 1; 0.5 where they do not tell."""
     if stop_ms is None or not start_ms < time_ms < stop_ms:
         return 0.5
     return (time_ms - start_ms) / (stop_ms - start_ms)
@@ -161,16 +164,16 @@ def _time_ms(block: Block, place: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CountRows:
-    """What a task does in place of reading its slice. Made on the driver, done in the workers: it pickles."""
+class CountTask:
+    """The task that counts instead of reading its slice. Made on the driver, run in the workers: it pickles."""
 
     schema: pa.Schema
     hourly: bool
     fail_on_data_loss: bool = True
 
     def run(self, part: Slice, _filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
-        lose = fail if self.fail_on_data_loss else LossCount()
-        found = list(runs(part, hourly=self.hourly, on_loss=lose))
+        lose = raise_loss if self.fail_on_data_loss else LossCounter()
+        found = list(counted_ranges(part, hourly=self.hourly, on_loss=lose))
         values = {
             "topic": [part.topic] * len(found),
             "partition": [part.partition] * len(found),

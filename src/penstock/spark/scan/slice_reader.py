@@ -1,8 +1,8 @@
-"""Reading a slice: blocks of records from the files, batches of columns from the blocks, and what was lost on the way.
+"""The reader of a slice: blocks of records from the files, batches of columns from the blocks, and the lost offsets.
 
-The index says where every record lies, so a batch is one read of the file and one pass of the kernel. Where the two do
-not agree, or a checksum does not hold, the log's own reader takes over, which steps over damage exactly. Nothing lost
-goes unsaid: it fails the read, or is named to whoever asked. Spark does not come in here.
+The index says where every record lies, so a batch is one read of the file and one pass of the kernel. Where index and
+file disagree, or a checksum does not hold, the log's own reader takes over, which steps over damage exactly. Every loss
+is reported: it fails the read, or goes to the caller. Spark does not come in here.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ import pyarrow as pa
 from penstock.core.errors import OffsetOutOfRange, StorageFailed
 from penstock.core.names import TopicName
 from penstock.record import layout as at
-from penstock.record.block import After, Block, scan
-from penstock.spark.scan.columns import Maker
+from penstock.record.block import Block, Predecessor, scan
+from penstock.spark.scan.columns import BatchBuilder
 from penstock.spark.scan.filters import NO_FILTERS, Filters
-from penstock.spark.scan.memory import room
-from penstock.spark.scan.positions import Places
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.memory import allocate
+from penstock.spark.scan.positions import RecordPositions
+from penstock.spark.scan.slices import Slice, open_data, view_within
 from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log import log_view
 from penstock.storage.log.index import IndexFile
-from penstock.storage.log.log_view import Segment, View
+from penstock.storage.log.log_view import LogView, Segment
 from penstock.storage.log.segment import index_path
 
 _LOG: Final = logging.getLogger(__name__)
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 2 << 20
-"""Of records in a batch: more does not fit the caches, less costs calls."""
+"""Bytes of records in a batch: more does not fit the caches, less costs calls."""
 _ENTRIES_MAX: Final = 1 << 16
-"""Of the index, read at a time: half a megabyte."""
+"""Entries of the index read at a time: half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """Offsets `[start, stop)` that should be there and cannot be read, and why."""
+class LostRange:
+    """Offsets `[start, stop)` that should be there and cannot be read, and the reason."""
 
     topic: str
     partition: int
@@ -58,14 +58,14 @@ class Loss:
 
 
 READ_ON: Final = "set failOnDataLoss to false"
-"""What readers of the source are advised to do; a command says it in its own words."""
+"""The advice to readers of the source; a command gives it in its own words."""
 
 
 class DataLoss(StorageFailed):
-    """Messages that should be there are not, or are damaged."""
+    """Messages that should be there are missing or damaged."""
 
 
-def fail(loss: Loss) -> None:
+def raise_loss(loss: LostRange) -> None:
     raise DataLoss(
         f"{loss}. To read on without what is lost, and have it counted, {READ_ON}",
         topic=loss.topic,
@@ -75,18 +75,18 @@ def fail(loss: Loss) -> None:
     )
 
 
-def ending(next_offset: int) -> str:
-    """What a log says to offsets behind its end."""
+def end_of_log(next_offset: int) -> str:
+    """Return the reason why offsets behind the end of a log are missing."""
     return f"the log ends with offset {next_offset - 1}" if next_offset else "the log is empty"
 
 
-class LossCount:
-    """Counts what is lost, and says each in the log."""
+class LossCounter:
+    """A counter of lost offsets that logs each loss."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, loss: Loss) -> None:
+    def __call__(self, loss: LostRange) -> None:
         self.count += loss.stop - loss.start
         _LOG.warning("%s (left out; lost by this reader so far: %d)", loss, self.count)
 
@@ -98,18 +98,18 @@ def batches(
     verify: bool = True,
     filters: Filters = NO_FILTERS,
     fail_on_data_loss: bool = True,
-    on_loss: Callable[[Loss], None] | None = None,
+    on_loss: Callable[[LostRange], None] | None = None,
     rows_max: int = ROWS_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a slice that pass the filters, as batches of exactly these columns, none of them empty.
+    """Yield the records of a slice that pass the filters, as batches of exactly these columns; no batch is empty.
 
-    What is lost raises `DataLoss` with its numbers; or, if `fail_on_data_loss` is off, goes to `on_loss`, which by
-    default writes it to the log and counts.
+    A loss raises `DataLoss` with its offsets; or, if `fail_on_data_loss` is off, goes to `on_loss`, which by default
+    logs and counts it.
     """
     if not filters.wants(part.topic, part.partition):
         return
-    maker = Maker(columns, part.topic, part.partition, rows_max=rows_max)
-    lose = fail if fail_on_data_loss else on_loss or LossCount()
+    maker = BatchBuilder(columns, part.topic, part.partition, rows_max=rows_max)
+    lose = raise_loss if fail_on_data_loss else on_loss or LossCounter()
     for block in blocks(part, verify=verify, filters=filters, on_loss=lose, rows_max=rows_max):
         chosen = filters.choose(block)
         if len(chosen):
@@ -121,15 +121,17 @@ def blocks(
     *,
     verify: bool = True,
     filters: Filters = NO_FILTERS,
-    on_loss: Callable[[Loss], None] = fail,
+    on_loss: Callable[[LostRange], None] = raise_loss,
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Iterator[Block]:
-    """The records of a slice as they lie on the disk, in order; what is lost is told to `on_loss` where it would be.
-    Of the filters, those that are ranges of offsets are applied."""
-    reader = _SliceReader(opened_data(part.location), part, verify, rows_max, bytes_max)
+    """Yield the records of a slice as they lie on the disk, in order; losses go to `on_loss` in their order.
+
+    Only filters that are ranges of offsets are applied.
+    """
+    reader = _SliceReader(open_data(part.location), part, verify, rows_max, bytes_max)
     for found in reader.read(*filters.offset.clip(part.start, part.stop)):
-        if isinstance(found, Loss):
+        if isinstance(found, LostRange):
             on_loss(found)
         else:
             yield found
@@ -144,25 +146,25 @@ class _SliceReader:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
 
-    def _loss(self, start: int, stop: int, reason: str) -> Loss:
-        return Loss(self._part.topic, self._part.partition, start, stop, reason)
+    def _loss(self, start: int, stop: int, reason: str) -> LostRange:
+        return LostRange(self._part.topic, self._part.partition, start, stop, reason)
 
-    def read(self, start: int, stop: int) -> Iterator[Block | Loss]:
-        """Everything from `start` to `stop`, block or loss, without a gap between them."""
+    def read(self, start: int, stop: int) -> Iterator[Block | LostRange]:
+        """Yield everything from `start` to `stop`, as blocks and losses, without a gap between them."""
         stuck_at = -1
         while start < stop:
             view = view_within(self._data, self._part.topic, self._part.partition, start, stop)
-            if start == stuck_at:  # it was not retention: a name without a file
+            if start == stuck_at:  # the cause was not retention: a name without a file
                 view = replace(view, segments=tuple(one for one in view.segments if self._disk.exists(one.path)))
             try:
                 for found in self._view(view, start, stop):
-                    start = found.stop if isinstance(found, Loss) else int(found.offsets.stop)
+                    start = found.stop if isinstance(found, LostRange) else int(found.offsets.stop)
                     yield found
                 return
             except FileNotFoundError:
                 stuck_at = start
 
-    def _view(self, view: View, start: int, stop: int) -> Iterator[Block | Loss]:
+    def _view(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
         for segment in view.segments:
             first = max(segment.base, int(view.first_offset))
             if start < min(first, stop):
@@ -175,19 +177,19 @@ class _SliceReader:
             yield self._loss(start, stop, self._outside(start))
 
     def _outside(self, start: int) -> str:
-        """Why an offset is not in any segment."""
-        edges, _ = log_view.edges_of(
+        """Return the reason why an offset is in no segment."""
+        edges, _ = log_view.log_range(
             self._disk, self._data.log(TopicName.parse(self._part.topic), self._part.partition)
         )
         if start < edges.start:
             return f"the log begins with offset {edges.start} now"
-        return ending(edges.stop) if start >= edges.stop else "the segment is missing"
+        return end_of_log(edges.stop) if start >= edges.stop else "the segment is missing"
 
-    def _segment(self, view: View, segment: Segment, start: int, stop: int) -> Iterator[Block | Loss]:
+    def _segment(self, view: LogView, segment: Segment, start: int, stop: int) -> Iterator[Block | LostRange]:
         index = IndexFile(self._disk, index_path(segment.path), segment.base)
         with opened(self._disk, segment.path) as file:
             for first in range(start, stop, _ENTRIES_MAX):
-                places = Places.of(index, segment, first, min(stop, first + _ENTRIES_MAX))
+                places = RecordPositions.of(index, segment, first, min(stop, first + _ENTRIES_MAX))
                 for row, end in places.cut(self._rows_max, self._bytes_max):
                     span = places.span(row, end)
                     found = None if span is None else self._block(file, *span, first + row, end - row)
@@ -197,8 +199,8 @@ class _SliceReader:
                         yield found
 
     def _block(self, file: File, start: int, stop: int, offset: int, rows: int) -> Block | None:
-        """None if what lies there is not exactly the records that should."""
-        data = room(stop - start)
+        """Return the records at these bytes; None if they are not exactly the expected ones."""
+        data = allocate(stop - start)
         try:
             if file.read_into(data, start) < data.size:
                 return None
@@ -206,12 +208,12 @@ class _SliceReader:
             if error.errno != errno.EIO:
                 raise
             return None
-        table = room(rows, at.COLUMNS, kind=np.int64)
-        block, end = scan(data, after=After(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
+        table = allocate(rows, at.COLUMNS, kind=np.int64)
+        block, end = scan(data, after=Predecessor(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
         return block if len(block) == rows and end.position == data.size else None
 
-    def _carefully(self, view: View, start: int, stop: int) -> Iterator[Block | Loss]:
-        """By the log's own reader, which knows what to do about damage."""
+    def _carefully(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
+        """Yield blocks and losses by the log's own reader, which steps over damage."""
         while start < stop:
             try:
                 chunk = log_view.read(self._disk, view, start, bytes_max=self._bytes_max, verify=self._verify)
@@ -228,8 +230,8 @@ class _SliceReader:
                 return
             start = int(chunk.next_offset)
 
-    def _pieces(self, block: Block, stop: int) -> Iterator[Block | Loss]:
-        """What of a block lies before `stop`, no more rows at once than are asked for."""
+    def _pieces(self, block: Block, stop: int) -> Iterator[Block | LostRange]:
+        """Yield the part of a block before `stop`, at most `rows_max` rows at once."""
         block = block.select(0, max(0, stop - int(block.offsets.start)))
         for row in range(0, len(block), self._rows_max):
             yield block.select(row, row + self._rows_max)

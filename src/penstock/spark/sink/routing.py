@@ -1,4 +1,4 @@
-"""Which row goes where, under whose name and number: what the options, the query and the row itself say."""
+"""Routing: the topic, the producer and the number of each row, by the options, the query and the row itself."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.spark.sink import columns
-from penstock.spark.sink.identity import Identity
+from penstock.spark.sink.identity import WriteIdentity
 from penstock.spark.sink.numbers import batch_of, number_of, numbered
-from penstock.spark.sink.options import Numbers, SinkOptions
+from penstock.spark.sink.options import RowNumbers, SinkOptions
 
 
-class Share(NamedTuple):
-    """Rows of one topic and one producer, with their numbers; `before` rows came before the batch they are of."""
+class ProducerRows(NamedTuple):
+    """Rows of one topic and one producer, with their numbers; `before` rows of the task came before their batch."""
 
     topic: str
     producer: str
@@ -23,50 +23,51 @@ class Share(NamedTuple):
 
 
 class Router:
-    """For the rows of one task, or, without a `partition`, for all of a batch. The rows of a topic are counted from 0
-    in every task and every batch, unless they bring numbers of their own."""
+    """A router for the rows of one task, or, without a `partition`, of a whole batch.
 
-    def __init__(self, options: SinkOptions, identity: Identity, partition: int | None) -> None:
+    The rows of a topic are counted from 0 in every task and every batch, unless they bring numbers of their own.
+    """
+
+    def __init__(self, options: SinkOptions, identity: WriteIdentity, partition: int | None) -> None:
         self._options = options
         self._batch = identity.batch
         self._producer = identity.producer(options.producer, partition)
         self._next: dict[str, int] = {}
         self._before = 0
 
-    def split(self, batch: pa.RecordBatch) -> Iterator[Share]:
-        """Raises `InvalidRequest` for a row that cannot be published."""
+    def split(self, batch: pa.RecordBatch) -> Iterator[ProducerRows]:
+        """Yield the rows by topic and producer. Raises `InvalidRequest` for a row that cannot be published."""
         before, self._before = self._before, self._before + batch.num_rows
         if not batch.num_rows:
             return
-        taken = columns.taken_columns(batch, self._options)
+        taken = columns.accepted_columns(batch, self._options)
         columns.check_values(taken, before)
         for topic, rows in columns.by_topic(taken, self._options.topic, before):
-            if self._options.numbers is Numbers.COLUMNS:
-                yield from (Share(topic, name, own, before) for name, own in columns.by_producer(rows))
+            if self._options.numbers is RowNumbers.COLUMNS:
+                yield from (ProducerRows(topic, name, own, before) for name, own in columns.by_producer(rows))
             else:
-                yield Share(topic, self._producer, self._counted(topic, rows), before)
+                yield ProducerRows(topic, self._producer, self._counted(topic, rows), before)
 
     def _counted(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         row = self._next.get(topic, 0)
         self._next[topic] = row + rows.num_rows
-        number_of(self._batch, row + rows.num_rows - 1)  # there is one
+        number_of(self._batch, row + rows.num_rows - 1)  # raises if there is no number for the last row
         return numbered(rows, number_of(self._batch, row))
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows that were counted, by topic."""
+        """Counted rows by topic."""
         return dict(self._next)
 
 
-class Target(Protocol):
-    """Where rows go in the end."""
+class RowSink(Protocol):
+    """A destination of rows that knows the last number of each producer."""
 
     def last(self, topic: str, producer: str) -> int: ...
 
 
-def check_order(options: SinkOptions, identity: Identity, share: Share, target: Target) -> None:
-    """Raise `InvalidRequest` if rows of a stream come behind those of a later batch. Numbers that rows bring along are
-    of no batch."""
-    if identity.stream and options.numbers is Numbers.ROWS:
+def check_order(options: SinkOptions, identity: WriteIdentity, share: ProducerRows, target: RowSink) -> None:
+    """Raise `InvalidRequest` if rows of a stream follow a later batch. Numbers from columns belong to no batch."""
+    if identity.stream and options.numbers is RowNumbers.ROWS:
         last = target.last(share.topic, share.producer)
         identity.check_order(batch_of(last), f"{share.topic}, producer {share.producer}")

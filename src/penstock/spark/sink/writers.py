@@ -13,20 +13,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.runtime.versions import ARROW_STREAMS, arrow_schema
-from penstock.spark.sink.identity import Identity
+from penstock.spark.sink.identity import WriteIdentity
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.staged_commit import commit, discard
-from penstock.spark.sink.tasks import Written, write_task
+from penstock.spark.sink.tasks import TaskResult, write_task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS_MAX: Final = 10_000
-"""As many as Spark itself puts into a batch."""
+"""Rows of a batch, as many as Spark itself puts into one."""
 
 
 def as_batches(rows: Iterable[tuple[Any, ...]], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order; no batch is empty."""
+    """Yield the same rows in the same order as batches; no batch is empty."""
     kinds = arrow_schema(schema)
     waiting = iter(rows)
     while chunk := list(islice(waiting, ROWS_MAX)):
@@ -36,7 +36,7 @@ def as_batches(rows: Iterable[tuple[Any, ...]], schema: StructType) -> Iterator[
 
 
 def _value(value: Any) -> Any:
-    """Bytes and maps as Arrow takes them."""
+    """Convert bytes and maps to the values that Arrow accepts."""
     match value:
         case bytearray():
             return bytes(value)
@@ -59,19 +59,19 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
-class Message(WriterCommitMessage):
-    written: Written
+class CommitMessage(WriterCommitMessage):
+    written: TaskResult
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("penstock")`."""
+    """The writer of `df.write.format("penstock")`."""
 
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
-        self._identity = Identity(query=query, batch=options.batch)
+        self._identity = WriteIdentity(query=query, batch=options.batch)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        return Message(write_task(self._options, self._identity, _task().partitionId(), iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
+        return CommitMessage(write_task(self._options, self._identity, _task().partitionId(), iterator))
 
     def commit(self, messages: list[Any]) -> None:
         _commit(self._options, messages)
@@ -81,19 +81,19 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("penstock")`."""
+    """The writer of `df.writeStream.format("penstock")`."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
-    def write(self, iterator: Iterator[Any]) -> Message:
-        """Of record batches; of rows, where Spark hands on nothing else."""
+    def write(self, iterator: Iterator[Any]) -> CommitMessage:
+        """Write record batches; rows, where Spark hands on nothing else."""
         task = _task()
         batches: Iterator[pa.RecordBatch] = (
             iterator if ARROW_STREAMS.is_available else as_batches(iterator, self._schema)
         )
-        return Message(write_task(self._options, self._identity(task), task.partitionId(), batches))
+        return CommitMessage(write_task(self._options, self._identity(task), task.partitionId(), batches))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's own names
         _commit(self._options, messages)
@@ -101,12 +101,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803
         _abort(self._options, messages)
 
-    def _identity(self, task: TaskContext) -> Identity:
+    def _identity(self, task: TaskContext) -> WriteIdentity:
         query = self._options.run or task.getLocalProperty(_QUERY_ID)
         batch = task.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise InvalidRequest("this task does not say which batch of which streaming query it belongs to")
-        return Identity(query=query, batch=int(batch), stream=True)
+        return WriteIdentity(query=query, batch=int(batch), stream=True)
 
 
 def _task() -> TaskContext:
@@ -123,12 +123,12 @@ def _commit(options: SinkOptions, messages: list[Any]) -> None:
 
 
 def _abort(options: SinkOptions, messages: list[Any]) -> None:
-    """What was published stays: the next attempt goes on behind it."""
+    """Discard staged files. Published rows stay: the next attempt goes on behind them."""
     written = _written(messages)
     if options.staged and written:
         discard(options, written[0].identity, [each.file for each in written if each.file is not None])
 
 
-def _written(messages: list[Any]) -> list[Written]:
-    """Of the tasks that came to an end."""
-    return [each.written for each in messages if isinstance(each, Message)]
+def _written(messages: list[Any]) -> list[TaskResult]:
+    """Return the results of the tasks that finished."""
+    return [each.written for each in messages if isinstance(each, CommitMessage)]

@@ -1,4 +1,4 @@
-"""`decode = registry` of the data source: what a task does with a slice whose payloads are to be typed columns."""
+"""`decode = registry` of the data source: a task that turns the payloads of a slice into typed columns."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedWork:
-    """Like `Work`: made on the driver, done in the workers."""
+class DecodeTask:
+    """A read task with decoding: made on the driver, run in the workers."""
 
     layout: Layout
     registry: RegistryLocation
@@ -64,11 +64,14 @@ class DecodedWork:
                 yield self.layout.rows(batch, decoded)
 
 
-def decoded_work(
+def decode_task(
     options: ReadOptions, topics: Callable[[], Sequence[TopicName]], schema: StructType | None = None
-) -> DecodedWork:
-    """For a read with `decode`; `topics` says which it is of. `schema` is what the user asked for, or what this gave
-    before: columns that are not in it are not decoded. Raises `InvalidRequest`."""
+) -> DecodeTask:
+    """Return the task of a read with `decode`; `topics` returns the topics it reads.
+
+    `schema` is the user's schema, or the one returned before: columns outside it are not decoded. Raises
+    `InvalidRequest`.
+    """
     asked = options.decode
     if asked is None:
         raise InvalidRequest("decode is not asked for")
@@ -80,7 +83,7 @@ def decoded_work(
     registry = RegistryLocation(options.location, asked.registry)
     target = target_for(registry.open(), topics(), pick=asked.pick)
     layout = Layout.of(target, schema_of(options.columns) if schema is None else COLUMNS, mode)
-    return DecodedWork(
+    return DecodeTask(
         layout=layout if schema is None else layout.only(arrow_schema(schema)),
         registry=registry,
         mode=mode,

@@ -1,7 +1,7 @@
-"""Places in many partitions at once: what a user asks to read from and to, and what a stream has read.
+"""Positions in many partitions: the bounds of a read as a user gives them, and the offsets that a stream has read.
 
-`Offsets` is what Spark keeps in a query's checkpoint: a format of its own, documented in docs/spark.md, with golden
-files. Spark compares it as text, so the same places are always the same text. No file comes in here.
+`Offsets` is the value that Spark keeps in a query's checkpoint: a format of its own, documented in docs/spark.md, with
+golden files. Spark compares it as text, so equal offsets are always the same text. No file comes in here.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ FORMAT: Final = 1
 EARLIEST: Final = -2
 LATEST: Final = -1
 
-Key = tuple[str, int]
+PartitionKey = tuple[str, int]
 """A topic's full name and the number of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Where a read begins or ends: a word for all partitions, an offset for each, or a time."""
+class ReadBound:
+    """The beginning or the end of a read: a word for all partitions, an offset for each, or a time."""
 
     word: str | None = None
-    offsets: tuple[tuple[Key, int], ...] = ()
-    """By partition; `EARLIEST` and `LATEST` stand for those. A partition that is not there has no bound of its own."""
+    offsets: tuple[tuple[PartitionKey, int], ...] = ()
+    """Offsets by partition; `EARLIEST` and `LATEST` stand for those. A partition without an entry has no bound of its
+    own."""
     time_ms: int | None = None
 
     @property
-    def by_partition(self) -> dict[Key, int]:
+    def by_partition(self) -> dict[PartitionKey, int]:
         return dict(self.offsets)
 
 
-def parse_bounds(text: str) -> Bounds:
-    """`earliest`, `latest`, or JSON: `{"topic": {"partition": offset}}`. Raises `ValueError` that says what it is."""
+def parse_bound(text: str) -> ReadBound:
+    """Parse `earliest`, `latest`, or JSON: `{"topic": {"partition": offset}}`. Raises `ValueError` that says what is
+    wrong."""
     if text.strip().lower() in ("earliest", "latest"):
-        return Bounds(word=text.strip().lower())
+        return ReadBound(word=text.strip().lower())
     try:
         said = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from None
     if not isinstance(said, dict) or not said:
         raise ValueError("it is no JSON object of topics")
-    found: dict[Key, int] = {}
+    found: dict[PartitionKey, int] = {}
     for topic, partitions in said.items():
         for partition, offset in _partitions(topic, partitions):
             found[_topic(topic), partition] = offset
-    return Bounds(offsets=tuple(sorted(found.items())))
+    return ReadBound(offsets=tuple(sorted(found.items())))
 
 
 def _topic(text: str) -> str:
@@ -73,28 +75,32 @@ def _partitions(topic: str, said: Any) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """How far one partition has been read."""
+class StreamPosition:
+    """The position of a stream in one partition."""
 
     offset: int
-    """The next one to read."""
+    """The next offset to read."""
     after: str | None = None
-    """The id of the record before it, in hexadecimal, if there is one. Ids are never given twice: a topic that was
-    deleted and made again has another one there."""
+    """The id of the record before the position, in hexadecimal, if there is one.
+
+    Ids are never given twice: a topic that was deleted and created again has another id there.
+    """
     since: int = 0
-    """Where the stream began with this log."""
+    """The offset where the stream began with this log."""
     life: int = 0
-    """How often the topic was made anew under this stream, and that was allowed (failOnDataLoss is false)."""
+    """The number of times that the topic was created anew under this stream, where that was allowed (failOnDataLoss is
+    false)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """How far each partition has been read."""
+    """The position of a stream in each partition."""
 
-    marks: Mapping[Key, Mark] = field(default_factory=dict)
+    marks: Mapping[PartitionKey, StreamPosition] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The same places always give the same text: topics by name, partitions by number, fields in one order."""
+        """Return the offsets as JSON; equal offsets give equal text: topics by name, partitions by number, fields in
+        one order."""
         topics: dict[str, dict[str, dict[str, Any]]] = {}
         for (topic, partition), mark in sorted(self.marks.items()):
             topics.setdefault(topic, {})[str(partition)] = _as_json(mark)
@@ -102,7 +108,8 @@ class Offsets:
 
     @classmethod
     def of_json(cls, said: Any) -> Offsets:
-        """Raises `VersionNotSupported` for what a newer Penstock wrote, `StorageFailed` for what none did."""
+        """Parse offsets. Raises `VersionNotSupported` for a newer Penstock's format, `StorageFailed` for foreign
+        offsets."""
         version = said.get("version") if isinstance(said, dict) else None
         if isinstance(version, int) and version > FORMAT:
             raise VersionNotSupported(
@@ -130,7 +137,7 @@ def _unreadable(said: Any) -> StorageFailed:
     )
 
 
-def _as_json(mark: Mark) -> dict[str, Any]:
+def _as_json(mark: StreamPosition) -> dict[str, Any]:
     fields: dict[str, Any] = {"offset": mark.offset}
     if mark.after is not None:
         fields["after"] = mark.after
@@ -144,14 +151,14 @@ def _as_json(mark: Mark) -> dict[str, Any]:
 _FIELDS: Final = frozenset({"offset", "after", "since", "life"})
 
 
-def _mark(fields: Mapping[str, Any]) -> Mark:
+def _mark(fields: Mapping[str, Any]) -> StreamPosition:
     if not _FIELDS.issuperset(fields):
         raise InvalidRequest("unknown fields")
     after = fields.get("after")
     if after is not None:
         bytes.fromhex(after)
     numbers = [parse_offset(fields[name] if name == "offset" else fields.get(name, 0)) for name in _NUMBERS]
-    return Mark(numbers[0], after, numbers[1], numbers[2])
+    return StreamPosition(numbers[0], after, numbers[1], numbers[2])
 
 
 _NUMBERS: Final = ("offset", "since", "life")

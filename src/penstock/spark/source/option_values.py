@@ -1,5 +1,7 @@
-"""What the texts of options become. Each function raises `ValueError`, or a `PenstockError`, for a text that is no such
-value; a sentence that begins with "it is" is shown to the user. Spark does not come in here."""
+"""Parsers of option texts. Each raises `ValueError`, or a `PenstockError`, for a wrong text.
+
+A message that begins with "it is" is shown to the user. Spark does not come in here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from penstock.client.wire.address import parse_url
 from penstock.core.names import TopicName
-from penstock.core.places import AtTime, parse_place
+from penstock.core.positions import AtTime, parse_position
 from penstock.core.units import parse_size
 from penstock.spark.decode.options import LATEST, MERGED
 from penstock.spark.scan.columns import schema_of
@@ -18,7 +20,7 @@ from penstock.storage.catalog.topics import check_subscription_name
 
 
 class Rows(StrEnum):
-    """What a row is: a message, a range of offsets for a job to read, or how many messages there are."""
+    """The rows of a read: messages, ranges of offsets for a job to read, or counts of messages."""
 
     RECORDS = "records"
     SLICES = "slices"
@@ -36,7 +38,7 @@ class Decode(StrEnum):
 
 
 class Framing(StrEnum):
-    """Whether payloads begin with the id of their schema."""
+    """The framing of payloads: whether they begin with the id of their schema."""
 
     NONE = "none"
     CONFLUENT = "confluent"
@@ -85,7 +87,7 @@ def pattern(text: str) -> re.Pattern[str]:
 def time_ms(text: str) -> int:
     if re.fullmatch(r"[0-9]{1,15}", text, re.ASCII):
         return int(text)
-    place = parse_place(text)
+    place = parse_position(text)
     if not isinstance(place, AtTime):
         raise ValueError(text)
     return place.unix_ms
@@ -112,7 +114,7 @@ def plain(text: str) -> str:
 
 
 def directory(text: str) -> str:
-    """The workers that write there have directories of their own: what is local is said in full."""
+    """Return the directory as an absolute path or URL: the workers that write there have other current directories."""
     return plain(text) if "://" in text else str(Path(plain(text)).expanduser().absolute())
 
 

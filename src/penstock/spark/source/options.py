@@ -1,7 +1,7 @@
 """The options of the source: one table of them, and the values they become.
 
-Names follow the habits of Spark's Kafka connector. Spark hands them over in lower case and as texts; an option that is
-wrong is refused with its name, what was given, and what is allowed. Spark does not come in here.
+Names follow the habits of Spark's Kafka connector. Spark passes them in lower case and as texts; a wrong option is
+refused with its name, the given text, and the allowed values. Spark does not come in here.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.offset_counts import SLICE_BYTES as COUNT_SLICE_BYTES
 from penstock.spark.scan.where import WHERE, parse_where
 from penstock.spark.source import option_values as values
-from penstock.spark.source.offsets import Bounds, parse_bounds
+from penstock.spark.source.offsets import ReadBound, parse_bound
 from penstock.spark.source.option_values import Decode, Framing, Rows
 
 STORAGE: Final = "storage."
-"""What begins with this goes to the object store's client, or says how to speak to the broker."""
+"""The prefix of options for the object store's client, or for connecting to the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one option is read: `parse` raises `ValueError` or a `PenstockError` for a text that is not `allowed`."""
+    """The parser of one option: `parse` raises `ValueError` or a `PenstockError` for a text that is not `allowed`."""
 
     name: str
     parse: Callable[[str], Any]
@@ -51,8 +51,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("url", values.plain, "the HTTP address of a broker (http://127.0.0.1:7452)"),
     Option("subscribe", values.topics, "topics, with commas between them (orders,/shop/carts)"),
     Option("subscribePattern", values.pattern, "a regular expression for whole topic names (orders[.].*, /shop/.*)"),
-    Option("startingOffsets", parse_bounds, _OFFSETS),
-    Option("endingOffsets", parse_bounds, _OFFSETS),
+    Option("startingOffsets", parse_bound, _OFFSETS),
+    Option("endingOffsets", parse_bound, _OFFSETS),
     Option("startingTimestamp", values.time_ms, _TIME),
     Option("endingTimestamp", values.time_ms, _TIME),
     Option("maxOffsetsPerTrigger", values.count, _COUNT),
@@ -76,15 +76,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("decodeFraming", values.lower(Framing), "none, confluent or auto", "none"),
     Option("badRecords", values.directory, "a directory for what does not decode"),
 )
-"""`storage.*` stands beside them."""
+"""Every option but `storage.*`."""
 
 _BY_KEY: Final[Mapping[str, Option]] = {option.name.lower(): option for option in OPTIONS}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "serialization.format", "provider"})
-"""What Spark may add by itself, or users say for reader and writer at once."""
+"""Options that Spark may add by itself, or that users give to reader and writer at once."""
 
 
 def parse(given: Mapping[str, str]) -> dict[str, Any]:
-    """Every option by its name, given or by default. Raises `InvalidRequest` that names the first wrong one."""
+    """Return every option by its name, given or by default. Raises `InvalidRequest` that names the first wrong one."""
     found: dict[str, Any] = {}
     for key, text in given.items():
         option = _BY_KEY.get(key.lower())
@@ -130,18 +130,18 @@ class DecodeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read is asked for, checked as far as that goes without a look at the log."""
+    """The options of a read, checked as far as possible without looking at the log."""
 
     location: Location
     topics: tuple[TopicName, ...]
     pattern: re.Pattern[str] | None
-    starting: Bounds
-    ending: Bounds
+    starting: ReadBound
+    ending: ReadBound
     offsets_max: int | None
     bytes_max: int | None
     slices_min: int
     slice_bytes: int | None
-    """None: as large as pays."""
+    """The size of a slice; None: as large as pays."""
     fail_on_data_loss: bool
     verify: bool
     columns: tuple[str, ...]
@@ -154,9 +154,9 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
-        """`streaming` is None where that is not known yet.
+        """Parse options; `streaming` is None while it is not known yet.
 
-        Raises `InvalidRequest` that names the option, what was given and what is allowed.
+        Raises `InvalidRequest` that names the option, the given text and the allowed values.
         """
         found = parse(given)
         _check_together(found, streaming=streaming)
@@ -187,11 +187,11 @@ def _location(given: Mapping[str, str], found: Mapping[str, Any]) -> Location:
     return Location.parse(path=found["path"], url=found["url"], storage_options=storage)
 
 
-def _bounds(found: Mapping[str, Any], which: str, default: str) -> Bounds:
+def _bounds(found: Mapping[str, Any], which: str, default: str) -> ReadBound:
     offsets, time_ms = found[f"{which}Offsets"], found[f"{which}Timestamp"]
     if time_ms is not None:
-        return Bounds(time_ms=time_ms)
-    bounds: Bounds = parse_bounds(default) if offsets is None else offsets
+        return ReadBound(time_ms=time_ms)
+    bounds: ReadBound = parse_bound(default) if offsets is None else offsets
     return bounds
 
 
@@ -216,7 +216,7 @@ def _decode(found: Mapping[str, Any]) -> DecodeOptions | None:
 
 
 def _check_together(found: Mapping[str, Any], *, streaming: bool | None) -> None:
-    """What is right by itself and still cannot be asked for at once."""
+    """Raise `InvalidRequest` for options that are valid alone and exclude each other."""
     if (found["subscribe"] is None) == (found["subscribePattern"] is None):
         was = "neither is" if found["subscribe"] is None else "both are"
         raise InvalidRequest(f"which topics? Give one of subscribe and subscribePattern: {was} given")
@@ -250,11 +250,11 @@ def _check_stream(found: Mapping[str, Any]) -> None:
 
 
 def _check_batch(found: Mapping[str, Any]) -> None:
-    if found["startingOffsets"] == Bounds(word="latest"):
+    if found["startingOffsets"] == ReadBound(word="latest"):
         raise InvalidRequest(
             "startingOffsets is 'latest': a batch that begins there is empty", option="startingOffsets"
         )
-    if found["endingOffsets"] == Bounds(word="earliest"):
+    if found["endingOffsets"] == ReadBound(word="earliest"):
         raise InvalidRequest("endingOffsets is 'earliest': a batch that ends there is empty", option="endingOffsets")
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "subscription"):
         if found[name] is not None:

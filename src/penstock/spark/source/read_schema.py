@@ -1,4 +1,4 @@
-"""Which columns a query gets: those that its options ask for, or those of the schema that the user gave."""
+"""The columns of a query: chosen by its options, or by the schema that the user gave."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from penstock.core.names import TopicName
 from penstock.spark.runtime.versions import arrow_schema, spark_type
 from penstock.spark.scan.columns import COLUMNS, NULLABLE, SLICE_COLUMNS, schema_of
 from penstock.spark.scan.filters import NO_FILTERS, Filters
-from penstock.spark.scan.offset_counts import COUNT_COLUMNS, HOUR_COLUMNS, CountRows
-from penstock.spark.scan.slice_work import SliceRows, Work
-from penstock.spark.scan.slices import Slice, opened_data
+from penstock.spark.scan.offset_counts import COUNT_COLUMNS, HOUR_COLUMNS, CountTask
+from penstock.spark.scan.read_tasks import RecordTask, SliceListTask
+from penstock.spark.scan.slices import Slice, open_data
 from penstock.spark.source.option_values import Rows
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.topic_selection import Subscribed
+from penstock.spark.source.topic_selection import TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Reading(Protocol):
-    """What a task does with a slice: made on the driver, done in the workers."""
+class ReadTask(Protocol):
+    """The work of a task on a slice: made on the driver, run in the workers."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of every batch."""
+        """The schema of every batch."""
         ...
 
     def run(self, part: Slice, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]: ...
 
 
-def work_for(options: ReadOptions, schema: StructType | None = None) -> Reading:
-    """What the tasks of such a read do. Raises `InvalidRequest` for a column that is not there or of another type."""
+def read_task_for(options: ReadOptions, schema: StructType | None = None) -> ReadTask:
+    """Return the task of such a read. Raises `InvalidRequest` for a missing column or one of another type."""
     if options.rows is Rows.SLICES:
-        return SliceRows(_checked(schema, SLICE_COLUMNS))
+        return SliceListTask(_checked(schema, SLICE_COLUMNS))
     if options.rows.counted:
         hourly = options.rows is Rows.HOURS
         chosen = _checked(schema, HOUR_COLUMNS if hourly else COUNT_COLUMNS)
-        return CountRows(chosen, hourly, options.fail_on_data_loss)
+        return CountTask(chosen, hourly, options.fail_on_data_loss)
     if options.decode is not None:
-        from penstock.spark.source.decoding import decoded_work
+        from penstock.spark.source.decoding import decode_task
 
-        return decoded_work(options, lambda: _topics(options), schema)
+        return decode_task(options, lambda: _topics(options), schema)
     chosen = schema_of(options.columns) if schema is None else _checked(schema, COLUMNS)
-    return Work(chosen, options.verify, options.fail_on_data_loss)
+    return RecordTask(chosen, options.verify, options.fail_on_data_loss)
 
 
 def _topics(options: ReadOptions) -> list[TopicName]:
-    """Which topics it is of; those that are there, where only a pattern is given."""
+    """Return the topics of a read; with a pattern, the matching topics that exist."""
     if options.pattern is None:
         return list(options.topics)
-    found = Subscribed(pattern=options.pattern).find(opened_data(options.location))
+    found = TopicSelection(pattern=options.pattern).find(open_data(options.location))
     return list(dict.fromkeys(TopicName.parse(topic) for topic, _ in found))
 
 
 def _checked(schema: StructType | None, there: pa.Schema) -> pa.Schema:
-    """A schema that the user gave, or that came from us, in Arrow's types: exactly those that Spark will expect."""
+    """Check a schema from the user or from this source; return it in Arrow types, exactly as Spark will expect."""
     if schema is None:
         return there
     asked = arrow_schema(schema)

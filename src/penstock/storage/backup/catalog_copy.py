@@ -1,14 +1,14 @@
-"""Storage, the catalog of a backup: put together from two copies, so that it fits logs that were read between them.
+"""The catalog of a backup, merged from two copies so that it fits logs that were read between them.
 
-What is in the logs up to their watermarks was all written before the second copy was made, so that one has every schema
-and producer they speak of. A cursor is only believed as of the first: all that it counts as done, and whatever was
-written on account of it, dead letters and the messages of other topics, is in the logs then. So after a restore a
-message may be delivered once more, and none is skipped. Topics and subscriptions younger than the first copy are left
-out; the next backup has them.
+All records up to the watermarks were written before the second copy was made, so that copy has every schema and
+producer they refer to. Cursors are taken from the first copy: all that they count as acked, and all that was written
+because of it (dead letters, messages of other topics), is in the logs. So after a restore a message may be delivered
+once more, and none is skipped. Topics and subscriptions younger than the first copy are left out; the next backup has
+them.
 
-Dead letters, and messages that are made of them, are numbered by offsets. Offsets behind a watermark are given again
-after a restore, so a number may come to be that of another message, which would be taken for stored, and be lost. The
-producers that number so are left out, and begin anew: a letter may be there twice then, and none is missing.
+Dead letters, and messages made of them, are numbered by offsets. Offsets behind a watermark are given again after a
+restore, so a number may become that of another message, which would be taken for a repetition and lost. The producers
+that number so are left out, and begin anew: a dead letter may then be stored twice, and none is missing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sqlalchemy import Connection, Table, delete, select
 from sqlalchemy.pool import NullPool
 
 from penstock.core.clock import SystemClock
+from penstock.core.dead_letter_attributes import DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX
 from penstock.core.errors import VersionNotSupported
-from penstock.core.letters import BURIER, REDRIVER
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
-from penstock.storage.catalog.database import examine, mark_of
+from penstock.storage.catalog.database import commit_counter_path, verify_catalog
 from penstock.storage.catalog.reader import CatalogReader
 from penstock.storage.catalog.rows import topic_of
-from penstock.storage.catalog.sqlite import answering
+from penstock.storage.catalog.sqlite import translated_errors
 from penstock.storage.catalog.tables import (
     CURSORS,
     LOG_ENDS,
@@ -37,7 +37,7 @@ from penstock.storage.catalog.tables import (
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
-    Row,
+    CatalogRow,
     add_rows,
     newest_version,
     read_rows,
@@ -46,7 +46,7 @@ from penstock.storage.catalog.topics import Topic
 
 
 def copy_catalog(source: Path, target: Path) -> None:
-    """As of one moment. Raises `VersionNotSupported` for a catalog that this release would have to bring up to date."""
+    """Copy the catalog as of one moment. Raises `VersionNotSupported` for a catalog of an older release."""
     version = CatalogReader(source).copy_to(target)
     if version != newest_version():
         raise VersionNotSupported(
@@ -57,21 +57,24 @@ def copy_catalog(source: Path, target: Path) -> None:
 
 
 def topics_of(copy: Path) -> dict[int, Topic]:
-    """Of a copy that nobody writes to, by their numbers."""
-    with answering(copy), _reading(copy) as connection:
+    """Return the topics of a copy that nobody writes to, by uid."""
+    with translated_errors(copy), _reading(copy) as connection:
         return {topic.topic_uid: topic for topic in map(topic_of, read_rows(connection, select(TOPICS)))}
 
 
-def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
-    """Change the second copy so that it fits the logs of these topics; whole, and one file, on return.
+def reconcile(second: Path, first: Path, keep: Iterable[int]) -> None:
+    """Change the second copy so that it fits the logs of the topics to keep; it is whole, and one file, on return.
 
-    Raises `StorageFailed` if it then is not what a catalog must be.
+    Raises `StorageFailed` if the result is not a valid catalog.
     """
     _forget_topics(second, frozenset(keep))
-    with answering(first), _reading(first) as before:
+    with translated_errors(first), _reading(first) as before:
         cursors = read_rows(before, select(CURSORS))
         checkpoints = read_rows(before, select(PRODUCER_CHECKPOINTS))
-    with answering(second), sqlite.begun(sqlite.engine_for(second, "make", pool=NullPool), writes=True) as after:
+    with (
+        translated_errors(second),
+        sqlite.transaction(sqlite.engine_for(second, "make", pool=NullPool), writes=True) as after,
+    ):
         known = {row["subscription_uid"] for row in cursors}
         there = {row["subscription_uid"] for row in read_rows(after, select(SUBSCRIPTIONS))}
         _put(after, CURSORS, [row for row in cursors if row["subscription_uid"] in there])
@@ -80,25 +83,25 @@ def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
         topics = {row["topic_uid"] for row in read_rows(after, select(TOPICS))}
         _put(after, PRODUCER_CHECKPOINTS, [row for row in checkpoints if row["topic_uid"] in topics])
         _forget_numbering(after)
-        # Of a moment after the logs were read: what came meanwhile is not in the backup, and is not to be missed there.
+        # These ends are newer than the logs in the backup, which would seem to lack messages.
         after.execute(delete(LOG_ENDS))
-    examine(second)
+    verify_catalog(second)
 
 
 def _forget_numbering(connection: Connection) -> None:
-    """The broker's own producers, which number messages by the offsets of others."""
+    """Delete the broker's own producers, which number messages by the offsets of other topics."""
     for row in read_rows(connection, select(PRODUCERS)):
-        if row["name"].startswith((BURIER, REDRIVER)):
+        if row["name"].startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
             for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS, PRODUCERS):
                 connection.execute(delete(table).where(table.c.producer_id == row["producer_id"]))
 
 
-def _reading(copy: Path) -> sqlite.Reading:
-    return sqlite.begun(sqlite.engine_for(copy, "frozen", pool=NullPool), writes=False)
+def _reading(copy: Path) -> sqlite.ReadTransaction:
+    return sqlite.transaction(sqlite.engine_for(copy, "frozen", pool=NullPool), writes=False)
 
 
-def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
-    """These, in the place of all that are there."""
+def _put(connection: Connection, table: Table, rows: list[CatalogRow]) -> None:
+    """Replace all rows of a table."""
     connection.execute(delete(table))
     if rows:
         add_rows(connection, table, rows)
@@ -111,6 +114,6 @@ def _forget_topics(copy: Path, keep: frozenset[int]) -> None:
     with Catalog.open(copy, clock=SystemClock(), create=False) as catalog:
         for name in gone:
             catalog.delete_topic(name)
-    with answering(copy):
-        sqlite.settle(copy)
-        mark_of(copy).unlink(missing_ok=True)
+    with translated_errors(copy):
+        sqlite.make_single_file(copy)
+        commit_counter_path(copy).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Storage, the backup that is brought up to date: what of it is whole, and what of it the original has lost.
+"""The previous backup, which is brought up to date: its whole segments, and those that the original has lost.
 
-A backup is a mirror of what its data directory means to keep. What retention or somebody has deleted goes; what is
-missing although nobody deleted it stays, for it may be the only copy there is.
+A backup mirrors what its data directory means to keep. Deleted and expired messages go; messages that are missing
+although nobody deleted them stay, since theirs may be the only copy.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from itertools import pairwise
 import msgspec
 
 from penstock.core.errors import InvalidRequest, StorageFailed
-from penstock.storage.backup.files import Progress, Vault
+from penstock.storage.backup.files import BackupFiles, Progress
 from penstock.storage.backup.manifest import Manifest, StoredLog, StoredSegment, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """What there was."""
+class PreviousBackup:
+    """The content of the backup before this run."""
 
     logs: Mapping[tuple[int, int], StoredLog] = field(default_factory=dict)
-    """By topic and partition; of their segments only those that are whole."""
+    """Logs by topic uid and partition, with their whole segments only."""
     keeps: bool = True
-    """What the original has lost stays."""
+    """True if segments that the original has lost are kept."""
     _segments: dict[tuple[int, int, int], StoredSegment] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, logs: list[StoredLog], *, keeps: bool) -> Before:
+    def of(cls, logs: list[StoredLog], *, keeps: bool) -> PreviousBackup:
         segments = {(log.topic_uid, log.partition, each.base): each for log in logs for each in log.segments}
         return cls({(log.topic_uid, log.partition): log for log in logs}, keeps, segments)
 
@@ -36,7 +36,7 @@ class Before:
         return self._segments.get((topic_uid, partition, base))
 
     def lost(self, log: StoredLog) -> list[StoredSegment]:
-        """Segments that a log ought to have and has not: none at all, a shorter one, or one that is damaged since."""
+        """Return the segments that a log should have and lacks, or has shorter or more damaged."""
         before = self.logs.get((log.topic_uid, log.partition))
         if before is None or not self.keeps:
             return []
@@ -44,7 +44,8 @@ class Before:
         return [each for each in before.segments if each.stop > log.start and _is_lost(each, found.get(each.base))]
 
     def whole(self, log: StoredLog) -> StoredLog:
-        """A log with what it has lost. Raises `InvalidRequest` if it holds other messages at the same offsets."""
+        """Return a log with its lost segments. Raises `InvalidRequest` if it holds other messages at the same
+        offsets."""
         lost = {each.base: each for each in self.lost(log)}
         if not lost:
             return log
@@ -52,11 +53,11 @@ class Before:
         segments = [each for _, each in sorted((found | lost).items())]
         follows = all(a.stop <= b.base and a.last_id < b.last_id for a, b in pairwise(segments))
         if not follows or any(base in found and found[base].last_id > each.last_id for base, each in lost.items()):
-            raise other_messages(log.topic, log.partition)
+            raise different_messages(log.topic, log.partition)
         return msgspec.structs.replace(log, segments=tuple(segments))
 
 
-def other_messages(topic: str, partition: int) -> InvalidRequest:
+def different_messages(topic: str, partition: int) -> InvalidRequest:
     return InvalidRequest(
         f"{topic}[{partition}] has other messages at offsets that are in the backup already: it was lost, and begun"
         " anew. The backup is the one before: back up into another directory, or say --replace to give up what this one"
@@ -72,10 +73,10 @@ def _is_lost(before: StoredSegment, found: StoredSegment | None) -> bool:
     return found.stop == before.stop and found.damaged > before.damaged
 
 
-def manifest_before(vault: Vault, node: int, *, replace: bool) -> Manifest | None:
-    """None where there is no backup yet, and where it does not say any more what it is: that costs time, no data.
+def previous_manifest(vault: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
+    """Return the manifest before this run; None without one, or if it is damaged, which costs time but no data.
 
-    Raises `InvalidRequest` if it is of another data directory and not to be replaced.
+    Raises `InvalidRequest` if it is of another data directory and must not be replaced.
     """
     try:
         manifest = read_manifest(vault.disk, vault.root)
@@ -90,12 +91,14 @@ def manifest_before(vault: Vault, node: int, *, replace: bool) -> Manifest | Non
     return manifest
 
 
-def believed(vault: Vault, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool) -> Before:
-    """What is whole of it: every file hashed or, if it is to be quick, of the right size."""
+def usable_backup(
+    vault: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
+) -> PreviousBackup:
+    """Return the whole segments of a backup: every file is hashed, or with `quick` compared by size."""
 
     def is_whole(segment: StoredSegment) -> bool:
         files = (segment.data, segment.index)
         return all(vault.holds(each) if quick else vault.trouble(each, progress) is None for each in files)
 
     logs = [msgspec.structs.replace(log, segments=tuple(filter(is_whole, log.segments))) for log in manifest.logs]
-    return Before.of(logs, keeps=not replace)
+    return PreviousBackup.of(logs, keeps=not replace)

@@ -1,4 +1,4 @@
-"""The catalog's file: created, examined, migrated, opened for transactions. Its commits are counted a second time."""
+"""The catalog's file: created, verified, migrated and opened for transactions. A second file counts its commits too."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from penstock.record.hashing import hash64
 from penstock.storage.base.reserve import DiskReserve
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog import tables as schema
-from penstock.storage.catalog.sqlite import answering, commits_beyond_damage
+from penstock.storage.catalog.sqlite import commits_beyond_damage, translated_errors
 
 _ROUND: Final = 2**31
-"""The counter has 31 bits and begins anew; no catalog is half of that behind."""
+"""The range of the counter, which has 31 bits and wraps; no catalog is half of that behind."""
 _TEXT_BYTES_MAX: Final = 64
 
 
-def mark_of(path: Path) -> Path:
-    """The file beside a catalog that holds the number."""
+def commit_counter_path(path: Path) -> Path:
+    """Return the path of the file beside a catalog that holds the commit counter."""
     return path.with_name(f"{path.name}-commits")
 
 
-def noted_commits(path: Path) -> int | None:
-    """The number that was last written beside the catalog at `path`; None where there is none that verifies."""
+def saved_commit_counter(path: Path) -> int | None:
+    """Return the counter saved beside the catalog at `path`; None if there is none that verifies."""
     try:
-        words = mark_of(path).read_bytes()[:_TEXT_BYTES_MAX].split()
+        words = commit_counter_path(path).read_bytes()[:_TEXT_BYTES_MAX].split()
     except FileNotFoundError:
         return None
     if len(words) != 2 or words[1] != _check(words[0]):
@@ -41,21 +41,22 @@ def noted_commits(path: Path) -> int | None:
     return int(words[0])
 
 
-def next_commit(number: int) -> int:
+def next_commit_number(number: int) -> int:
+    """Return the number of the next commit; the counter wraps."""
     return (number + 1) % _ROUND
 
 
-def commits_missing(found: int, noted: int | None) -> int:
-    """How many transactions a catalog lacks that was at `noted` once."""
+def missing_commits(found: int, noted: int | None) -> int:
+    """Return how many transactions a catalog lacks whose counter was once at `noted`."""
     behind = 0 if noted is None else (noted - found) % _ROUND
     return behind if behind < _ROUND // 2 else 0
 
 
-class CommitMark:
-    """Writes the number of each transaction that is durable. What fails here fails nobody: the number stays too low."""
+class CommitCounterFile:
+    """A file with the number of the last durable transaction. Errors are ignored: the number then stays too low."""
 
     def __init__(self, path: Path) -> None:
-        self._path = mark_of(path)
+        self._path = commit_counter_path(path)
         self._descriptor = -1
         self._synced = True
 
@@ -68,7 +69,7 @@ class CommitMark:
             self._synced = False
 
     def sync(self) -> None:
-        """Have what was written last outlive a power cut."""
+        """Make the last written number survive a power cut."""
         with suppress(OSError):
             if self._descriptor >= 0 and not self._synced:
                 os.fsync(self._descriptor)
@@ -89,34 +90,33 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class CatalogFile:
-    """One open catalog: transactions over it, from any thread, and in competition with other processes."""
+    """An open catalog: transactions from any thread, in competition with other processes."""
 
     def __init__(self, path: Path, engine: Engine, reserve: DiskReserve | None = None) -> None:
         self.path = path
         self._engine = engine
         self._reserve = reserve
-        # SQLite lets writers poll; within one process they can stand in a queue.
+        # SQLite lets writers poll; within one process a lock queues them.
         self._turn = threading.Lock()
         self._failure: StorageFailed | None = None
-        self._mark = CommitMark(path)
+        self._mark = CommitCounterFile(path)
         self._closed = False
 
     @classmethod
     def open(cls, path: Path, *, create: bool, reserve: DiskReserve | None = None) -> Self:
-        """Make the file if it is not there, examine it before anything may write to it, bring it up to this version.
+        """Create the file if it is missing, verify it before anything may write to it, and migrate it to this version.
 
-        `reserve` gives way to its writes where the disk is full.
-
-        Raises `StorageFailed` for a file that cannot be trusted, which is left as it is, or that is missing where
-        none may be made; `VersionNotSupported` for one that a newer release has written.
+        `reserve` gives up its room to writes where the disk is full. Raises `StorageFailed` for a file that cannot be
+        trusted, which is left as it is, or that is missing where none may be created; `VersionNotSupported` for one
+        that a newer release has written.
         """
-        with answering(path):
+        with translated_errors(path):
             _check_there(path, create=create)
-            version = examine(path)
+            version = verify_catalog(path)
             engine = sqlite.engine_for(path, "use", pool=QueuePool, pool_timeout=sqlite.BUSY_MS / 1000)
             try:
                 _migrate(engine, since=version)
-                engine.connect().close()  # a directory that cannot be written to is found out now
+                engine.connect().close()  # fail now if the directory cannot be written to
             except BaseException:
                 engine.dispose()
                 raise
@@ -124,55 +124,54 @@ class CatalogFile:
 
     @property
     def failure(self) -> StorageFailed | None:
-        """Why nothing is written any more; None while it is."""
+        """The reason why nothing is written any more; None while writes go on."""
         return self._failure
 
     def close(self) -> None:
-        """Let go of the file, once the writers in line are done. Later calls raise `ServiceUnavailable`."""
+        """Close the file once the queued writers are done. Later calls raise `ServiceUnavailable`."""
         with self._turn:
             self._closed = True
             self._engine.dispose()
             self._mark.close()
 
-    def sync_mark(self) -> None:
-        """Have the number of the last transaction outlive a power cut, too. Off the way of those who write."""
+    def sync_commit_counter(self) -> None:
+        """Make the number of the last transaction survive a power cut. Does not delay writers."""
         if not self._closed:
             self._mark.sync()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One moment of the catalog: what others commit meanwhile is not seen."""
+        """Begin a transaction that reads the catalog as of one moment."""
         with self._transaction(writes=False) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Alone with the catalog. Durable on return; undone as a whole if anything is raised.
+        """Begin the only writing transaction. Durable on return; rolled back if anything is raised.
 
-        After the first `StorageFailed` nothing is written any more until the file has been opened, and thereby
-        examined, again.
+        After the first `StorageFailed` nothing is written until the file has been opened, and thereby verified, again.
         """
         with self._in_turn():
             if self._failure is not None:
                 raise StorageFailed(f"not written, for an earlier failure: {self._failure.message}")
             if self._reserve is not None:
-                self._reserve.give_way()
+                self._reserve.adjust()
             with self._transaction(writes=True) as connection:
                 self._hold(connection)
-                number = next_commit(sqlite.commits(connection))
-                sqlite.set_commits(connection, number)
+                number = next_commit_number(sqlite.commit_counter(connection))
+                sqlite.set_commit_counter(connection, number)
                 yield connection
             self._mark.write(number)
 
     def backup_to(self, path: Path) -> None:
-        """A whole, compact copy as of now, under its name only once it is on disk; writers need not stop.
+        """Write a whole, compact copy, which gets its name once it is on disk; writers need not stop.
 
-        Raises `InvalidRequest` if there is such a file: a backup is never overwritten.
+        Raises `InvalidRequest` if the file exists: a backup is never overwritten.
         """
         self._check_open()
-        with answering(self.path):
+        with translated_errors(self.path):
             try:
-                with sqlite.published(path) as draft:
+                with sqlite.publishing(path) as draft:
                     sqlite.copy(self.path, draft)
             except FileExistsError:
                 raise InvalidRequest(f"{path} exists, and a backup overwrites nothing", path=str(path)) from None
@@ -193,7 +192,7 @@ class CatalogFile:
     def _transaction(self, *, writes: bool) -> Iterator[Connection]:
         self._check_open()
         try:
-            with answering(self.path), sqlite.begun(self._engine, writes=writes) as connection:
+            with translated_errors(self.path), sqlite.transaction(self._engine, writes=writes) as connection:
                 yield connection
         except StorageFailed as failure:
             self._fail(failure)
@@ -220,44 +219,45 @@ class CatalogFile:
 
 
 def _check_there(path: Path, *, create: bool) -> None:
-    """Make a catalog where there was none. Raises `StorageFailed` where there must have been one."""
-    log_bytes = sqlite.size_of(sqlite.log_of(path))  # asked first: it is never there before the file is
+    """Create a catalog where there was none. Raises `StorageFailed` where there must have been one."""
+    log_bytes = sqlite.size_of(sqlite.wal_path(path))  # read first: the log never exists before the file does
     size = sqlite.size_of(path)
     if size == 0:
         raise StorageFailed("the file is empty")
     if size is None and log_bytes:
         raise StorageFailed("the file is missing, but its write-ahead log is there")
-    if size is None and (not create or noted_commits(path)):
+    if size is None and (not create or saved_commit_counter(path)):
         raise StorageFailed("the file is missing")
     if size is None:
         _create(path)
 
 
 def _create(path: Path) -> None:
-    """Made aside and named when whole: a file under the catalog's name that is empty or half made is never ours."""
-    with suppress(FileExistsError), sqlite.published(path) as draft:
+    """Create the file under a temporary name and rename it when whole, so that no empty or half-made catalog
+    appears."""
+    with suppress(FileExistsError), sqlite.publishing(path) as draft:
         _migrate(sqlite.engine_for(draft, "make", pool=NullPool), since=0)
 
 
-def examine(path: Path) -> int:
-    """The version of a catalog in which everything is as it was written. Nothing can be written while looking."""
-    noted = noted_commits(path)  # asked first: others may be writing
-    with sqlite.begun(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
-        found = sqlite.disorder(connection)
+def verify_catalog(path: Path) -> int:
+    """Return the version of a catalog in which everything is as it was written. Writes nothing."""
+    noted = saved_commit_counter(path)  # read first: others may be writing
+    with sqlite.transaction(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
+        found = sqlite.integrity_problem(connection)
         if found is not None:
             raise StorageFailed(found)
         _check_log(path, connection)
         _check_commits(path, connection, noted)
         version = schema.schema_version(connection)
-        check_known(path, version)
-        if schema.meta_value(connection, schema.SCHEMA_SEAL) != _definitions_seal(connection):
+        check_version(path, version)
+        if schema.meta_value(connection, schema.DEFINITIONS_CHECKSUM) != _definitions_checksum(connection):
             raise StorageFailed("its table definitions are not as they were written")
-        schema.check_seals(connection)
+        schema.check_row_checksums(connection)
         return version
 
 
 def _check_log(path: Path, connection: Connection) -> None:
-    log = sqlite.still_bytes(sqlite.log_of(path))
+    log = sqlite.stable_bytes(sqlite.wal_path(path))
     if log is None:
         return  # others are writing to it, and have examined it when they opened it
     if commits_beyond_damage(log, page_bytes=sqlite.page_bytes(connection)) > 1:
@@ -265,9 +265,9 @@ def _check_log(path: Path, connection: Connection) -> None:
 
 
 def _check_commits(path: Path, connection: Connection, noted: int | None) -> None:
-    missing = commits_missing(sqlite.commits(connection), noted)
+    missing = missing_commits(sqlite.commit_counter(connection), noted)
     if missing:
-        log, mark = sqlite.log_of(path).name, mark_of(path).name
+        log, mark = sqlite.wal_path(path).name, commit_counter_path(path).name
         raise StorageFailed(
             f"its last {missing} confirmed transactions are missing, so {log} is gone or damaged, or {path.name} is an"
             f" older one: put the right file back; or remove {mark} to go on without what they said of topics,"
@@ -275,8 +275,8 @@ def _check_commits(path: Path, connection: Connection, noted: int | None) -> Non
         )
 
 
-def check_known(path: Path, version: int) -> None:
-    """Raise `StorageFailed` where there is no catalog, `VersionNotSupported` for one of a newer release."""
+def check_version(path: Path, version: int) -> None:
+    """Raise `StorageFailed` if there is no catalog, `VersionNotSupported` for one of a newer release."""
     if version == 0:
         raise StorageFailed("it holds no catalog")
     if version > schema.newest_version():
@@ -288,19 +288,20 @@ def check_known(path: Path, version: int) -> None:
         )
 
 
-def _definitions_seal(connection: Connection) -> str:
+def _definitions_checksum(connection: Connection) -> str:
     return schema.digest(sqlite.definitions(connection))
 
 
 def _migrate(engine: Engine, *, since: int) -> None:
-    """One committed step after the other: after a failure the catalog stands at the last version that succeeded."""
+    """Apply the migrations, one transaction each: after a failure the catalog stays at the last version that
+    succeeded."""
     for migration in schema.MIGRATIONS:
         if migration.version > since:
             _step(engine, migration)
 
 
 def _step(engine: Engine, migration: schema.Migration) -> None:
-    with sqlite.begun(engine, writes=True) as connection:
+    with sqlite.transaction(engine, writes=True) as connection:
         before = schema.schema_version(connection)
         if before >= migration.version:
             return  # another process was faster
@@ -310,7 +311,7 @@ def _step(engine: Engine, migration: schema.Migration) -> None:
             error.add_note(f"on the way to version {migration.version}; the catalog stays at version {before}")
             raise
         _write_meta(connection, schema.SCHEMA_VERSION, str(migration.version))
-        _write_meta(connection, schema.SCHEMA_SEAL, _definitions_seal(connection))
+        _write_meta(connection, schema.DEFINITIONS_CHECKSUM, _definitions_checksum(connection))
 
 
 def _write_meta(connection: Connection, name: str, value: str) -> None:

@@ -1,6 +1,6 @@
-"""Storage, the catalog's rows: how they are found, and the values they stand for.
+"""Rows of the catalog: the queries that find them, and the values they stand for.
 
-Whoever calls has begun the transaction. Nothing is written in here.
+The caller has begun the transaction. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table, select
 from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed, TopicNotSupported
 from penstock.core.names import TopicName, nearest
 from penstock.core.offsets import Offset
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, cursor_text, options_text, stored_options
+from penstock.storage.catalog.subscriptions import Cursor, Subscription, cursor_text, options_text, parse_options
 from penstock.storage.catalog.tables import (
     LOG_ENDS,
     NAMESPACES,
@@ -22,33 +22,33 @@ from penstock.storage.catalog.tables import (
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
-    Row,
+    CatalogRow,
     read_row,
     read_rows,
 )
-from penstock.storage.catalog.topics import Dispatch, LogEnd, Topic, settings_text, stored_settings
+from penstock.storage.catalog.topics import Dispatch, LogEnd, Topic, parse_settings, settings_text
 
 SUGGESTIONS_MAX: Final = 1_000
 """Names compared for "did you mean": a misspelt name costs a few milliseconds however many topics there are."""
 
 
 def parsed_namespace(namespace: str) -> str:
-    """As it is kept. A namespace is checked as part of a name."""
+    """Return a namespace as it is stored. It is checked as part of a topic name."""
     return TopicName(namespace, "any").namespace
 
 
-def namespace_row(connection: Connection, namespace: str) -> Row | None:
+def namespace_row(connection: Connection, namespace: str) -> CatalogRow | None:
     return read_row(connection, select(NAMESPACES).where(NAMESPACES.c.namespace == namespace))
 
 
-def topic_row(connection: Connection, name: TopicName) -> Row | None:
+def topic_row(connection: Connection, name: TopicName) -> CatalogRow | None:
     return read_row(
         connection, select(TOPICS).where(TOPICS.c.namespace == name.namespace, TOPICS.c.topic == name.topic)
     )
 
 
 def existing_topic(connection: Connection, name: TopicName, *, suggests: bool = True) -> Topic:
-    """`suggests`: whether whoever asks for one that is not there hears of one with a similar name."""
+    """Return a topic, or raise `TopicNotSupported`; with `suggests`, the error has the closest name."""
     row = topic_row(connection, name)
     if row is None:
         raise (
@@ -58,7 +58,7 @@ def existing_topic(connection: Connection, name: TopicName, *, suggests: bool = 
 
 
 def _missing(connection: Connection, name: TopicName) -> TopicNotSupported:
-    # Neighbours in the same namespace come first: that is where a name is most often misspelt.
+    # Topics of the same namespace come first, since they are misspelt most often.
     names = select(TOPICS.c.namespace, TOPICS.c.topic).order_by(
         TOPICS.c.namespace != name.namespace, TOPICS.c.namespace, TOPICS.c.topic
     )
@@ -75,13 +75,13 @@ def require_topic(connection: Connection, topic: Topic) -> None:
         )
 
 
-def producer_row(connection: Connection, topic: Topic, name: str) -> Row | None:
+def producer_row(connection: Connection, topic: Topic, name: str) -> CatalogRow | None:
     query = select(PRODUCERS).where(PRODUCERS.c.topic_uid == topic.topic_uid, PRODUCERS.c.name == name)
     return read_row(connection, query)
 
 
 def check_owner(connection: Connection, topic: Topic, name: str, producer_id: int, principal: str) -> bool:
-    """Whether a producer's name is this principal's; False if it is nobody's. Raises `NotOwner` if it is another's."""
+    """Return True if a producer's name belongs to this principal, False if to none. Raises `NotOwner` if to another."""
     query = select(PRODUCER_OWNERS).where(PRODUCER_OWNERS.c.producer_id == producer_id)
     owner = read_row(connection, query)
     if owner is not None and owner["principal"] != principal:
@@ -98,14 +98,14 @@ def checkpoint_key(topic: Topic, partition: int) -> dict[str, int]:
     return {"topic_uid": topic.topic_uid, "partition_index": partition}
 
 
-def checkpoint_row(connection: Connection, topic: Topic, partition: int) -> Row | None:
+def checkpoint_row(connection: Connection, topic: Topic, partition: int) -> CatalogRow | None:
     table: Table = PRODUCER_CHECKPOINTS
     query = select(table).where(table.c.topic_uid == topic.topic_uid, table.c.partition_index == partition)
     return read_row(connection, query)
 
 
 def log_ends(connection: Connection) -> dict[tuple[int, int], LogEnd]:
-    """How far each log went when that was last noted, by topic and partition."""
+    """Return the ends of logs saved last, by topic uid and partition."""
     return {
         (row["topic_uid"], row["partition_index"]): LogEnd(
             row["first_offset"], row["next_offset"], bytes.fromhex(row["last_id"])
@@ -114,7 +114,7 @@ def log_ends(connection: Connection) -> dict[tuple[int, int], LogEnd]:
     }
 
 
-def row_of_end(key: tuple[int, int], end: LogEnd) -> Row:
+def row_of_end(key: tuple[int, int], end: LogEnd) -> CatalogRow:
     topic_uid, partition = key
     return {
         "topic_uid": topic_uid,
@@ -137,7 +137,7 @@ def row_of_topic(topic: Topic) -> dict[str, object]:
     }
 
 
-def topic_of(row: Row) -> Topic:
+def topic_of(row: CatalogRow) -> Topic:
     try:
         return Topic(
             topic_uid=row["topic_uid"],
@@ -145,7 +145,7 @@ def topic_of(row: Row) -> Topic:
             partitions=row["partitions"],
             dispatch=Dispatch(row["dispatch"]),
             created_ms=row["created_ms"],
-            settings=stored_settings(row["settings"]),
+            settings=parse_settings(row["settings"]),
         )
     except (ValueError, TopicNotSupported) as error:
         raise StorageFailed(f"a stored topic cannot be read: {error}") from error
@@ -178,12 +178,12 @@ def row_of_subscription(subscription: Subscription) -> dict[str, object]:
     }
 
 
-def subscription_of(row: Row) -> Subscription:
+def subscription_of(row: CatalogRow) -> Subscription:
     return Subscription(
         subscription_uid=row["subscription_uid"],
         topic_uid=row["topic_uid"],
         name=row["name"],
-        options=stored_options(row["options"]),
+        options=parse_options(row["options"]),
         paused=bool(row["paused"]),
         created_ms=row["created_ms"],
     )

@@ -1,6 +1,6 @@
-"""Storage, durable subscriptions as values: what one was made with, and how far it is in each partition.
+"""Durable subscriptions as values: their options, and their cursors.
 
-Each is checked when it is made, so whoever holds one holds a valid one. No SQL and no files come in here.
+Each value is checked when it is made, so every instance is valid. No SQL and no files here.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ import msgspec
 
 from penstock.core.errors import InvalidRequest, StorageFailed
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.storage.catalog.topics import REDELIVERIES_MAX, Exhausted, check_choice, check_word
+from penstock.storage.catalog.topics import REDELIVERIES_MAX, Exhausted, check_choice, check_integer
 from penstock.storage.catalog.topics import check_subscription_name as check_subscription_name
 
 WAIT_MS_MAX: Final = 86_400_000
-"""A day: whoever needs longer does not want to be asked again."""
+"""A day: the longest wait before a redelivery."""
 
 FILTERS_MAX: Final = 16
-"""Every one of them is tried on every message."""
+"""Filters of a subscription: each is tried on every message."""
 
 FILTER_CHARS_MAX: Final = 255
-"""As long as a message type."""
+"""The longest filter: as long as a message type."""
 
 SEEKS_MAX: Final = 2**22 - 1
-"""Four million times elsewhere: with an offset below 2**40 it makes a number of 62 bits."""
+"""Seeks of a cursor: with an offset below 2**40 the count makes a number of 62 bits."""
 
 
 class SubscriptionKind(StrEnum):
-    """Who of several consumers gets a message."""
+    """The rule that decides which of several consumers gets a message."""
 
     EXCLUSIVE = "exclusive"
-    """There is only one consumer."""
+    """A single consumer may join."""
     FAILOVER = "failover"
-    """The first; when it goes, the next in line."""
+    """The first consumer gets all messages; when it leaves, the next one does."""
     SHARED = "shared"
-    """Whoever has room."""
+    """Any consumer with credit gets a message."""
     KEY_SHARED = "key_shared"
-    """The same for the same key."""
+    """Messages with the same key go to the same consumer."""
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a subscription was asked to do.
+    """Options of a subscription.
 
-    A value that cannot be is refused with `InvalidRequest`; its `field` detail names the field.
+    An impossible value is refused with `InvalidRequest`; its `field` detail names the field.
     """
 
     kind: SubscriptionKind
     ack_timeout_ms: int = 30_000
-    """A message that was not acknowledged by then is delivered again."""
+    """The time after which an unacknowledged message is delivered again."""
     backoff_ms: int = 1_000
-    """Between a failed delivery and the next one; twice as long each time, up to `backoff_ms_max`."""
+    """The pause between a failed delivery and the next; it doubles each time, up to `backoff_ms_max`."""
     backoff_ms_max: int = 60_000
     redeliveries: int = 5
     exhausted: Exhausted = Exhausted.DEAD_LETTER
@@ -68,10 +68,10 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, SubscriptionKind)
-        check_word("ack_timeout_ms", self.ack_timeout_ms, at_least=1, at_most=WAIT_MS_MAX)
-        check_word("backoff_ms_max", self.backoff_ms_max, at_most=WAIT_MS_MAX)
-        check_word("backoff_ms", self.backoff_ms, at_most=self.backoff_ms_max)
-        check_word("redeliveries", self.redeliveries, at_most=REDELIVERIES_MAX)
+        check_integer("ack_timeout_ms", self.ack_timeout_ms, at_least=1, at_most=WAIT_MS_MAX)
+        check_integer("backoff_ms_max", self.backoff_ms_max, at_most=WAIT_MS_MAX)
+        check_integer("backoff_ms", self.backoff_ms, at_most=self.backoff_ms_max)
+        check_integer("redeliveries", self.redeliveries, at_most=REDELIVERIES_MAX)
         check_choice("exhausted", self.exhausted, Exhausted)
         _check_filters("types", self.types)
         _check_filters("keys", self.keys)
@@ -86,16 +86,16 @@ def _check_filters(field: str, globs: object) -> None:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it can be stored: half a surrogate pair is a string in Python and nowhere else."""
+    """Return True if a value can be stored as text: half a surrogate pair is a string in Python and nowhere else."""
     return isinstance(value, str) and value == value.encode(errors="replace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One durable subscription, as the catalog had it when asked."""
+    """A durable subscription, as the catalog had it when it was read."""
 
     subscription_uid: int
-    """Unique in the catalog and never given twice."""
+    """The number of the subscription: unique in the catalog and never reused."""
     topic_uid: int
     name: str
     options: SubscriptionOptions
@@ -105,25 +105,24 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """How far a subscription is in one partition. Raises `InvalidRequest` if the parts do not go together."""
+    """The progress of a subscription in one partition. Raises `InvalidRequest` if the parts contradict each other."""
 
     floor: Offset
-    """Every offset below is done."""
+    """The first offset that is not acked: every offset below is."""
     acked: tuple[OffsetRange, ...] = ()
-    """Done above the floor: in order, none of them empty, and between any two, and before the first, something is not
-    done."""
+    """Acked ranges above the floor: in order, not empty, and with an unacked offset before each of them."""
     failures: Mapping[int, int] = field(default_factory=dict)
-    """How often the delivery of an offset that is not done has failed, where it has."""
+    """The number of failed deliveries of each unacked offset that has any."""
     seeks: int = field(default=0, compare=False)
-    """How often it was set elsewhere. No part of where it is, but what failed before a seek and fails again after it
-    has failed twice."""
+    """The number of seeks. Not compared: after a seek, an offset that failed before and fails again has failed
+    twice."""
     reported_ms: int = field(default=0, compare=False)
-    """When somebody who reads the files last said how far that is; 0 if nobody did."""
+    """The time of the last position report by an external reader of the files; 0 without one."""
 
     def __post_init__(self) -> None:
-        check_word("floor", self.floor)
-        check_word("seeks", self.seeks, at_most=SEEKS_MAX)
-        check_word("reported_ms", self.reported_ms)
+        check_integer("floor", self.floor)
+        check_integer("seeks", self.seeks, at_most=SEEKS_MAX)
+        check_integer("reported_ms", self.reported_ms)
         self._check_acked()
         self._check_failures()
         object.__setattr__(self, "failures", MappingProxyType(dict(self.failures)))
@@ -136,8 +135,8 @@ class Cursor:
     def _check_failures(self) -> None:
         starts = [done.start for done in self.acked]
         for offset, count in self.failures.items():
-            check_word("failures", count, at_least=1)
-            check_word("failures", offset, at_least=self.floor)
+            check_integer("failures", count, at_least=1)
+            check_integer("failures", offset, at_least=self.floor)
             place = bisect_right(starts, offset)
             if place and offset < self.acked[place - 1].stop:
                 raise InvalidRequest(f"failures: offset {offset} is done", field="failures")
@@ -148,10 +147,10 @@ def options_text(options: SubscriptionOptions) -> str:
 
 
 @lru_cache(maxsize=256)
-def stored_options(text: str) -> SubscriptionOptions:
-    """What `options_text` wrote: one value for all subscriptions with the same.
+def parse_options(text: str) -> SubscriptionOptions:
+    """Parse the text of `options_text`: one value for all subscriptions with equal options.
 
-    Raises `StorageFailed` for anything else, keys of another release included.
+    Raises `StorageFailed` for any other text, also one with keys of another release.
     """
     try:
         return _OPTIONS.decode(text)
@@ -159,8 +158,8 @@ def stored_options(text: str) -> SubscriptionOptions:
         raise StorageFailed(f"stored subscription options cannot be read: {error}") from error
 
 
-class _State(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A cursor but for its floor, as it is stored: `[start, stop]` pairs and `[offset, count]` pairs."""
+class _CursorState(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The stored form of a cursor without its floor: `[start, stop]` pairs and `[offset, count]` pairs."""
 
     acked: tuple[tuple[int, int], ...] = ()
     failures: tuple[tuple[int, int], ...] = ()
@@ -169,14 +168,14 @@ class _State(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def cursor_text(cursor: Cursor) -> str:
-    """All of a cursor but its floor, in the order of offsets: the same cursor is the same text."""
+    """Encode a cursor without its floor, in the order of offsets, so that equal cursors have equal texts."""
     acked = tuple((int(done.start), int(done.stop)) for done in cursor.acked)
     failures = tuple(sorted(cursor.failures.items()))
-    return msgspec.json.encode(_State(acked, failures, cursor.seeks, cursor.reported_ms)).decode()
+    return msgspec.json.encode(_CursorState(acked, failures, cursor.seeks, cursor.reported_ms)).decode()
 
 
-def stored_cursor(floor: int, text: str) -> Cursor:
-    """What `cursor_text` wrote. Raises `StorageFailed` for anything else."""
+def parse_cursor(floor: int, text: str) -> Cursor:
+    """Parse the text of `cursor_text`. Raises `StorageFailed` for any other text."""
     try:
         state = _STATE.decode(text)
         acked = tuple(OffsetRange.of(start, stop) for start, stop in state.acked)
@@ -191,4 +190,4 @@ def stored_cursor(floor: int, text: str) -> Cursor:
 
 
 _OPTIONS: Final = msgspec.json.Decoder(SubscriptionOptions)
-_STATE: Final = msgspec.json.Decoder(_State)
+_STATE: Final = msgspec.json.Decoder(_CursorState)

@@ -1,7 +1,6 @@
-"""Reading a data directory that another process may own: topics, partitions, places, following a growing log.
+"""The reader of a data directory that another process may own: topics, partitions, positions, and growing logs.
 
-Nothing is locked and nothing is written. The directories alone say which topics there are, so this works without the
-catalog too.
+It locks nothing and writes nothing. The directories alone tell which topics exist, so it works without the catalog too.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.ids import ticks_of_id, unix_ms_of_ticks
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After
+from penstock.record.block import EMPTY_BLOCK, Predecessor
 from penstock.record.message import Message, Record
 from penstock.storage.base.disk import Disk, File, OsDisk, opened
 from penstock.storage.base.layout import TOPICS, check_readable
 from penstock.storage.inspect.raw_segments import GOOD_STOPS, RawRecord, raw_blocks, raw_records
-from penstock.storage.inspect.verify import NOT_ENVELOPES, claim_for, leftover
+from penstock.storage.inspect.verify import NOT_ENVELOPES, expectation_for, leftover
 from penstock.storage.log import log_view
-from penstock.storage.log.index import IndexFile, State
-from penstock.storage.log.log_view import Chunk, View, is_believed, view_of
-from penstock.storage.log.recovery import Finding, survey
+from penstock.storage.log.index import IndexFile, SegmentState
+from penstock.storage.log.log_view import LogView, ReadChunk, header_is_trusted, view_of
+from penstock.storage.log.recovery import SegmentScan, scan_segment
 from penstock.storage.log.segment import READ_BYTES, Damage, base_of, index_path, read_block
 
 _PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
 
 
 class LogReader:
-    """One partition, as far as it can be read now; `refresh` looks again."""
+    """A partition as far as it can be read now; `refresh` reads its end again."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -42,31 +41,31 @@ class LogReader:
         self._view = view_of(disk, path)
 
     @property
-    def view(self) -> View:
+    def view(self) -> LogView:
         return self._view
 
-    def refresh(self) -> View:
+    def refresh(self) -> LogView:
         self._view = view_of(self._disk, self._path, known=self._view)
         return self._view
 
-    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
-        """As `Log.read`. Damage is named, not quarantined: nothing here writes."""
+    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
+        """Read as `Log.read` does. Damage is named but not quarantined, since nothing here writes."""
         try:
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
         except FileNotFoundError:
-            self.refresh()  # retention was quicker
+            self.refresh()  # retention has dropped the segment meanwhile
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
 
-    def offset_of(self, place: Place) -> Offset:
-        """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
-        return log_view.offset_of(self._disk, self._view, place)
+    def offset_of(self, position: Position) -> Offset:
+        """Return the offset of a position now. Raises `OffsetOutOfRange` for an offset outside the log."""
+        return log_view.offset_of(self._disk, self._view, position)
 
     def follow(
-        self, start: Place, stop: Place | None = None, *, wait: Callable[[], None] | None = None
+        self, start: Position, stop: Position | None = None, *, wait: Callable[[], None] | None = None
     ) -> Iterator[tuple[Record | None, tuple[Damage, ...]]]:
-        """Every record from `start` up to `stop`, with the damage stepped over before it.
+        """Yield every record from `start` up to `stop`, with the damage stepped over before it.
 
-        With `wait`, the end of the log is no end: `wait` is called, and the log looked at again.
+        With `wait`, the iteration goes on past the end of the log: `wait` is called, and the log is read again.
         """
         offset = int(self.offset_of(start))
         end = self._end(stop)
@@ -86,8 +85,8 @@ class LogReader:
                 yield record, ()
             offset = int(chunk.next_offset)
 
-    def _end(self, stop: Place | None) -> int | None:
-        """The offset a stop stands for; None where only the records can tell: a time or an id may be yet to come."""
+    def _end(self, stop: Position | None) -> int | None:
+        """Return the offset of `stop`; None for a time or an id, which may be yet to come."""
         match stop:
             case None | AtTime() | AtId():
                 return None
@@ -96,17 +95,19 @@ class LogReader:
             case _:
                 return int(self.offset_of(stop))
 
-    def _next(self, offset: int) -> Chunk:
-        """What follows. Where retention was quicker than the reader, what it dropped is named as damage is."""
+    def _next(self, offset: int) -> ReadChunk:
+        """Read what follows. Offsets that retention dropped before they were read are named as damage."""
         try:
             return self.read(offset)
         except OffsetOutOfRange:
             first = self._view.first_offset
             dropped = OffsetRange.of(offset, first)
-            return Chunk(EMPTY, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first)
+            return ReadChunk(
+                EMPTY_BLOCK, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first
+            )
 
     def facts(self) -> dict[str, int | None]:
-        """Numbers for people and scripts."""
+        """Return the log's numbers for people and scripts."""
         view = self._view
         return {
             "messages": view.messages,
@@ -125,9 +126,9 @@ class LogReader:
         return unix_ms_of_ticks(ticks_of_id(block.id(0))) if len(block) else None
 
 
-def lies_before(record: Record, place: Place, *, end: int | None = None) -> bool:
-    """Whether a record lies before a place. `end` is where `Latest` is."""
-    match place:
+def lies_before(record: Record, position: Position, *, end: int | None = None) -> bool:
+    """Return True if a record lies before a position. `end` is the offset of `Latest`."""
+    match position:
         case AtOffset(offset):
             return record.offset < offset
         case AtTime(unix_ms):
@@ -142,9 +143,11 @@ def lies_before(record: Record, place: Place, *, end: int | None = None) -> bool
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
+    """A topic of a data directory: its name, and where the partitions lie."""
+
     name: TopicName
     logs: dict[int, Path]
-    """The partitions that are there, by number."""
+    """Directories of the existing partitions, by number."""
     disk: Disk
 
     @property
@@ -156,7 +159,8 @@ class TopicReader:
         return max(self.logs) + 1
 
     def partition(self, number: int) -> LogReader:
-        """Raises `InvalidRequest` for a number the topic does not have, or whose directory is gone."""
+        """Return a reader of a partition. Raises `InvalidRequest` for an unknown number, or if the directory is
+        gone."""
         if not 0 <= number < self.partitions:
             raise InvalidRequest(f"{self.name} has partitions 0 to {self.partitions - 1}, not {number}")
         if number not in self.logs:
@@ -165,8 +169,10 @@ class TopicReader:
 
 
 class DataReader:
-    """A data directory, read only, on any disk. Raises `InvalidRequest` if it is not one, `VersionNotSupported` if a
-    newer Penstock made it. `name` is what people call it, where its path on the disk is not."""
+    """A data directory on any disk, read only; `name` is what people call it, if that is not its path.
+
+    Raises `InvalidRequest` if it is not a data directory, `VersionNotSupported` if a newer Penstock made it.
+    """
 
     def __init__(self, root: Path, *, disk: Disk | None = None, name: str | None = None) -> None:
         self._root = root
@@ -193,7 +199,7 @@ class DataReader:
         return [TopicReader(name, dict(sorted(logs.items())), self._disk) for name, logs in sorted(found.items())]
 
     def log(self, name: TopicName, partition: int) -> Path:
-        """Where one log lies, without a look at any other. Raises `TopicNotSupported` if it is not there."""
+        """Return the directory of one log, without listing others. Raises `TopicNotSupported` if it does not exist."""
         folder = self._root / TOPICS / name.namespace
         there = set(self._disk.folders(folder))
         names = [f"{name.topic}-part-{partition}"] + ([name.topic] if partition == 0 else [])
@@ -214,7 +220,7 @@ class DataReader:
 
 
 def parse_log(namespace: str, entry: str) -> tuple[TopicName | None, int]:
-    """The topic and partition of a directory; None for one that is neither."""
+    """Return the topic and partition of a directory; None for a directory that is no log."""
     split = _PARTITION.fullmatch(entry)
     try:
         name = TopicName(namespace, split[1] if split else entry)
@@ -224,16 +230,17 @@ def parse_log(namespace: str, entry: str) -> tuple[TopicName | None, int]:
 
 
 def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
-    """What a segment's name, size and index say of it; where there is no index, what the segment itself says."""
+    """Return the facts of a segment from its name, size and index; without a usable index, from a scan of the
+    segment."""
     base = base_of(path.name)
     header = IndexFile(disk, index_path(path), base).header() if base is not None else None
     state = header.state.name.lower() if header is not None else "no index"
     with opened(disk, path) as file:
         file_bytes = file.size()
-        if header is None or header.state is State.OPEN or not is_believed(disk, path, header):
-            finding = survey(file, file_bytes, claim_for(disk, path, file))
-            header = finding.header(State.OPEN)
-            if not finding.count and finding.torn_stop > finding.torn_start and state == "no index":
+        if header is None or header.state is SegmentState.OPEN or not header_is_trusted(disk, path, header):
+            scan = scan_segment(file, file_bytes, expectation_for(disk, path, file))
+            header = scan.header(SegmentState.OPEN)
+            if not scan.count and scan.torn_stop > scan.torn_start and state == "no index":
                 state = "not a segment"
     times = [
         unix_ms_of_ticks(ticks_of_id(value)) if header.count else None for value in (header.first_id, header.last_id)
@@ -251,18 +258,20 @@ def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
 
 
 def file_records(disk: Disk, path: Path, *, raw: bool, key: bytes | None = None) -> Iterator[Record | str]:
-    """The good records of any file in the record format, and in between a sentence for what is not one. `key`: of the
-    checksums of a raw file, if it is not ours."""
+    """Yield the good records of any file in the record format, and a sentence for each bad one.
+
+    `key` is the checksum key of a raw file that was made elsewhere.
+    """
     with opened(disk, path) as file:
         if raw:
             for item in raw_records(file, file.size(), key=key):
                 yield item if isinstance(item, str) else _shown(item)
         elif base_of(path.name) is not None:
-            claim = claim_for(disk, path, file)
-            finding = survey(file, file.size(), claim)
-            yield from _surveyed_records(file, finding)
-            if left := leftover(file, claim, finding):
-                yield f"position {finding.torn_start}: {left}"
+            expected = expectation_for(disk, path, file)
+            scan = scan_segment(file, file.size(), expected)
+            yield from _surveyed_records(file, scan)
+            if left := leftover(file, expected, scan):
+                yield f"position {scan.torn_start}: {left}"
         else:
             yield from _enveloped_records(file)
 
@@ -277,24 +286,24 @@ def _enveloped_records(file: File) -> Iterator[Record | str]:
             yield f"position {stop.position}: {stop}"
 
 
-def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:
-    damages = list(finding.damages)
-    position, after = 0, After(0, 0, finding.base)
-    while position < finding.size:
+def _surveyed_records(file: File, scan: SegmentScan) -> Iterator[Record | str]:
+    damages = list(scan.damages)
+    position, after = 0, Predecessor(0, 0, scan.base)
+    while position < scan.size:
         if damages and position == damages[0].start:
             damage = damages.pop(0)
             yield str(damage)
-            position, after = damage.stop, After(0, 0, damage.offsets.stop)
+            position, after = damage.stop, Predecessor(0, 0, damage.offsets.stop)
             continue
-        block, stop = read_block(file, position, damages[0].start if damages else finding.size, after=after)
+        block, stop = read_block(file, position, damages[0].start if damages else scan.size, after=after)
         if not len(block):
             return
         yield from block
-        position, after = stop.position, After(0, 0, block.offsets.stop)
+        position, after = stop.position, Predecessor(0, 0, block.offsets.stop)
 
 
 def _shown(record: RawRecord) -> Record:
-    """A record whose message is any bytes: its time is the time of its id, its offset its number in the file."""
+    """Return a raw record as a `Record`: its time is that of its id, its offset its number in the file."""
     message = Message(payload=record.message, type=record.type.decode(errors="replace"))
     time_ms = unix_ms_of_ticks(ticks_of_id(record.id))
     return Record(id=record.id, offset=Offset(record.number), publish_time_ms=time_ms, message=message)

@@ -1,4 +1,4 @@
-"""Shortfall: what a data directory lacks of the logs that its catalog has noted. Reads only, beside an owner too."""
+"""Missing logs: offsets that the catalog has on record and the files lack. Reads only, also beside an owner."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from penstock.storage.base.disk import Disk
 from penstock.storage.base.layout import CATALOG, is_data_directory, log_path
 from penstock.storage.catalog.reader import CatalogReader
 from penstock.storage.catalog.topics import LogEnd
-from penstock.storage.inspect.verify import Problem, Report
-from penstock.storage.log.segment import read_start
+from penstock.storage.inspect.verify import SegmentProblem, SegmentReport
+from penstock.storage.log.segment import read_log_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedLog:
-    """A log, and how far the catalog knows it to have gone."""
+class RecordedLog:
+    """A log, and its end on record in the catalog."""
 
     root: Path
     path: Path
@@ -24,15 +24,18 @@ class NotedLog:
     end: LogEnd
 
 
-def noted_logs(disk: Disk, root: Path) -> list[NotedLog]:
-    """All that the catalog of a data directory has a note of; none elsewhere. To be asked before segments are read:
-    the logs go on meanwhile. Raises `StorageFailed` if the catalog cannot be read."""
+def recorded_logs(disk: Disk, root: Path) -> list[RecordedLog]:
+    """Return all logs that the catalog of a data directory has on record; none if there is no catalog.
+
+    Call it before segments are read, because the logs go on growing. Raises `StorageFailed` if the catalog cannot be
+    read.
+    """
     if not is_data_directory(disk, root) or not disk.exists(root / CATALOG):
         return []
     reader = CatalogReader(root / CATALOG)
     ends, topics = reader.log_ends(), {topic.topic_uid: topic for topic in reader.topics()}
     return [
-        NotedLog(
+        RecordedLog(
             root=root,
             path=log_path(root, topics[uid].name, partition, topics[uid].partitions),
             topic_uid=uid,
@@ -43,8 +46,8 @@ def noted_logs(disk: Disk, root: Path) -> list[NotedLog]:
     ]
 
 
-def shortfall(disk: Disk, noted: Sequence[NotedLog], reports: Iterable[Report]) -> list[Problem]:
-    """Logs that end before they were known to; those of topics that were deleted meanwhile aside."""
+def missing_offsets(disk: Disk, noted: Sequence[RecordedLog], reports: Iterable[SegmentReport]) -> list[SegmentProblem]:
+    """Return a problem for each log that ends before its end on record, except logs of topics deleted meanwhile."""
     stops: dict[Path, int] = {}
     for report in reports:
         folder = report.path.absolute().parent
@@ -54,17 +57,17 @@ def shortfall(disk: Disk, noted: Sequence[NotedLog], reports: Iterable[Report]) 
     return [problem for log, problem in short if log.topic_uid in there[log.root]]
 
 
-def _lacking(disk: Disk, log: NotedLog, stop: int | None) -> Iterator[Problem]:
-    start = max(read_start(disk, log.path).offset, log.end.first_offset)
+def _lacking(disk: Disk, log: RecordedLog, stop: int | None) -> Iterator[SegmentProblem]:
+    start = max(read_log_start(disk, log.path).offset, log.end.first_offset)
     if stop is None and not disk.exists(log.path):
         yield _problem(log, start, "its folder is gone")
     elif max(start, stop or 0) < log.end.next_offset:
         yield _problem(log, max(start, stop or 0), "is a segment file gone?")
 
 
-def _problem(log: NotedLog, start: int, why: str) -> Problem:
+def _problem(log: RecordedLog, start: int, why: str) -> SegmentProblem:
     what = f"offsets [{start}, {log.end.next_offset}) were stored once and are missing: {why}"
-    return Problem(path=log.path, offset=start, position=None, what=what)
+    return SegmentProblem(path=log.path, offset=start, position=None, what=what)
 
 
 def _topics(root: Path) -> set[int]:

@@ -1,4 +1,5 @@
-"""The segment that is being written: its two files, how far it is filled, and the spare that will follow it."""
+"""The active segment of a log, which is being written: its data file, its index, and the spare file for the next
+segment."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from penstock.core.limits import Limits
 from penstock.record.block import Draft, Longs
 from penstock.record.hashing import StreamHash
 from penstock.storage.base.disk import FULL_ERRORS, Disk, File, opened, write_all
-from penstock.storage.log.index import Header, IndexWriter, State
+from penstock.storage.log.index import IndexHeader, IndexWriter, SegmentState
 from penstock.storage.log.log_view import Segment
 from penstock.storage.log.repair import has_clean_end, is_index_of, repair_newest
 from penstock.storage.log.segment import SPARE_NAME, Damage, hash_file, index_path, segment_name
@@ -23,9 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class ActiveSegment:
-    """Owned by the log's one appender. `segment` is what readers may see of it."""
+    """The newest segment of a log, owned by the log's one appender. Readers see the part that `segment` describes."""
 
-    def __init__(self, disk: Disk, segment: Segment, capacity: int, header: Header) -> None:
+    def __init__(self, disk: Disk, segment: Segment, capacity: int, header: IndexHeader) -> None:
         self._disk = disk
         self._capacity = capacity
         self._header = header
@@ -33,15 +34,15 @@ class ActiveSegment:
         self._index: IndexWriter | None = None
         self._spare = False
         self._hash: StreamHash | None = None
-        """Of everything written so far; None for a segment taken over from an earlier process."""
+        """Running hash of all bytes written; None for a segment that an earlier process began."""
         self.segment = segment
 
     @classmethod
     def create(cls, disk: Disk, folder: Path, base: int, size: int, limits: Limits, *, needed: int) -> Self:
-        """A new segment of `size` bytes, from the spare if there is one of that size; where there is less room, of as
-        many as there are, `needed` at least. Durable on return.
+        """Create a segment of `size` bytes, durable on return.
 
-        Raises `DiskFull`, or ENOSPC, and leaves nothing behind.
+        Uses the spare file if there is one of that size. Where the disk has less room, the segment is as large as the
+        room, at least `needed` bytes. Raises `DiskFull`, or ENOSPC, and leaves no files behind.
         """
         path = folder / segment_name(base)
         spare = folder / SPARE_NAME
@@ -51,27 +52,27 @@ class ActiveSegment:
         disk.rename(spare, path)
         disk.sync_directory(folder)
         segment = Segment(path=path, base=base, stop=base, size=0, sealed=False)
-        made = cls(disk, segment, capacity, Header(state=State.OPEN, base=base))
+        made = cls(disk, segment, capacity, IndexHeader(state=SegmentState.OPEN, base=base))
         made._hash = StreamHash()
         return made
 
     @classmethod
-    def reopen(cls, disk: Disk, path: Path, header: Header | None, limits: Limits) -> tuple[Self, list[Damage]]:
-        """The newest segment of a log as it was left: in order, or recovered."""
+    def reopen(cls, disk: Disk, path: Path, header: IndexHeader | None, limits: Limits) -> tuple[Self, list[Damage]]:
+        """Open the newest segment of a log, as it was closed or after recovery. Returns it with the damage found."""
         if header is not None and (size := _size_as_closed(disk, path, header)) is not None:
             return cls._of(disk, path, header, size), []
         finding = repair_newest(disk, path, limits)
         if not finding.count:
-            # Whoever made it may have died before its name was durable; records make sure that it was.
+            # The process that created it may have died before its name was durable; a record proves that it was.
             disk.sync_directory(path.parent)
         capacity = finding.size
         if has_clean_end(disk, path, finding.size):
             with opened(disk, path) as file:
                 capacity = file.size()
-        return cls._of(disk, path, finding.header(State.OPEN), capacity), list(finding.damages)
+        return cls._of(disk, path, finding.header(SegmentState.OPEN), capacity), list(finding.damages)
 
     @classmethod
-    def _of(cls, disk: Disk, path: Path, header: Header, capacity: int) -> Self:
+    def _of(cls, disk: Disk, path: Path, header: IndexHeader, capacity: int) -> Self:
         stop = header.base + header.count
         segment = Segment(path=path, base=header.base, stop=stop, size=header.size, sealed=False)
         return cls(disk, segment, capacity, header)
@@ -88,7 +89,7 @@ class ActiveSegment:
         return self.segment.size + size <= self._capacity
 
     def fitting(self, drafts: Sequence[Draft]) -> int:
-        """How many of the first blocks there is room for."""
+        """Return how many of the first blocks fit into the segment."""
         room = self._capacity - self.segment.size
         for count, draft in enumerate(drafts):
             room -= len(draft.data)
@@ -96,26 +97,26 @@ class ActiveSegment:
                 return count
         return len(drafts)
 
-    def wake(self) -> None:
-        """Have the files open, and the index say that the segment is being written."""
+    def open_files(self) -> None:
+        """Open both files and mark the index as being written. Does nothing if they are open."""
         if self._file is not None:
             return
         self._file = self._disk.open(self.segment.path, write=True)
         try:
             self._index = IndexWriter(self._disk.open(index_path(self.segment.path), write=True), self.segment.base)
-            if self._header.state is not State.OPEN:
+            if self._header.state is not SegmentState.OPEN:
                 self._index.reopen()
         except OSError:
-            self.rest()  # awake is awake: nothing is written behind an index that says it is closed
+            self.close_files()  # never write records behind an index that is marked as closed
             raise
-        self._header = replace(self._header, state=State.OPEN)
+        self._header = replace(self._header, state=SegmentState.OPEN)
 
     def reserve(self, records: int) -> None:
-        """Room in the index for so many more records. Raises ENOSPC before anything is written."""
+        """Reserve index entries for `records` more records. Raises ENOSPC before anything is written."""
         self._open_index.reserve(self.segment.count + records)
 
     def write(self, data: bytearray, ends: Longs, *, sync: bool) -> None:
-        """Write, sync, list in the index, and only then count as there."""
+        """Write and sync the records, list them in the index, and only then count them as part of the segment."""
         start = self.segment.size
         write_all(self._open_file, data, start)
         if sync:
@@ -134,22 +135,23 @@ class ActiveSegment:
 
     @property
     def _open_file(self) -> File:
-        assert self._file is not None, "wake() comes first"  # noqa: S101 - a defect here, not bad input
+        assert self._file is not None, "open_files() comes first"  # noqa: S101 - a defect here, not bad input
         return self._file
 
     @property
     def _open_index(self) -> IndexWriter:
-        assert self._index is not None, "wake() comes first"  # noqa: S101 - a defect here, not bad input
+        assert self._index is not None, "open_files() comes first"  # noqa: S101 - a defect here, not bad input
         return self._index
 
     def enlarge(self, size: int) -> None:
-        """Give an empty segment more room: it was made for less, or a crash left it short."""
-        self.wake()
+        """Give an empty segment more room: it was created for smaller blocks, or a crash left it short."""
+        self.open_files()
         self._open_file.preallocate(size)
         self._capacity = size
 
     def prepare_spare(self, limits: Limits) -> None:
-        """Once half full, preallocate the segment that will follow, so that a full disk is met before it hurts."""
+        """Preallocate the next segment once this one is half full, so that a full disk is noticed before appends
+        fail."""
         if self._spare or self.segment.size * 2 < self._capacity:
             return
         size = min(max(limits.segment_bytes_first, 2 * self._capacity), limits.segment_bytes_max)
@@ -159,21 +161,21 @@ class ActiveSegment:
             if isinstance(error, OSError) and error.errno not in FULL_ERRORS:
                 raise
             _LOG.warning("%s: the next segment cannot be prepared: %s", self.segment.path.parent, error)
-        self._spare = True  # or tried: who needs it tries again
+        self._spare = True  # also after a failure: `create` tries again
 
     def seal(self, *, sync: bool) -> Segment:
-        """Complete for ever: hash it, say so in the index, give back what was not used. Durable on return.
+        """Close the segment for good: hash it, mark the index as sealed, free unused space. Durable on return.
 
-        `sync`: the records themselves were not synced yet.
+        `sync`: the records themselves are not synced yet.
         """
-        self.wake()
+        self.open_files()
         if sync:
             self._open_file.sync()
-        self._mark(State.SEALED, self._digest())
+        self._mark(SegmentState.SEALED, self._digest())
         self._open_index.sync()
         self._open_index.trim(self.segment.count)
         self._open_file.truncate(self.segment.size)
-        self.rest()
+        self.close_files()
         self.segment = replace(self.segment, sealed=True)
         return self.segment
 
@@ -183,31 +185,36 @@ class ActiveSegment:
         return hash_file(self._disk, self.segment.path, self.segment.size)
 
     def close(self, *, sync: bool) -> None:
-        """Say in the index that all is in order. No more than a hint, so it costs no sync: if a power cut takes it
-        back, the next opening looks for itself. `sync`: the records themselves were not synced yet."""
-        if self._header.state is State.OPEN:
-            self.wake()
+        """Mark the index as closed in order.
+
+        The mark is a hint and costs no sync: if a power cut takes it back, the next opening scans the segment. `sync`:
+        the records themselves are not synced yet.
+        """
+        if self._header.state is SegmentState.OPEN:
+            self.open_files()
             if sync:
                 self._open_file.sync()
-            self._mark(State.CLOSED, 0)
+            self._mark(SegmentState.CLOSED, 0)
 
-    def _mark(self, state: State, digest: int) -> None:
+    def _mark(self, state: SegmentState, digest: int) -> None:
         count, size = self.segment.count, self.segment.size
         self._header = replace(self._header, state=state, count=count, size=size, hash=digest)
         self._open_index.mark(self._header)
 
-    def rest(self) -> None:
-        """Let go of the files. Everything written is listed, so nothing is forgotten."""
+    def close_files(self) -> None:
+        """Close both files. Every written record is listed in the index, so nothing is lost."""
         for held in (self._file, self._index):
             if held is not None:
                 held.close()
         self._file = self._index = None
 
 
-def _size_as_closed(disk: Disk, path: Path, header: Header) -> int | None:
-    """The size of a segment's file, if the segment is still as it was when its index was closed, as far as a glance
-    tells: all there, and followed by unused space. None if it is not."""
-    if header.state is not State.CLOSED or not is_index_of(disk, path, header):
+def _size_as_closed(disk: Disk, path: Path, header: IndexHeader) -> int | None:
+    """Return the size of a segment's file, or None if the segment has changed since its index was closed.
+
+    A cheap check: all bytes are present, and unused space follows them.
+    """
+    if header.state is not SegmentState.CLOSED or not is_index_of(disk, path, header):
         return None
     with opened(disk, path) as file:
         size = file.size()
@@ -215,8 +222,11 @@ def _size_as_closed(disk: Disk, path: Path, header: Header) -> int | None:
 
 
 def _preallocate(disk: Disk, path: Path, size: int, limits: Limits, *, needed: int = 0) -> int:
-    """A zero-filled file of `size` bytes, or of as many as there is room for, and at least of `needed` and of a first
-    segment's; its size. Raises `DiskFull` if that would eat into the reserve."""
+    """Create a zero-filled file and return its size.
+
+    The size is `size` bytes, or less where the disk has less room, but at least `needed` and at least that of a first
+    segment. Raises `DiskFull` if the file would use up the reserve.
+    """
     with opened(disk, path, write=True, create=True) as file:
         least = max(needed, min(size, limits.segment_bytes_first))
         free = disk.free_bytes(path.parent)

@@ -1,7 +1,7 @@
-"""Group commit: one thread takes blocks from many callers and makes all that gathered durable with one sync.
+"""The group commit: one thread takes blocks from many callers and makes all that gathered durable with one sync.
 
-While one group is being synced the next one gathers, so the more callers there are the larger the groups get. Results
-come back in the order of submission per log. The logs of one group may be written side by side.
+While one group is being synced, the next one gathers, so groups grow with the number of callers. Results of one log
+come back in the order of submission. The logs of one group may be written in parallel.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from penstock.core.errors import PenstockError, ServiceUnavailable, StorageFaile
 from penstock.core.ids import IdGenerator, IdRun
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
-from penstock.storage.base.metrics import Meter
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.base.metrics import StorageMeter
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 
 HELPERS: Final = 4
-"""A disk takes a few syncs at once for little more than the time of one; more than this many gain nothing."""
+"""Threads that sync in parallel: a disk serves a few syncs in little more than the time of one; more gain nothing."""
 
 _LOG = logging.getLogger(__name__)
 _NO_BLOCK: Final = Draft(b"", 0)
 
 
 class SharedIds(IdGenerator):
-    """For logs that are opened and written by several threads: each run is above all before it, whoever took them."""
+    """An id generator for logs that several threads open and write: each run is above all runs before it."""
 
     def __init__(self, clock: Clock, *, node: int) -> None:
         super().__init__(clock, node=node)
@@ -44,20 +45,21 @@ class SharedIds(IdGenerator):
             return super().take(count)
 
 
-class Ticket:
-    """One submitted block. `outcome` is set before `deliver` sees it."""
+class PendingAppend:
+    """A submitted block. `outcome` is set before `deliver` sees it."""
 
     __slots__ = ("_done", "draft", "log", "outcome")
 
     def __init__(self, log: Log | None, draft: Draft) -> None:
         self.log = log
         self.draft = draft
-        self.outcome: Appended | PenstockError | None = None
+        self.outcome: AppendResult | PenstockError | None = None
         self._done = threading.Lock()
         self._done.acquire()
 
-    def result(self, timeout: float | None = None) -> Appended:
-        """Wait until the block is durable, or raise why it is not. A time-out says nothing about the block."""
+    def result(self, timeout: float | None = None) -> AppendResult:
+        """Wait until the block is durable, or raise the reason why it is not. A timeout says nothing about the
+        block."""
         if self.outcome is None and not self._done.acquire(timeout=-1 if timeout is None else timeout):
             raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
         if isinstance(self.outcome, PenstockError):
@@ -66,12 +68,12 @@ class Ticket:
         return self.outcome
 
     def release(self) -> None:
-        """Let `result` go on."""
+        """Wake the caller that waits in `result`."""
         self._done.release()
 
 
-class Errand(Ticket):
-    """Something else for the writer thread to do, between two groups: it is the only one that changes a log."""
+class WriterTask(PendingAppend):
+    """A function that the writer thread runs between two groups, because only that thread changes logs."""
 
     __slots__ = ("function", "returned")
 
@@ -94,37 +96,37 @@ class Errand(Ticket):
         return self.returned
 
 
-def release_all(tickets: Sequence[Ticket]) -> None:
-    for ticket in tickets:
-        ticket.release()
+def release_all(appends: Sequence[PendingAppend]) -> None:
+    for append in appends:
+        append.release()
 
 
 class GroupCommit:
-    """The writer of a data directory. `deliver` is called in its thread, once a group, with outcomes set.
+    """The writer thread of a data directory. It calls `deliver` once a group, with the outcomes set.
 
-    `helpers`: how many threads write the logs of one group; with none it is the writer itself, one log after the other.
-    With any, logs that share their ids share `SharedIds`.
+    `helpers` is the number of threads that write the logs of one group; with 0 the writer writes one log after the
+    other. With helpers, logs that share their ids must share `SharedIds`.
     """
 
     def __init__(
         self,
         limits: Limits | None = None,
         *,
-        deliver: Callable[[Sequence[Ticket]], None] = release_all,
+        deliver: Callable[[Sequence[PendingAppend]], None] = release_all,
         helpers: int = 0,
-        meter: Meter | None = None,
+        meter: StorageMeter | None = None,
     ) -> None:
         self._limits = limits or Limits()
-        self._meter = meter or Meter()
+        self._meter = meter or StorageMeter()
         self._deliver = deliver
         self._helpers = ThreadPoolExecutor(helpers, thread_name_prefix="penstock-sync") if helpers else None
-        self._queue: deque[Ticket] = deque()
+        self._queue: deque[PendingAppend] = deque()
         self._queued_bytes = 0
         self._closing = False
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        self._awake: OrderedDict[Log, None] = OrderedDict()
+        self._open_logs: OrderedDict[Log, None] = OrderedDict()
         self.groups = 0
         self.blocks = 0
         self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
@@ -132,63 +134,63 @@ class GroupCommit:
 
     @property
     def is_alive(self) -> bool:
-        """Whether anything that is submitted will be written."""
+        """True while submitted blocks will be written."""
         return self._thread.is_alive() and not self._closing
 
     @property
     def queued_bytes(self) -> int:
-        """What waits for the writer now, the group that is being written aside."""
+        """Bytes of the queued blocks, without the group that is being written."""
         return self._queued_bytes
 
-    def submit(self, log: Log, draft: Draft, *, wait: bool = True) -> Ticket:
+    def submit(self, log: Log, draft: Draft, *, wait: bool = True) -> PendingAppend:
         """Queue a block. Waits while the queue is full, or raises `ServiceUnavailable` with `wait=False`.
 
-        Raises `PayloadTooLarge` for a block over the limits; nothing is queued then.
+        Raises `PayloadTooLarge` for a block over the limits, and queues nothing.
         """
         draft.check_sizes(log.limits)
-        ticket = Ticket(log, draft)
+        append = PendingAppend(log, draft)
         with self._lock:
             self._wait_for_room(wait)
-            self._queue.append(ticket)
+            self._queue.append(append)
             self._queued_bytes += len(draft.data)
             if len(self._queue) == 1:
                 self._work.notify()
-        return ticket
+        return append
 
-    def submit_all(self, blocks: Sequence[tuple[Log, Draft]], *, wait: bool = True) -> list[Ticket]:
-        """Queue blocks that belong together: all of them, or none, and an error as from `submit`.
+    def submit_all(self, blocks: Sequence[tuple[Log, Draft]], *, wait: bool = True) -> list[PendingAppend]:
+        """Queue several blocks together, all or none. Raises as `submit` does.
 
-        There is room for all where there is room for one. Raises why a log takes nothing any more, too.
+        They may be queued if there is room for one. Also raises the failure of a log that takes no more appends.
         """
         for log, draft in blocks:
             if log.failure is not None:
                 raise log.failure
             draft.check_sizes(log.limits)
-        tickets = [Ticket(log, draft) for log, draft in blocks]
+        appends = [PendingAppend(log, draft) for log, draft in blocks]
         with self._lock:
             self._wait_for_room(wait)
             idle = not self._queue
-            self._queue.extend(tickets)
+            self._queue.extend(appends)
             self._queued_bytes += sum(len(draft.data) for _, draft in blocks)
             if idle:
                 self._work.notify()
-        return tickets
+        return appends
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Have the writer thread do something between two groups, after all that was submitted before; its result.
+        """Run a function in the writer thread, after all blocks submitted so far, and return its result.
 
-        Waits for it, and so is not for `deliver` to call.
+        Blocks the caller, so `deliver` must not call it.
         """
-        errand = Errand(function)
+        task = WriterTask(function)
         with self._lock:
             if self._closing:
                 raise ServiceUnavailable("the data directory is closing")
-            self._queue.append(errand)
+            self._queue.append(task)
             self._work.notify()
-        return errand.wait()
+        return task.wait()
 
-    def append(self, log: Log, draft: Draft) -> Appended:
-        """Submit and wait: durable on return."""
+    def append(self, log: Log, draft: Draft) -> AppendResult:
+        """Submit a block and wait; it is durable on return."""
         return self.submit(log, draft).result()
 
     def _wait_for_room(self, wait: bool) -> None:
@@ -207,7 +209,7 @@ class GroupCommit:
             group = self._gather()
             if not group:
                 return
-            if isinstance(group[0], Errand):
+            if isinstance(group[0], WriterTask):
                 group[0].run()
                 continue
             self._write(group)
@@ -216,58 +218,58 @@ class GroupCommit:
             self._measure(group)
             self._hand_back(group)
 
-    def _measure(self, group: list[Ticket]) -> None:
-        self._meter.groups.add(sum(ticket.draft.count for ticket in group))
-        self._meter.group_bytes += sum(len(ticket.draft.data) for ticket in group)
+    def _measure(self, group: list[PendingAppend]) -> None:
+        self._meter.groups.add(sum(append.draft.count for append in group))
+        self._meter.group_bytes += sum(len(append.draft.data) for append in group)
 
-    def _hand_back(self, group: list[Ticket]) -> None:
+    def _hand_back(self, group: list[PendingAppend]) -> None:
         try:
             self._deliver(group)
-        except Exception:  # a defect in it must not end the writing of all others
+        except Exception:  # an error in `deliver` must not end the writer thread
             _LOG.exception("the outcomes of %d blocks that were written could not be delivered", len(group))
 
-    def _gather(self) -> list[Ticket]:
-        """All that waits, up to the size of a group; nothing when closed and drained."""
+    def _gather(self) -> list[PendingAppend]:
+        """Take queued blocks up to the size of a group; return nothing when closed and drained."""
         with self._lock:
             while not self._queue:
                 if self._closing:
                     return []
                 self._work.wait()
-            group: list[Ticket] = [self._queue.popleft()]
+            group: list[PendingAppend] = [self._queue.popleft()]
             size = len(group[0].draft.data)
             while self._queue and self._may_join(group[0], size):
-                ticket = self._queue.popleft()
-                size += len(ticket.draft.data)
-                group.append(ticket)
+                append = self._queue.popleft()
+                size += len(append.draft.data)
+                group.append(append)
             self._queued_bytes -= size
             self._room.notify_all()
             return group
 
-    def _may_join(self, first: Ticket, size: int) -> bool:
+    def _may_join(self, first: PendingAppend, size: int) -> bool:
         following = self._queue[0]
-        if isinstance(first, Errand) or isinstance(following, Errand):
+        if isinstance(first, WriterTask) or isinstance(following, WriterTask):
             return False
         return size + len(following.draft.data) <= self._limits.group_bytes_max
 
-    def _write(self, group: list[Ticket]) -> None:
-        by_log: dict[Log, list[Ticket]] = {}
-        for ticket in group:
-            assert ticket.log is not None, "errands are not written"  # noqa: S101 - a defect here, not bad input
-            by_log.setdefault(ticket.log, []).append(ticket)
+    def _write(self, group: list[PendingAppend]) -> None:
+        by_log: dict[Log, list[PendingAppend]] = {}
+        for append in group:
+            assert append.log is not None, "writer tasks are not written"  # noqa: S101 - a defect here, not bad input
+            by_log.setdefault(append.log, []).append(append)
         run = map if self._helpers is None or len(by_log) == 1 else self._helpers.map
-        # All of them, before any may be told to rest.
+        # Write every log before the files of any may be closed.
         for log in list(run(_append, by_log, by_log.values())):
-            self._keep_awake(log)
+            self._limit_open_files(log)
 
-    def _keep_awake(self, log: Log) -> None:
-        """Only so many logs keep their files open: the one not used for longest lets go of them."""
-        self._awake[log] = None
-        self._awake.move_to_end(log)
-        if len(self._awake) > self._limits.open_logs_max:
-            self._awake.popitem(last=False)[0].rest()
+    def _limit_open_files(self, log: Log) -> None:
+        """Remember that `log` has open files, and close those of the least recently used log past the limit."""
+        self._open_logs[log] = None
+        self._open_logs.move_to_end(log)
+        if len(self._open_logs) > self._limits.open_logs_max:
+            self._open_logs.popitem(last=False)[0].close_files()
 
     def close(self) -> None:
-        """Take no more, finish what is queued, end the thread. Idempotent."""
+        """Refuse new blocks, finish what is queued, end the thread. Idempotent."""
         with self._lock:
             self._closing = True
             self._work.notify_all()
@@ -283,12 +285,12 @@ class GroupCommit:
         self.close()
 
 
-def _append(log: Log, tickets: list[Ticket]) -> Log:
-    """One log's share of a group; its outcomes are set on return."""
+def _append(log: Log, appends: list[PendingAppend]) -> Log:
+    """Append one log's share of a group; its outcomes are set on return."""
     try:
-        outcomes = log.append_group([ticket.draft for ticket in tickets])
-    except Exception as error:  # a defect must not leave callers waiting for ever
-        outcomes = [StorageFailed(f"{log.path}: {type(error).__name__}: {error}")] * len(tickets)
-    for ticket, outcome in zip(tickets, outcomes, strict=True):
-        ticket.outcome = outcome
+        outcomes = log.append_group([append.draft for append in appends])
+    except Exception as error:  # an unexpected error must not leave callers waiting for ever
+        outcomes = [StorageFailed(f"{log.path}: {type(error).__name__}: {error}")] * len(appends)
+    for append, outcome in zip(appends, outcomes, strict=True):
+        append.outcome = outcome
     return log

@@ -19,7 +19,7 @@ from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.write_task import WriteResult, WriteTask, run_task
 from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE
 from penstock.spark.lake.tables.table import OffsetRange
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.store import Store
 
 ORDERS_TABLE = "default.orders"
@@ -42,7 +42,7 @@ def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
 
 
 def slices(data: Path, ranges: dict[tuple[str, int], tuple[int, int]], *, slice_bytes: int = 5000) -> list[Slice]:
-    return plan(Location(str(data)), ranges, slice_bytes=slice_bytes)
+    return plan_slices(Location(str(data)), ranges, slice_bytes=slice_bytes)
 
 
 def archiver(tmp_path: Path, checkpoint: Checkpoint, table_format: str = "delta", **more: Any) -> BatchRunner:

@@ -1,7 +1,7 @@
-"""JSON: schemas as shapes, and payloads by types that msgspec decodes into, which are made for the columns wanted.
+"""JSON: schemas as shapes, and payloads by types that msgspec decodes into, made for the target's columns.
 
-What is checked is what columns need: types, and that what is required is there. What else a schema demands (patterns,
-bounds, enumerations) is the broker's and the audit's to check. Properties that the schema does not name are not read.
+Only the needs of columns are checked: types, and that required fields are there. The other demands of a schema
+(patterns, bounds, enumerations) are the broker's and the audit's to check. Properties without a schema are not read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,32 @@ import pyarrow as pa
 
 from penstock.core.schemas import Definition
 from penstock.schema.jsonschema import parse
-from penstock.schema.jsonschema.model.kinds import ARRAYS, INTEGERS, NUMBERS, OBJECTS, STRINGS, Kind, Kinds, kind_of
-from penstock.schema.jsonschema.model.tree import Node
+from penstock.schema.jsonschema.model.kinds import (
+    ARRAYS,
+    INTEGERS,
+    NUMBERS,
+    OBJECTS,
+    STRINGS,
+    ValueKind,
+    ValueKinds,
+    kind_of,
+)
+from penstock.schema.jsonschema.model.tree import SchemaNode
 from penstock.spark.decode.columns import leaves
-from penstock.spark.decode.columns.builder import REFUSALS, column
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, column
 from penstock.spark.decode.columns.merged_shapes import merged
-from penstock.spark.decode.columns.shapes import Budget, Entries, Field, Items, Leaf, Read, Record, Shape, bare, root
+from penstock.spark.decode.columns.shapes import (
+    Budget,
+    Entries,
+    Field,
+    Items,
+    Leaf,
+    Read,
+    Record,
+    Shape,
+    root_record,
+    without_readers,
+)
 from penstock.spark.decode.languages.json_rows import JsonReader, picker, raw_texts, type_of
 from penstock.spark.decode.languages.rows import Reader
 
@@ -32,44 +52,44 @@ _READABLE: Final[Mapping[pa.DataType, Leaf]] = {
     each.type: each
     for each in (leaves.STRING, leaves.WHOLE, leaves.DOUBLE, leaves.BOOLEAN, leaves.DATE_TIME, leaves.DATE)
 }
-_SPEAKING: Final[Sequence[tuple[frozenset[str], Kinds]]] = (
+_SPEAKING: Final[Sequence[tuple[frozenset[str], ValueKinds]]] = (
     (frozenset({"properties", "required", "additionalProperties", "patternProperties"}), OBJECTS),
     (frozenset({"items", "prefixItems"}), ARRAYS),
     (frozenset({"pattern", "minLength", "maxLength", "format"}), STRINGS),
     (frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}), NUMBERS),
 )
-"""Where no type is said: words that only make sense for one."""
+"""Keywords that only make sense for one type, for schemas without `type`."""
 
 
-class WrittenJson:
+class JsonWriterSchema:
     text: Read = staticmethod(raw_texts)
 
     def __init__(self, definition: Definition) -> None:
-        """Raises `InvalidSchema`."""
+        """Prepare reading. Raises `InvalidSchema`."""
         schema = parse(definition.text, dict(definition.references))
         found = _Shapes().of(schema.documents[0].nodes[""], 0)
-        self.shape = root(_readable(found.shape or _TEXT))
+        self.shape = root_record(_readable(found.shape or _TEXT))
 
     def reader(self, target: Record) -> Reader:
         return JsonReader(target, self.shape).read
 
 
-class _Found(NamedTuple):
+class _MaybeShape(NamedTuple):
     shape: Shape | None
-    """None: nothing but null."""
+    """The shape; None if only null is allowed."""
     nullable: bool
 
 
-_ANY: Final = _Found(_TEXT, nullable=True)
+_ANY: Final = _MaybeShape(_TEXT, nullable=True)
 
 
 class _Shapes:
     def __init__(self) -> None:
         self._budget = Budget()
-        self._under_way: set[Node] = set()
+        self._under_way: set[SchemaNode] = set()
 
-    def of(self, node: Node, depth: int) -> _Found:
-        """A schema that leads back to itself is JSON text where it does so."""
+    def of(self, node: SchemaNode, depth: int) -> _MaybeShape:
+        """Return the shape of a schema; where it leads back to itself, it is JSON text."""
         if node in self._under_way or not self._budget.allows(depth):
             return _ANY
         self._under_way.add(node)
@@ -78,26 +98,26 @@ class _Shapes:
         finally:
             self._under_way.remove(node)
 
-    def _all_of(self, node: Node, depth: int) -> _Found:
+    def _all_of(self, node: SchemaNode, depth: int) -> _MaybeShape:
         words = node.keywords
         demands = [self._own(node, depth)]
         demands += [self.of(each, depth) for each in (*words.get("$ref", ()), *words.get("allOf", ()))]
         demands += [self._one_of(words[each], depth) for each in ("oneOf", "anyOf") if each in words]
         return reduce(_both, demands)
 
-    def _one_of(self, nodes: Iterable[Node], depth: int) -> _Found:
+    def _one_of(self, nodes: Iterable[SchemaNode], depth: int) -> _MaybeShape:
         found = [self.of(each, depth) for each in nodes]
         shapes = [each.shape for each in found if each.shape is not None]
-        return _Found(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
+        return _MaybeShape(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
 
-    def _own(self, node: Node, depth: int) -> _Found:
+    def _own(self, node: SchemaNode, depth: int) -> _MaybeShape:
         kinds = _kinds(node)
         if kinds is None:
             return _ANY
-        nullable, kinds = Kind.NULL in kinds, kinds - {Kind.NULL}
-        return _Found(self._shape(node, kinds, depth) if kinds else None, nullable)
+        nullable, kinds = ValueKind.NULL in kinds, kinds - {ValueKind.NULL}
+        return _MaybeShape(self._shape(node, kinds, depth) if kinds else None, nullable)
 
-    def _shape(self, node: Node, kinds: Kinds, depth: int) -> Shape:
+    def _shape(self, node: SchemaNode, kinds: ValueKinds, depth: int) -> Shape:
         if kinds <= STRINGS:
             return _FORMATS.get(node.keywords.get("format", ""), leaves.STRING)
         if kinds <= NUMBERS:
@@ -106,16 +126,16 @@ class _Shapes:
             return self._object(node, depth)
         if kinds <= ARRAYS:
             return self._array(node, depth)
-        return leaves.BOOLEAN if kinds == {Kind.BOOLEAN} else _TEXT
+        return leaves.BOOLEAN if kinds == {ValueKind.BOOLEAN} else _TEXT
 
-    def _array(self, node: Node, depth: int) -> Shape:
+    def _array(self, node: SchemaNode, depth: int) -> Shape:
         words = node.keywords
         if "prefixItems" in words:
             return _TEXT
         item = self.of(words["items"], depth + 1).shape if "items" in words else _TEXT
         return Items(item or _TEXT)
 
-    def _object(self, node: Node, depth: int) -> Shape:
+    def _object(self, node: SchemaNode, depth: int) -> Shape:
         words = node.keywords
         if "properties" in words:
             required = frozenset(words.get("required", ()))
@@ -125,18 +145,18 @@ class _Shapes:
             return _TEXT
         return Entries(leaves.STRING, self.of(rest, depth + 1).shape or _TEXT)
 
-    def _field(self, name: str, node: Node, required: frozenset[str], depth: int) -> Field:
+    def _field(self, name: str, node: SchemaNode, required: frozenset[str], depth: int) -> Field:
         found = self.of(node, depth + 1)
         default = node.raw.get("default") if isinstance(node.raw, dict) else None
         is_required = name in required and not found.nullable
         return Field(name, found.shape or _TEXT, (name,), default=default, is_required=is_required)
 
 
-def _kinds(node: Node) -> Kinds | None:
-    """What it says of types, in whatever words; None if that is nothing."""
+def _kinds(node: SchemaNode) -> ValueKinds | None:
+    """Return the types that a schema allows, in whatever keywords; None if it does not say."""
     words = node.keywords
     if "type" in words:
-        said: Kinds = words["type"]
+        said: ValueKinds = words["type"]
         return said
     for keyword in ("enum", "const"):
         if keyword in words:
@@ -144,14 +164,14 @@ def _kinds(node: Node) -> Kinds | None:
     return next((kinds for speaking, kinds in _SPEAKING if speaking & words.keys()), None)
 
 
-# what several schemas demand of one value
+# ---- several schemas of one value
 
 
-def _both(first: _Found, second: _Found) -> _Found:
+def _both(first: _MaybeShape, second: _MaybeShape) -> _MaybeShape:
     nullable = first.nullable and second.nullable
     if first.shape is None or second.shape is None:
-        return _Found(None, nullable)
-    return _Found(_narrower(first.shape, second.shape), nullable)
+        return _MaybeShape(None, nullable)
+    return _MaybeShape(_narrower(first.shape, second.shape), nullable)
 
 
 def _narrower(first: Shape, second: Shape) -> Shape:
@@ -175,7 +195,7 @@ def _all_fields(first: tuple[Field, ...], second: tuple[Field, ...]) -> tuple[Fi
     return tuple(found.values())
 
 
-# how values are read, once it is known what they are
+# ---- readers of values, once their shapes are known
 
 
 def _readable(shape: Shape) -> Shape:
@@ -201,12 +221,12 @@ def _slotted(place: int, field: Field) -> Field:
 
 
 def _default(shape: Shape, value: Any) -> Any:
-    """In JSON Schema it is but a remark: one that does not fit is none."""
+    """Return the default converted to the column; None for a default that does not fit, since it is but a remark."""
     if value is None:
         return None
-    target = bare(shape)
+    target = without_readers(shape)
     try:
         decoded = msgspec.json.decode(msgspec.json.encode(value), type=type_of(target, shape))
         return column(target, shape, raw_texts)([decoded])[0].as_py()
-    except REFUSALS:
+    except VALUE_ERRORS:
         return None

@@ -1,4 +1,4 @@
-"""Payloads as rows of values: what a language's module gives, and how each payload is read by itself."""
+"""Rows of values from payloads: the result of a language's module, and the reading of payloads one by one."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import pyarrow as pa
 from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import PenstockError
 from penstock.schema.problems import fragment
-from penstock.spark.decode.columns.builder import REFUSALS, said
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, error_line
 from penstock.spark.decode.columns.shapes import Read, Record
 
 
 @dataclass(slots=True)
-class Rows:
+class PayloadRows:
     values: Sequence[Any]
     places: Sequence[int]
-    """Of each among the payloads."""
+    """The row number of each value among the payloads."""
     faults: dict[int, str] = field(default_factory=dict)
-    """What is wrong with the others, by their places."""
+    """Faults of the other payloads, by row number."""
 
 
-Reader = Callable[[pa.Array], Rows]
-"""Of payloads, none of which is null. Whatever they are, it ends in an answer."""
+Reader = Callable[[pa.Array], PayloadRows]
+"""A reader of payloads, none of which is null. It raises for no payload, but reports its fault."""
 
 
-class Written(Protocol):
+class WriterSchema(Protocol):
     """A schema that payloads were written with."""
 
     @property
@@ -36,32 +36,32 @@ class Written(Protocol):
 
     @property
     def text(self) -> Read:
-        """Any of its values as JSON."""
+        """The function that writes any of its values as JSON."""
         ...
 
     def reader(self, target: Record) -> Reader:
-        """What the target has no column for need not be read."""
+        """Return a reader; fields without a column in the target need not be read."""
         ...
 
 
-def one_by_one(payloads: pa.Array, decode: Callable[[bytes], Any]) -> Rows:
+def one_by_one(payloads: pa.Array, decode: Callable[[bytes], Any]) -> PayloadRows:
     values: list[Any] = []
     places: list[int] = []
     faults: dict[int, str] = {}
     for place, payload in enumerate(payloads.to_pylist()):
         try:
             values.append(decode(payload))
-        except (PenstockError, *REFUSALS) as error:
-            faults[place] = reason(error)
+        except (PenstockError, *VALUE_ERRORS) as error:
+            faults[place] = describe_fault(error)
         else:
             places.append(place)
-    return Rows(values, places, faults)
+    return PayloadRows(values, places, faults)
 
 
-def reason(error: Exception) -> str:
-    """A sentence, with the place in the payload where it is known."""
+def describe_fault(error: Exception) -> str:
+    """Return the fault as a sentence, with its place in the payload where that is known."""
     if isinstance(error, ValueMismatch):
         return f"at {fragment(error.path)}: {fragment(error.message)}" if error.path else fragment(error.message)
     if isinstance(error, PenstockError):
         return error.message
-    return said(error)
+    return error_line(error)

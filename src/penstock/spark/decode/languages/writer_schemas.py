@@ -1,4 +1,4 @@
-"""Schemas that payloads were written with, by the language they are in."""
+"""Writer schemas, by the language they are in."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any, Protocol
 
 from penstock.core.names import TopicName
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.spark.decode.languages.plain import WrittenPlain
-from penstock.spark.decode.languages.rows import Written
+from penstock.spark.decode.languages.plain import PlainWriterSchema
+from penstock.spark.decode.languages.rows import WriterSchema
 
 
 class Schemas(Protocol):
-    """What is asked of a registry. See `penstock.spark.files.registry.SchemaSource`."""
+    """The calls to a registry. See `penstock.spark.files.registry.SchemaSource`."""
 
     def schema(self, schema_id: int) -> Definition:
-        """Raises `InvalidRequest`, with the `schema_id` in its details, for an id that is not known."""
+        """Return a schema. Raises `InvalidRequest`, with the `schema_id` in its details, for an unknown id."""
         ...
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[tuple[int, int]]: ...
@@ -23,30 +23,30 @@ class Schemas(Protocol):
 
 
 class Registry(Protocol):
-    """Where schemas are. See `penstock.spark.files.registry.RegistryAt`."""
+    """The location of schemas. See `penstock.spark.files.registry.RegistryAt`."""
 
     def open(self) -> Any:
-        """`Schemas`."""
+        """Open the registry; returns `Schemas`."""
         ...
 
 
-def written(definition: Definition, message: str | tuple[int, ...] | None = None) -> Written:
-    """`message`: which one of a Protobuf schema; the first if it is None.
+def writer_schema(definition: Definition, message: str | tuple[int, ...] | None = None) -> WriterSchema:
+    """Return the writer's schema; `message` chooses one of a Protobuf schema, None the first.
 
     Raises `InvalidSchema`, `InvalidRequest` or `ValueMismatch`. Languages are imported when they are first met.
     """
     match definition.kind:
         case SchemaKind.AVRO:
-            from penstock.spark.decode.languages.avro import WrittenAvro
+            from penstock.spark.decode.languages.avro import AvroWriterSchema
 
-            return WrittenAvro(definition)
+            return AvroWriterSchema(definition)
         case SchemaKind.JSON:
-            from penstock.spark.decode.languages.json_schema import WrittenJson
+            from penstock.spark.decode.languages.json_schema import JsonWriterSchema
 
-            return WrittenJson(definition)
+            return JsonWriterSchema(definition)
         case SchemaKind.PROTOBUF:
-            from penstock.spark.decode.languages.protobuf import WrittenMessage
+            from penstock.spark.decode.languages.protobuf import ProtobufWriterSchema
 
-            return WrittenMessage(definition, message)
+            return ProtobufWriterSchema(definition, message)
         case SchemaKind.STRING | SchemaKind.NUMBER | SchemaKind.BYTES:
-            return WrittenPlain(definition.kind)
+            return PlainWriterSchema(definition.kind)

@@ -1,6 +1,6 @@
-"""Whether payloads are what the schemas they name say: judged as the broker judges them, and decoded as tables are.
+"""The check of payloads against the schemas they name: validated as the broker validates, and decoded as tables are.
 
-Each schema's messages are looked at by that schema alone. The judging is done in the process that reads the log.
+Messages of one schema are checked together. The validation runs in the process that reads the log.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record import layout as at
 from penstock.record.block import Block, Longs
-from penstock.schema.language import Fault
-from penstock.schema.languages import Examiner
-from penstock.schema.worker.process import Judge, chunk_stop, start_of
-from penstock.schema.worker.protocol import Validate
+from penstock.schema.language import PayloadFault
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.worker.process import FramedPayloadValidator, chunk_stop, start_of
+from penstock.schema.worker.protocol import ValidationJob
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.options import Mode
 from penstock.spark.decode.target import target_of
@@ -32,21 +32,21 @@ _SCHEMAS_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SchemaChecks:
-    """What the messages of one schema are held against."""
+    """The validator and the decoder of one schema."""
 
-    judge: Judge | None
-    """None where every payload conforms."""
+    judge: FramedPayloadValidator | None
+    """Validator; None if every payload conforms."""
     decoder: Decoder | None
-    """None where the schema makes no columns."""
+    """Decoder; None if the schema makes no columns."""
 
 
 class Conformance:
-    """Made in the worker, for one topic."""
+    """The conformance check of one topic, made in the worker."""
 
     def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
         self._topic = topic
-        self._examiner = Examiner()
+        self._examiner = SchemaLanguages()
         self._checks: dict[int, SchemaChecks | str] = {}
 
     def __call__(self, block: Block) -> Sample[Nonconforming]:
@@ -72,7 +72,7 @@ class Conformance:
         return Sample(tuple(kept), len(reasons))
 
     def _checks_of(self, schema_id: int) -> SchemaChecks | str:
-        """Why there is none, where the schema is not known or is none."""
+        """Return the checks of a schema; or the reason why there are none, if the schema is unknown or invalid."""
         if schema_id not in self._checks:
             if len(self._checks) >= _SCHEMAS_MAX:
                 self._checks.clear()
@@ -85,11 +85,11 @@ class Conformance:
                 self._checks[schema_id] = error.message
         return self._checks[schema_id]
 
-    def _payload_judge(self, definition: Definition, schema_id: int) -> Judge | None:
+    def _payload_judge(self, definition: Definition, schema_id: int) -> FramedPayloadValidator | None:
         if definition.kind is SchemaKind.BYTES:
             return None
-        job = Validate(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
-        return Judge(self._examiner.validator(definition), job)
+        job = ValidationJob(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
+        return FramedPayloadValidator(self._examiner.validator(definition), job)
 
     def _decoder(self, schema_id: int) -> Decoder | None:
         try:
@@ -99,7 +99,7 @@ class Conformance:
 
 
 def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
-    """Which payloads do not become rows, and why."""
+    """Return the payloads that cannot be decoded into rows, and why."""
     if decoder is None:
         return {}
     reasons = decoder.decode(block.to_arrow(_COLUMNS, views=False)).reasons
@@ -109,8 +109,8 @@ def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
     return dict(zip(rows.tolist(), reasons.take(pa.array(rows)).to_pylist(), strict=True))
 
 
-def faults(judge: Judge | None, block: Block) -> dict[int, str]:
-    """Which payloads do not conform, and why: a quick yes for many at a time, or else each by itself."""
+def faults(judge: FramedPayloadValidator | None, block: Block) -> dict[int, str]:
+    """Return the payloads that do not conform, and why: a quick check of many at a time, else one by one."""
     if judge is None:
         return {}
     out = np.empty(int(block.payload_sizes.sum()) + len(block), dtype=np.uint8)
@@ -128,24 +128,24 @@ def faults(judge: Judge | None, block: Block) -> dict[int, str]:
     return found
 
 
-def _accepts(judge: Judge, lines: memoryview, count: int) -> bool:
+def _accepts(judge: FramedPayloadValidator, lines: memoryview, count: int) -> bool:
     try:
         return judge.validator.accepts_lines(lines, count)
     except (RecursionError, MemoryError):
         return False
 
 
-def _each(judge: Judge, block: Block, rows: range) -> dict[int, str]:
+def _each(judge: FramedPayloadValidator, block: Block, rows: range) -> dict[int, str]:
     faults_found = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
     return {row: _sentence(fault) for row, fault in faults_found if fault is not None}
 
 
-def _fault(judge: Judge, payload: bytes) -> Fault | None:
+def _fault(judge: FramedPayloadValidator, payload: bytes) -> PayloadFault | None:
     try:
         return judge.fault(payload)
     except (RecursionError, MemoryError):
-        return Fault("", "it cannot be examined: it takes too much memory or is nested too deeply")
+        return PayloadFault("", "it cannot be examined: it takes too much memory or is nested too deeply")
 
 
-def _sentence(fault: Fault) -> str:
+def _sentence(fault: PayloadFault) -> str:
     return f"{fault.path}: {fault.message}" if fault.path else fault.message

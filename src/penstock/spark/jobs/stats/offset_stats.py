@@ -1,4 +1,4 @@
-"""Counts of messages without Spark: from the offsets where they tell, else by reading what is not payload."""
+"""Message counts without Spark: from offsets where they suffice, else by reading everything except payloads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.spark.jobs.audit.report.fields import time_text
 from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.groups import TIMES
 from penstock.spark.jobs.stats.stats import parse_by, stats_with
-from penstock.spark.scan.offset_counts import HOUR_MS, SLICE_BYTES, Run, runs
-from penstock.spark.scan.slice_reader import LossCount
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.offset_counts import HOUR_MS, SLICE_BYTES, CountedRange, counted_ranges
+from penstock.spark.scan.slice_reader import LossCounter
+from penstock.spark.scan.slices import Slice, plan_slices
 
 _INDEXED: Final = frozenset({"topic", "partition", "hour", "day"})
 _DAY_MS: Final = 24 * HOUR_MS
@@ -29,12 +29,11 @@ def counts(
     url: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """How many messages there are, by what `penstock stats` groups by: a row for each group, with `messages` in it.
+    """Return how many messages there are, grouped as by `penstock stats`: a row for each group, with `messages` in it.
 
-    By topic and partition that takes milliseconds, by hour and day some reads for each hour, whatever the log holds: a
-    damaged message counts, a segment that is missing does not and is logged. By anything else all messages are looked
-    at, in this process, and damaged ones are left out. Raises `InvalidRequest` or `TopicNotSupported` for what is not
-    there.
+    By topic and partition that takes milliseconds, by hour and day some reads for each hour, whatever the log's size: a
+    damaged message counts, a missing segment does not and is logged. Any other grouping reads all messages, in this
+    process, and leaves out damaged ones. Raises `InvalidRequest` or `TopicNotSupported` for what does not exist.
     """
     chosen = parse_by(by)
     location = Location.parse(path=path, url=url, storage_options=storage_options)
@@ -43,9 +42,9 @@ def counts(
         told = stats_with(LocalRunner(), location, names, by=chosen).as_dicts()
         return [{name: row[name] for name in (*chosen, "messages")} for row in told]
     found: Counter[tuple[Any, ...]] = Counter()
-    lose, hourly = LossCount(), any(name in TIMES for name in chosen)
+    lose, hourly = LossCounter(), any(name in TIMES for name in chosen)
     for part in _partitions(location, names):
-        for run in runs(part, hourly=hourly, on_loss=lose):
+        for run in counted_ranges(part, hourly=hourly, on_loss=lose):
             found[tuple(_value(name, part, run) for name in chosen)] += run.count
     rows = sorted(found.items(), key=lambda row: tuple((value is not None, value) for value in row[0]))
     return [dict(zip(chosen, map(_shown, chosen, group), strict=True)) | {"messages": count} for group, count in rows]
@@ -54,10 +53,10 @@ def counts(
 def _partitions(location: Location, names: Sequence[TopicName]) -> list[Slice]:
     data = location.open()
     ranges = {log.key: (log.start, log.next_offset) for log in inventory.take_inventory(data, names).logs}
-    return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
+    return plan_slices(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 
-def _value(name: str, part: Slice, run: Run) -> str | int | None:
+def _value(name: str, part: Slice, run: CountedRange) -> str | int | None:
     match name:
         case "topic":
             return part.topic

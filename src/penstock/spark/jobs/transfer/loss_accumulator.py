@@ -1,4 +1,4 @@
-"""What a job goes on without: messages that are lost or damaged. Workers leave them out, the driver learns which."""
+"""The accumulator of lost or damaged messages: workers leave them out of a job, the driver learns which they are."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.versions import spark_schema
 from penstock.spark.scan.columns import COLUMNS
 from penstock.spark.scan.filters import Filters
-from penstock.spark.scan.slice_reader import Loss, batches
-from penstock.spark.scan.slice_work import settled
-from penstock.spark.scan.slices import Slice, opened_data, plan
+from penstock.spark.scan.read_tasks import freezing_gc
+from penstock.spark.scan.slice_reader import LostRange, batches
+from penstock.spark.scan.slices import Slice, open_data, plan_slices
 from penstock.spark.source.batch_ranges import batch_ranges
 from penstock.spark.source.options import ReadOptions
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LostRanges = frozenset[tuple[str, int, int, int]]
-"""Topic, partition, and the offsets that are lost, from and to."""
+"""Topic, partition, and lost offsets, half-open."""
 
 
 class LossAccumulator:
-    """Complete when the job is done. A task that is repeated, or a log that is read twice, tells of the same offsets:
-    each counts once."""
+    """The lost offsets of a job, complete when the job is done. A repeated task, or a log that is read twice, adds the
+    same offsets: each counts once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -38,10 +38,10 @@ class LossAccumulator:
         return count_offsets(self._lost.value)
 
     def read_without_lost(self, given: Mapping[str, str]) -> DataFrame:
-        """What the source would read with these options, in all columns of the log, without what is lost."""
+        """Read what the source would read with these options, in all columns of the log, without lost messages."""
         options = ReadOptions.of(given, streaming=False)
-        ranges = batch_ranges(opened_data(options.location), options, options.where)
-        slices = plan(options.location, ranges)
+        ranges = batch_ranges(open_data(options.location), options, options.where)
+        slices = plan_slices(options.location, ranges)
         numbers = self._spark.range(0, len(slices), 1, max(1, len(slices)))
         return numbers.mapInArrow(_ReadSlices(slices, options.where, self._lost), spark_schema(COLUMNS))
 
@@ -55,7 +55,7 @@ class _UnionOfRanges(AccumulatorParam[LostRanges]):
 
 
 class _ReadSlices:
-    """Runs in a worker."""
+    """The reading of slices in a worker."""
 
     def __init__(self, slices: Sequence[Slice], filters: Filters, ranges: Accumulator[LostRanges]) -> None:
         self._slices = slices
@@ -64,19 +64,19 @@ class _ReadSlices:
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chosen = (self._slices[number] for batch in numbers for number in batch.column(0).to_pylist())
-        return settled(batch for part in chosen for batch in self._messages(part))
+        return freezing_gc(batch for part in chosen for batch in self._messages(part))
 
     def _messages(self, part: Slice) -> Iterator[pa.RecordBatch]:
         found = batches(part, COLUMNS.names, filters=self._filters, fail_on_data_loss=False, on_loss=self._lose)
         for batch in found:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=COLUMNS)
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, loss: LostRange) -> None:
         self._lost.add(frozenset({(loss.topic, loss.partition, loss.start, loss.stop)}))
 
 
 def count_offsets(ranges: LostRanges) -> int:
-    """How many offsets these are, each once."""
+    """Return how many offsets the ranges have, each counted once."""
     count, last, reached = 0, ("", 0), 0
     for topic, partition, start, stop in sorted(ranges):
         if (topic, partition) != last:

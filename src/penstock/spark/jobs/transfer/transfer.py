@@ -1,7 +1,7 @@
-"""Import and export: topics into files that other tools read, and back; or from one data directory into another.
+"""Import, export and copy: topics into files that other tools read, and back; or from one data directory to another.
 
-Neither needs Spark: the log's own kernels and pyarrow are quicker than a JVM is to start. What is published again gets
-an id, an offset and a time of its own; a file keeps those that it was exported with.
+None of them needs Spark: the log's own kernels and pyarrow are quicker than a JVM is to start. A message that is
+published again gets a new id, offset and time; a file keeps the original ones.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.core.places import AtId, AtOffset, AtTime, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Position
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.transfer.file_formats import FileFormat, read, writer_of
 from penstock.spark.jobs.transfer.replay import PublishReport
 from penstock.spark.jobs.transfer.selection import Selection
 from penstock.spark.scan import slice_reader
-from penstock.spark.scan.columns import COLUMNS, Maker
-from penstock.spark.scan.filters import Filters, Numbers
-from penstock.spark.scan.slices import Slice, plan, view_within
+from penstock.spark.scan.columns import COLUMNS, BatchBuilder
+from penstock.spark.scan.filters import Filters, NumberFilter
+from penstock.spark.scan.slices import Slice, plan_slices, view_within
 from penstock.spark.sink.columns import MESSAGE
-from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.identity import WriteCounts, WriteIdentity
 from penstock.spark.sink.loader import Loader
 from penstock.spark.sink.numbers import with_numbers
-from penstock.spark.sink.options import Numbers as NumbersFrom
-from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.options import RowNumbers, SinkOptions
 from penstock.spark.sink.publisher import connect, ensure_topic
 from penstock.spark.sink.routing import Router
 from penstock.spark.sink.staged_commit import opened
@@ -41,14 +40,14 @@ from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
 
 Progress = Callable[[int, int | None], None]
-"""Told how many messages are done, and of how many, where that is known."""
+"""Callback with the number of finished messages, and of all messages if known."""
 
 _US_PER_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What an export has done."""
+    """The result of an export."""
 
     path: str
     format: str
@@ -70,12 +69,12 @@ def export(
     skip_lost: bool = False,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Messages into a file, topic by topic and partition by partition, in order. It is there once it is complete; one
-    that was there before stays until then.
+    """Write messages into a file, topic by topic and partition by partition, in order. The file appears once it is
+    complete; an existing file stays until then.
 
-    Raises `DataLoss` for what cannot be read, or with `skip_lost` goes on without it.
+    Raises `DataLoss` for what cannot be read, or with `skip_lost` continues without it.
     """
-    began, rows, losses = time.monotonic(), 0, slice_reader.LossCount()
+    began, rows, losses = time.monotonic(), 0, slice_reader.LossCounter()
     chosen = _without_sql(selection)
     slices = _slices(location, topics, chosen)
     total = sum(each.stop - each.start for each in slices)
@@ -83,7 +82,7 @@ def export(
     try:
         writer = writer_of(kind, part)
         try:
-            for batch, done in _read(slices, chosen, losses if skip_lost else slice_reader.fail):
+            for batch, done in _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss):
                 writer.write(batch)
                 rows += batch.num_rows
                 _tell(progress, done, total)
@@ -114,14 +113,14 @@ def import_file(
     keep_partitions: bool = False,
     progress: Progress | None = None,
 ) -> PublishReport:
-    """The messages of a file into `target.topic`, or each into the topic that it names.
+    """Publish the messages of a file into `target.topic`, or each into the topic that it names.
 
-    The number of a message is its place in the file: with the `run` of an earlier import of the same file, what that
-    has stored is not stored again.
+    A message's request number is its position in the file: with the `run` of an earlier import of the same file,
+    messages that it stored are not stored again.
     """
     _check_keeping(target, keep_partitions)
     batches = read(kind, file, (*MESSAGE, "topic", *(("partition",) if keep_partitions else ())))
-    options = replace(target, producer="import", numbers=NumbersFrom.ROWS)
+    options = replace(target, producer="import", numbers=RowNumbers.ROWS)
     return _published(batches, options, run or uuid.uuid4().hex, None, progress)
 
 
@@ -135,20 +134,20 @@ def copy(
     skip_lost: bool = False,
     progress: Progress | None = None,
 ) -> PublishReport:
-    """Messages of one data directory into another, or into a broker, under the same names; with `target.topic` all into
-    that one. Topics that are not there are created with as many partitions.
+    """Copy messages of one data directory into another, or into a broker, under the same topic names; with
+    `target.topic` all into that one. Missing topics are created with as many partitions.
 
-    The number of a message is its offset: with the `run` of an earlier copy, what that has stored is not stored again.
-    Into a directory every message goes to the partition that it had. Raises `DataLoss` for what cannot be read, or with
-    `skip_lost` goes on without it.
+    A message's request number is its offset: with the `run` of an earlier copy, messages that it stored are not stored
+    again. In a directory every message goes to its old partition. Raises `DataLoss` for what cannot be read, or with
+    `skip_lost` continues without it.
     """
-    chosen, name, losses = _without_sql(selection), run or uuid.uuid4().hex, slice_reader.LossCount()
+    chosen, name, losses = _without_sql(selection), run or uuid.uuid4().hex, slice_reader.LossCounter()
     data = location.open()
     slices = _slices(location, topics, chosen)
     _create_topics(data, topics, target)
-    options = replace(target, producer="copy", numbers=NumbersFrom.COLUMNS)
+    options = replace(target, producer="copy", numbers=RowNumbers.COLUMNS)
     placed = options.path is not None and options.topic is None
-    found = _read(slices, chosen, losses if skip_lost else slice_reader.fail)
+    found = _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss)
     batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in found)
     total = sum(each.stop - each.start for each in slices)
     return replace(_published(batches, options, name, total, progress), lost=losses.count)
@@ -163,7 +162,7 @@ def _published(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, run: str, total: int | None, progress: Progress | None
 ) -> PublishReport:
     began = time.monotonic()
-    router = Router(options, Identity(query=run, batch=0), None)
+    router = Router(options, WriteIdentity(query=run, batch=0), None)
     with opened(options) as target:
         for batch in batches:
             for share in router.split(batch):
@@ -176,19 +175,19 @@ def _published(
     return _report(run, options, tally, time.monotonic() - began)
 
 
-def _report(run: str, options: SinkOptions, tally: Tally, seconds: float) -> PublishReport:
+def _report(run: str, options: SinkOptions, tally: WriteCounts, seconds: float) -> PublishReport:
     return PublishReport(
         run=run,
         target=options.topic or str(options.path or options.broker),
         rows=tally.rows,
-        published=tally.rows - tally.settled,
-        known=tally.settled,
+        published=tally.rows - tally.stored_before,
+        known=tally.stored_before,
         seconds=seconds,
     )
 
 
 def _numbered(batch: pa.RecordBatch, selection: Selection, run: str, *, placed: bool) -> pa.RecordBatch:
-    """Rows of one partition with the producer and the number under which they are stored elsewhere."""
+    """Return rows of one partition with the producer and request number under which they are stored elsewhere."""
     topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
     name = f"copy/{run}/{selection.digest(TopicName.parse(topic))}/{partition}"
     kept = batch.select([*MESSAGE, "topic", *(("partition",) if placed else ())])
@@ -227,7 +226,7 @@ def _without_sql(selection: Selection | None) -> Selection:
 
 
 def _slices(location: Location, topics: Sequence[TopicName], selection: Selection) -> list[Slice]:
-    """What is to be read of each partition, as it is now."""
+    """Return the slices to read of each partition, as it is now."""
     data, filters = location.open(), _filters(selection)
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     for name in topics:
@@ -237,16 +236,18 @@ def _slices(location: Location, topics: Sequence[TopicName], selection: Selectio
             start, stop = int(view.first_offset), int(view.next_offset)
             clipped = filters.clip(data.disk, view_within(data, str(name), number, start, stop), start, stop)
             ranges[str(name), number] = clipped
-    return plan(location, ranges, data=data)
+    return plan_slices(location, ranges, data=data)
 
 
 def _read(
-    slices: Sequence[Slice], selection: Selection, on_loss: Callable[[slice_reader.Loss], None] = slice_reader.fail
+    slices: Sequence[Slice],
+    selection: Selection,
+    on_loss: Callable[[slice_reader.LostRange], None] = slice_reader.raise_loss,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """All columns of what is selected, and how many offsets were looked at until then."""
+    """Yield all columns of the selected messages, and how many offsets have been read so far."""
     filters, done = _filters(selection), 0
     for part in slices:
-        maker = Maker(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
+        maker = BatchBuilder(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
         for block in slice_reader.blocks(part, filters=filters, on_loss=on_loss):
             done += len(block)
             chosen = filters.choose(block)
@@ -258,12 +259,14 @@ def _read(
 
 def _filters(selection: Selection) -> Filters:
     first, last = selection.places()
-    offset, timestamp, id_ = (Numbers(_number(first, kind), _number(last, kind)) for kind in (AtOffset, AtTime, AtId))
+    offset, timestamp, id_ = (
+        NumberFilter(_number(first, kind), _number(last, kind)) for kind in (AtOffset, AtTime, AtId)
+    )
     return Filters(offset=offset, timestamp=timestamp, id=id_)
 
 
-def _number(place: Place | None, kind: type[Place]) -> int | None:
-    """A place of this kind as filters have it."""
+def _number(place: Position | None, kind: type[Position]) -> int | None:
+    """Return the number of a position of this kind, in the unit of filters; None for another kind."""
     if not isinstance(place, kind):
         return None
     match place:

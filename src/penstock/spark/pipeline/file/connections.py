@@ -1,4 +1,4 @@
-"""Whether the parts of a pipeline hang together: names that exist, steps in order, a stream for each query. Pure."""
+"""Connections between the parts of a pipeline: names that exist, steps in order, a stream for each query. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError
 
-from penstock.spark.pipeline.file import graph
+from penstock.spark.pipeline.file import step_graph
 from penstock.spark.pipeline.file.model import FromTopics, Mode, Sink, Source, Step, ToTopic
-from penstock.spark.pipeline.file.sections import advice, shown
+from penstock.spark.pipeline.file.sections import advice, as_written
 from penstock.spark.pipeline.file.subscription_names import wrong_names
 
 
@@ -24,29 +24,30 @@ class Parts:
 
     @property
     def names(self) -> list[str]:
-        """Of all that can be read."""
+        """Names of everything that can be read."""
         return [each.name for each in self.readable]
 
 
 def connected(parts: Parts, mode: Mode, problems: list[str]) -> Parts:
-    """The same with the steps in order; what is wrong is noted."""
+    """Return the parts with the steps in order; problems are appended."""
     sinks = tuple(replace(sink, source=sink.source.lower()) for sink in parts.sinks)
     parts = replace(parts, sinks=sinks)
     problems += [*_twice(parts), *_missing(parts)]
     try:
-        parts = replace(parts, steps=graph.ordered(parts.steps))
+        parts = replace(parts, steps=step_graph.ordered(parts.steps))
     except CycleError as error:
-        problems.append(f"[steps]: {graph.cycle_text(error)}: a step cannot wait for itself")
+        problems.append(f"[steps]: {step_graph.cycle_text(error)}: a step cannot wait for itself")
     if not problems and mode is Mode.STREAM:
         problems += [*_standing(parts), *wrong_names(parts.sources, parts.steps, parts.sinks)]
     return parts
 
 
 def _twice(parts: Parts) -> Iterator[str]:
-    """SQL does not tell upper from lower case, and a step would hide a source."""
+    """Yield names used twice: SQL ignores case, and a step would hide a source."""
     for what, names in (("sources or steps", parts.names), ("sinks", [sink.name for sink in parts.sinks])):
         for name in _repeated(names):
-            yield f"{shown(name)} names {names.count(name)} {what}: each needs a name of its own, whatever its case"
+            count = f"{as_written(name)} names {names.count(name)} {what}"
+            yield f"{count}: each needs a name of its own, whatever its case"
 
 
 def _repeated(names: Sequence[str]) -> Iterator[str]:
@@ -63,13 +64,13 @@ def _missing(parts: Parts) -> Iterator[str]:
                 yield f"[steps.{step.name}]: reads {name}, which is no source and no step; {advice(name, known)}"
     for sink in parts.sinks:
         if sink.source not in known:
-            said = f"{shown(sink.source)} is no source and no step"
+            said = f"{as_written(sink.source)} is no source and no step"
             yield f"[sinks.{sink.name}] from: {said}; {advice(sink.source, known)}"
 
 
 def _standing(parts: Parts) -> Iterator[str]:
-    """Sinks of what is no stream."""
-    streams = graph.streaming(parts.sources, parts.steps)
+    """Yield sinks that read no stream."""
+    streams = step_graph.streaming(parts.sources, parts.steps)
     for sink in parts.sinks:
         if sink.source not in streams:
             yield (
@@ -78,14 +79,14 @@ def _standing(parts: Parts) -> Iterator[str]:
             )
 
 
-# what is allowed, and perhaps not meant
+# ---- warnings
 
 
 def warnings(parts: Parts, *, refreshed: bool = False) -> Iterator[str]:
-    """Of parts that are connected."""
+    """Yield sentences about connected parts that are allowed, and perhaps not intended."""
     if refreshed and all(source.streaming for source in parts.sources):
         yield "[pipeline] refresh does nothing: all sources are streams"
-    used = graph.used(parts.steps, parts.sinks)
+    used = step_graph.used(parts.steps, parts.sinks)
     kinds = dict.fromkeys((source.name for source in parts.sources), "sources")
     for name in parts.names:
         if name not in used:
@@ -95,14 +96,14 @@ def warnings(parts: Parts, *, refreshed: bool = False) -> Iterator[str]:
 
 
 def _idle_watermarks(parts: Parts) -> Iterator[str]:
-    streams = graph.streaming(parts.sources, parts.steps)
+    streams = step_graph.streaming(parts.sources, parts.steps)
     for each in parts.readable:
         if each.watermark is not None and each.name not in streams:
             yield f"{each.name} is no stream: its watermark does nothing"
 
 
 def _loops(parts: Parts) -> Iterator[str]:
-    """What a sink writes into a topic that a source reads comes back, again and again."""
+    """Yield sinks that write to a topic that a source reads: their rows come back, again and again."""
     reads = {(topic, source.name) for source in parts.sources for topic in _topics(source)}
     for sink in parts.sinks:
         for topic, source in sorted(reads):

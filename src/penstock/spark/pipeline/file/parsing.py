@@ -1,7 +1,7 @@
-"""A pipeline's file: TOML in, a `Pipeline` out, or all its problems that need no Spark. Pure but for the file.
+"""The parser of a pipeline's file: TOML in, a `Pipeline` or all problems that need no Spark out. Pure but for the file.
 
-[pipeline]        name, mode, checkpoints, and what all sources and sinks have in common
-[spark]           what the session is started with
+[pipeline]        name, mode, checkpoints, and settings that all sources and sinks have in common
+[spark]           settings that the session is started with
 [sources.NAME]    topics, tables, files
 [steps.NAME]      SQL or Python over sources and steps
 [sinks.NAME]      topics, tables, files, the console: one query each
@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from penstock.core.errors import Facts, InvalidRequest
+from penstock.core.errors import InvalidRequest, VerbatimDetails
 from penstock.spark.pipeline.file.connections import Parts, connected, warnings
 from penstock.spark.pipeline.file.environment import Environment
 from penstock.spark.pipeline.file.locations import located
 from penstock.spark.pipeline.file.model import TRIGGER_MS_DEFAULT, Mode, Pipeline, Spark, TableKind
-from penstock.spark.pipeline.file.sections import Section, advice, shown
+from penstock.spark.pipeline.file.sections import Section, advice, as_written
 from penstock.spark.pipeline.file.sink_parsing import parse_sink
 from penstock.spark.pipeline.file.source_parsing import Defaults, parse_source
 from penstock.spark.pipeline.file.step_parsing import parse_step
@@ -30,21 +30,21 @@ from penstock.spark.pipeline.file.step_parsing import parse_step
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 _PIPELINE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 _PARTS: Final = ("pipeline", "spark", "sources", "steps", "sinks")
-_Made = TypeVar("_Made")
+_Parsed = TypeVar("_Parsed")
 
 
 class PipelineInvalid(InvalidRequest):
-    """What is wrong with a pipeline: one sentence a problem, in `problems`."""
+    """The problems of a pipeline: one sentence each, in `problems`."""
 
     def __init__(self, file: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         told = "; ".join(self.problems)
         count = f"{len(self.problems)} problems: " if len(self.problems) > 1 else ""
-        super().__init__(f"{file}: {count}{told}", file=file, problems=Facts(self.problems))
+        super().__init__(f"{file}: {count}{told}", file=file, problems=VerbatimDetails(self.problems))
 
 
 def load(file: Path, variables: Mapping[str, str] = os.environ) -> Pipeline:
-    """Raises `InvalidRequest` if the file cannot be read, `PipelineInvalid` with all that is wrong in it."""
+    """Load a file. Raises `InvalidRequest` if it cannot be read, `PipelineInvalid` with all its problems."""
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -53,10 +53,10 @@ def load(file: Path, variables: Mapping[str, str] = os.environ) -> Pipeline:
 
 
 def parse(text: str, file: Path, variables: Mapping[str, str]) -> Pipeline:
-    """As `load`, of the file's text."""
+    """Parse the text of a file, as `load` does."""
     try:
         tables = tomllib.loads(text)
-    except ValueError as error:  # also a number that is too long to be one
+    except ValueError as error:  # also an integer with too many digits
         raise InvalidRequest(f"{file} is not TOML: {error}") from None
     environment, problems = Environment(variables), list[str]()
     made = _parse(tables, file.absolute(), environment, problems)
@@ -75,7 +75,7 @@ def _parse(tables: dict[str, Any], file: Path, environment: Environment, problem
         tuple(_named(whole, "sinks", lambda each, section: parse_sink(each, section, defaults))),
     )
     _finish(whole)
-    if not problems:  # what hangs together can only be told of parts that are whole
+    if not problems:  # connections can only be checked between complete parts
         parts = connected(parts, defaults.mode, problems)
     return Pipeline(
         name=name,
@@ -91,11 +91,11 @@ def _parse(tables: dict[str, Any], file: Path, environment: Environment, problem
     )
 
 
-# the parts of the file
+# ---- the parts of the file
 
 
 def _part(whole: Section, key: str) -> Section:
-    """`[key]`, empty if it is not there."""
+    """Return `[key]`, empty if it is missing."""
     found = whole.section(key)
     made = found or Section("", {}, whole.problems, Environment({}))
     made.where = f"[{key}]"
@@ -103,16 +103,16 @@ def _part(whole: Section, key: str) -> Section:
 
 
 def _finish(whole: Section) -> None:
-    """Tables that are none of ours. Those of sources, steps and sinks are named one by one."""
+    """Note unknown tables. The tables of sources, steps and sinks are checked one by one."""
     for key in whole.keys:
         if key not in _PARTS:
             whole.problems.append(f"[{key}] is not a part of a pipeline; {advice(key, _PARTS)}")
 
 
-def _named(whole: Section, key: str, parse: Callable[[str, Section], _Made | None]) -> Iterator[_Made]:
+def _named(whole: Section, key: str, parse: Callable[[str, Section], _Parsed | None]) -> Iterator[_Parsed]:
     for name, section in whole.sections(key).items():
         if not _NAME.fullmatch(name):
-            section.note("", f"{shown(name)} is not a name: a letter, then letters, digits and _, at most 64")
+            section.note("", f"{as_written(name)} is not a name: a letter, then letters, digits and _, at most 64")
         made = parse(name.lower(), section)
         if made is not None:
             yield made
@@ -121,7 +121,7 @@ def _named(whole: Section, key: str, parse: Callable[[str, Section], _Made | Non
 def _defaults(section: Section, file: Path) -> tuple[str, Defaults]:
     name = section.text("name", file.stem) or file.stem
     if not _PIPELINE_NAME.fullmatch(name):
-        section.note("name", f"{shown(name)} is not a name: a letter, then letters, digits, _ and -, at most 64")
+        section.note("name", f"{as_written(name)} is not a name: a letter, then letters, digits, _ and -, at most 64")
     directory = file.parent
     path, warehouse, registry = section.text("path"), section.text("warehouse"), section.text("registry")
     defaults = Defaults(
@@ -151,7 +151,7 @@ def _spark(section: Section) -> Spark:
     config = section.options("config")
     for name in config:
         if not name.startswith("spark."):
-            section.note("config", f"{shown(name)} is no setting of Spark's: their names begin with spark.")
+            section.note("config", f"{as_written(name)} is no setting of Spark's: their names begin with spark.")
     made = Spark(master=section.text("master"), memory=section.text("memory"), config=tuple(config.items()))
     section.finish()
     return made

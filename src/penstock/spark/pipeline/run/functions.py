@@ -1,6 +1,6 @@
-"""Functions of Python steps: found by module, or by file, and called with DataFrames. Errors are told with a line.
+"""Functions of Python steps: found by module, or by file, and called with DataFrames. Errors name the line.
 
-A file's functions travel to executors as they are, so that nothing has to be installed there; a module has to be.
+A file's functions travel to executors by value, so that it need not be installed there; a module has to be.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILES: Final = "penstock_pipeline_files"
 
 
 def find(function: Function) -> Callable[..., Any]:
-    """Raises `InvalidRequest` if it is not there, or is not one."""
+    """Return the function. Raises `InvalidRequest` if it is missing, or no function."""
     module = _file(Path(function.place)) if function.is_file else _module(function.place)
     found = getattr(module, function.name, None)
     if callable(found):
@@ -36,14 +36,14 @@ def find(function: Function) -> Callable[..., Any]:
 
 
 def call(function: Function, frames: Sequence[DataFrame]) -> DataFrame:
-    """The function's DataFrame. Raises `InvalidRequest` for whatever goes wrong in it, with the line."""
+    """Return the function's DataFrame. Raises `InvalidRequest` for any error in it, with the line."""
     from pyspark.sql import DataFrame
 
     made = find(function)
     try:
         result = made(*frames)
     except Exception as error:
-        raise InvalidRequest(f"{function}: {_told(error)}") from error
+        raise InvalidRequest(f"{function}: {_error_with_line(error)}") from error
     if not isinstance(result, DataFrame):
         raise InvalidRequest(f"{function} gave {type(result).__name__}, and a DataFrame is wanted")
     return result
@@ -57,7 +57,7 @@ def _module(name: str) -> ModuleType:
             f"there is no module {error.name}: install it, or name a file as file.py:function"
         ) from None
     except Exception as error:
-        raise InvalidRequest(f"the module {name} cannot be imported: {_told(error)}") from error
+        raise InvalidRequest(f"the module {name} cannot be imported: {_error_with_line(error)}") from error
 
 
 def _file(path: Path) -> ModuleType:
@@ -68,17 +68,17 @@ def _file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None or not path.is_file():
         raise InvalidRequest(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # classes of it are looked up there
+    sys.modules[name] = module  # pickle looks up the module's classes there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InvalidRequest(f"{path} cannot be imported: {_told(error)}") from error
+        raise InvalidRequest(f"{path} cannot be imported: {_error_with_line(error)}") from error
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
 
 
-def _told(error: Exception) -> str:
-    """What was raised, and the last line of the user's own that led there."""
+def _error_with_line(error: Exception) -> str:
+    """Return the error, and the last line of the user's own code that led to it."""
     from penstock.spark.runtime.failures import reason
 
     own = [each for each in traceback.extract_tb(error.__traceback__) if "site-packages" not in each.filename]

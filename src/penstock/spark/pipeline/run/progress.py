@@ -1,6 +1,6 @@
-"""What a query tells of its batches, as numbers: rows in and out, time taken, how far behind it is. Pure.
+"""Reports of a query's batches, as numbers: rows in and out, time taken, lag. Pure.
 
-Spark tells it as JSON. Rows that go out are counted as they pass (`ROWS_OUT`), since few sinks say how many they took.
+They come from Spark's JSON. Rows out are counted as they pass (`ROWS_OUT`), since few sinks report their number.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.core.errors import PenstockError
-from penstock.spark.source.offsets import Key, Offsets
+from penstock.spark.source.offsets import Offsets, PartitionKey
 
 ROWS_OUT: Final = "penstock_rows_out"
 """The name under which a query counts the rows that it hands to its sink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """One batch of a query that is done. None is what is not known."""
+class BatchReport:
+    """A finished batch of a query. None stands for unknown."""
 
     query: str
     batch: int
@@ -41,10 +41,10 @@ class Batch:
         return asdict(self)
 
 
-def batch_of(told: Mapping[str, Any]) -> Batch:
-    """Of one of Spark's progress reports."""
+def batch_report(told: Mapping[str, Any]) -> BatchReport:
+    """Return the batch of one of Spark's progress reports."""
     sources = told.get("sources") or []
-    return Batch(
+    return BatchReport(
         query=str(told.get("name") or told.get("id")),
         batch=int(told["batchId"]),
         rows_in=sum(max(0, int(source.get("numInputRows") or 0)) for source in sources),
@@ -66,30 +66,31 @@ def _rows_out(told: Mapping[str, Any]) -> int | None:
 
 
 def _of_operators(told: Mapping[str, Any], number: str) -> int | None:
-    """The sum over what keeps state; None where nothing does."""
+    """Return the sum over all stateful operators; None where there are none."""
     operators = told.get("stateOperators") or []
     return sum(int(each.get(number) or 0) for each in operators) if operators else None
 
 
 def _sum(numbers: list[int | None]) -> int | None:
-    """None where nothing is known."""
+    """Return the sum of the known numbers; None without any."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 
 
-# how far behind
+# ---- lag
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Between where a batch ended and what the topics held then; None for sources that do not tell."""
+    """Return the records between the end of a batch and the end of the topics then; None for sources that do not
+    say."""
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if end is None or latest is None:
         return None
     return sum(max(0, next_offset - end.get(partition, 0)) for partition, next_offset in latest.items())
 
 
-def _offsets(told: Any) -> dict[Key, int] | None:
-    """The next offset of every partition, if these are offsets of ours."""
+def _offsets(told: Any) -> dict[PartitionKey, int] | None:
+    """Return the next offset of every partition, if these are offsets of the penstock source."""
     try:
         said = json.loads(told) if isinstance(told, str) else told
         return {key: mark.offset for key, mark in Offsets.of_json(said).marks.items()}

@@ -1,4 +1,5 @@
-"""Run a pipeline: start its queries, tell of every batch, and end in order when it is stopped or a query fails."""
+"""The run of a pipeline: starts its queries, reports every batch, and ends in order when it is stopped or a query
+fails."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from penstock.spark.pipeline.file.parsing import PipelineInvalid
 from penstock.spark.pipeline.file.subscription_names import sources_of
 from penstock.spark.pipeline.run.checks import sink_problems
 from penstock.spark.pipeline.run.frames import Frames
-from penstock.spark.pipeline.run.progress import Batch, batch_of
-from penstock.spark.pipeline.run.queries import Shown, start, write
+from penstock.spark.pipeline.run.progress import BatchReport, batch_report
+from penstock.spark.pipeline.run.queries import ConsoleRows, start, write
 from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.failures import Failure, failure_of
 
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 GRACE_SECONDS: Final = 60.0
-"""How long a batch that is running may take to end when the pipeline is stopped."""
+"""The time that a running batch has to end when the pipeline is stopped."""
 _POLL_SECONDS: Final = 0.2
 _LOCK: Final = ".lock"
 
 
 class State(StrEnum):
-    """How a query ended: all there was is done, somebody stopped it, or it failed."""
+    """The end of a query: all data is done, it was stopped, or it failed."""
 
     DONE = "done"
     STOPPED = "stopped"
@@ -44,18 +45,18 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class QueryStarted:
     query: str
     checkpoint: str
 
 
-Event = Started | Batch | Shown
+Event = QueryStarted | BatchReport | ConsoleRows
 Say = Callable[[Event], None]
 
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What a query did. `failure` is there if it failed."""
+    """The result of a query. `failure` is set if it failed."""
 
     query: str
     state: State = State.DONE
@@ -67,7 +68,7 @@ class Result:
     lag: int | None = None
     failure: Failure | None = None
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: BatchReport) -> None:
         self.batches += 1
         self.rows_in += batch.rows_in
         self.rows_out = _plus(self.rows_out, batch.rows_out)
@@ -80,43 +81,42 @@ class Result:
 
 
 def _plus(sum_: int | None, number: int | None) -> int | None:
-    """None where nothing is known."""
+    """Return the sum of known numbers; None without any."""
     return sum_ if number is None else (sum_ or 0) + number
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningQuery:
     query: StreamingQuery
     result: Result
     last: int = -1
-    """The last batch that was told of."""
+    """The last batch that was reported."""
     ending_after: int | None = None
-    """The last batch that had been told of when it was asked to end."""
+    """The last batch that had been reported when the query was asked to end."""
 
 
 @dataclass(slots=True)
-class _Run:
+class _PipelineRun:
     pipeline: Pipeline
     say: Say
     stop: threading.Event
     once: bool
     results: dict[str, Result]
-    """By sink; they go on from one round to the next."""
-    running: list[_Running] = field(default_factory=list)
-    events: queue.SimpleQueue[Shown] = field(default_factory=queue.SimpleQueue)
+    """Results by sink; they go on from one round to the next."""
+    running: list[_RunningQuery] = field(default_factory=list)
+    events: queue.SimpleQueue[ConsoleRows] = field(default_factory=queue.SimpleQueue)
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: threading.Event) -> list[Result]:
-    """What every query did. Returns when all are done (`once`, or a batch), when `stop` is set, or when one fails; the
-    others then end their running batch first.
+    """Run all queries; return when all are done (`once`, or a batch), when `stop` is set, or when one fails.
 
-    Raises `PipelineInvalid` before anything is started, `NotOwner` if another process runs it, `InvalidRequest` for a
-    session of Spark Connect.
+    When one fails, the others end their running batch first. Raises `PipelineInvalid` before anything is started,
+    `NotOwner` if another process runs it, `InvalidRequest` for a session of Spark Connect.
     """
     context(spark)
     frames = _frames(spark, pipeline)
     results = {sink.name: Result(query=pipeline.query_name(sink)) for sink in pipeline.sinks}
-    run = _Run(pipeline, say, stop, once, results)
+    run = _PipelineRun(pipeline, say, stop, once, results)
     if pipeline.mode is Mode.BATCH:
         _batch(run, frames)
     else:
@@ -127,13 +127,13 @@ def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: 
 
 
 def _frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
-    """What goes into each sink, by its name. Raises `PipelineInvalid`."""
+    """Return the DataFrame of each sink, by name. Raises `PipelineInvalid`."""
     frames = _checked(spark, pipeline)
     return {sink.name: _frame(spark, pipeline, sink, frames) for sink in pipeline.sinks}
 
 
 def _frame(spark: SparkSession, pipeline: Pipeline, sink: Sink, frames: Frames) -> DataFrame:
-    """One of those that are there, unless the sink reads some source in its own way."""
+    """Return the shared DataFrame of a sink, or a new one if the sink reads some source under a name of its own."""
     sources = tuple(sources_of(sink, pipeline.sources, pipeline.steps, pipeline.sinks))
     if sources != pipeline.sources:
         frames = _checked(spark, replace(pipeline, sources=sources, sinks=(sink,)))
@@ -151,8 +151,9 @@ def _checked(spark: SparkSession, pipeline: Pipeline) -> Frames:
 # streams
 
 
-def _round(run: _Run, frames: Mapping[str, DataFrame]) -> bool:
-    """From the start of all queries to their end; whether there is to be another, because what is no stream is old."""
+def _round(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> bool:
+    """Run all queries from start to end; return whether another round is due, because sources without a stream are
+    old."""
     run.running = []
     try:
         for sink in run.pipeline.sinks:
@@ -165,21 +166,21 @@ def _round(run: _Run, frames: Mapping[str, DataFrame]) -> bool:
     return again and not any(each.failure for each in run.results.values())
 
 
-def _started(run: _Run, sink: Sink, frame: DataFrame) -> _Running:
+def _started(run: _PipelineRun, sink: Sink, frame: DataFrame) -> _RunningQuery:
     query = start(run.pipeline, sink, frame, once=run.once, show=run.events.put)
     result = run.results[sink.name]
     result.state = State.DONE
-    run.say(Started(result.query, sink.checkpoint))
-    return _Running(query, result)
+    run.say(QueryStarted(result.query, sink.checkpoint))
+    return _RunningQuery(query, result)
 
 
-def _watch(run: _Run) -> bool:
-    """Until all are done, one has failed, it is to stop, or it is time to begin anew: True for the last."""
+def _watch(run: _PipelineRun) -> bool:
+    """Watch until all are done, one has failed, the run is stopped, or a refresh is due; return True for a refresh."""
     until = math.inf
     while not run.stop.is_set():
         active = [each for each in run.running if each.query.isActive]
         _tell(run)
-        failed = [each for each in run.running if _settle(each, run.pipeline)]
+        failed = [each for each in run.running if _note_failure(each, run.pipeline)]
         if failed or not active:
             return False
         if until == math.inf and all(map(_has_looked, active)):
@@ -190,20 +191,23 @@ def _watch(run: _Run) -> bool:
     return False
 
 
-def _refresh_time(run: _Run) -> float:
+def _refresh_time(run: _PipelineRun) -> float:
     if run.once or run.pipeline.refresh_ms is None:
         return math.inf
     return time.monotonic() + run.pipeline.refresh_ms / 1000
 
 
-def _has_looked(each: _Running) -> bool:
-    """Whether it has once done all there was. Time runs from there: a start may take longer than the time between two,
-    and a query that is stopped while it starts never comes to its first batch."""
+def _has_looked(each: _RunningQuery) -> bool:
+    """Return whether the query has once processed all data.
+
+    The time to the refresh runs from there: a start may take longer than the interval, and a query that is stopped
+    while it starts never comes to its first batch.
+    """
     return each.last >= 0 or str(each.query.status["message"]).startswith("Waiting")
 
 
-def _end(run: _Run) -> None:
-    """Let each end the batch it is in, for a while; what does not end is replayed by the next run."""
+def _end(run: _PipelineRun) -> None:
+    """Let each query end its batch, for a while; an unfinished batch is replayed by the next run."""
     ending = [each for each in run.running if each.query.isActive]
     for each in ending:
         each.result.state = State.STOPPED
@@ -220,16 +224,16 @@ def _end(run: _Run) -> None:
         each.query.stop()
     _tell(run)
     for each in run.running:
-        _settle(each, run.pipeline)
+        _note_failure(each, run.pipeline)
 
 
-def _in_batch(each: _Running) -> bool:
-    """Whether the batch that was running when the end was asked for still is."""
+def _in_batch(each: _RunningQuery) -> bool:
+    """Return whether the batch that ran when the end was requested still runs."""
     return bool(each.query.status["isTriggerActive"]) and each.last == each.ending_after
 
 
-def _settle(each: _Running, pipeline: Pipeline) -> bool:
-    """Whether the query has failed; then why is in its result."""
+def _note_failure(each: _RunningQuery, pipeline: Pipeline) -> bool:
+    """Return whether the query has failed; the reason is then in its result."""
     error = None if each.query.isActive else each.query.exception()
     if error is None:
         return False
@@ -243,13 +247,13 @@ def _fail(result: Result, error: BaseException, pipeline: Pipeline) -> None:
     result.failure = replace(found, reason=pipeline.secrets.hide(found.reason))
 
 
-def _tell(run: _Run) -> None:
-    """Of every batch that is done since the last time, and of rows for the console."""
+def _tell(run: _PipelineRun) -> None:
+    """Report every batch that finished since the last time, and rows for the console."""
     while not run.events.empty():
         run.say(run.events.get())
     for each in run.running:
         for told in each.query.recentProgress:
-            batch = batch_of(told)
+            batch = batch_report(told)
             if batch.batch > each.last and batch.ms:
                 each.last = batch.batch
                 each.result.add(batch)
@@ -259,8 +263,8 @@ def _tell(run: _Run) -> None:
 # batches
 
 
-def _batch(run: _Run, frames: Mapping[str, DataFrame]) -> None:
-    """One sink after the other; none behind one that failed."""
+def _batch(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> None:
+    """Write one sink after the other; none behind a failed one."""
     from pyspark.errors import PySparkException
 
     for sink in run.pipeline.sinks:
@@ -277,11 +281,11 @@ def _batch(run: _Run, frames: Mapping[str, DataFrame]) -> None:
             run.say(batch)
 
 
-def _one_pass(run: _Run, sink: Sink, query: str, frame: DataFrame) -> Batch:
+def _one_pass(run: _PipelineRun, sink: Sink, query: str, frame: DataFrame) -> BatchReport:
     began = time.monotonic()
     rows = write(run.pipeline, sink, frame, run.say)
     ms = int(1000 * (time.monotonic() - began))
-    return Batch(query=query, batch=0, rows_in=rows, rows_out=rows, ms=ms, lag=None)
+    return BatchReport(query=query, batch=0, rows_in=rows, rows_out=rows, ms=ms, lag=None)
 
 
 # one at a time
@@ -289,7 +293,7 @@ def _one_pass(run: _Run, sink: Sink, query: str, frame: DataFrame) -> Batch:
 
 @contextmanager
 def _owned(checkpoints: str) -> Iterator[None]:
-    """Checkpoints are one process's. Of those in an object store Spark itself notices it, some batches later."""
+    """Lock the checkpoints for this process. With an object store only Spark itself notices two, some batches later."""
     if is_address(checkpoints):
         yield
         return

@@ -1,4 +1,4 @@
-"""How payloads of one schema become the target's columns; and which of them do not, and why."""
+"""Decoders of payloads: the payloads of one schema as the target's columns, and the bad ones with their reasons."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ from penstock.client.serde.schemas import require_schema_extra
 from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.spark.decode.columns.builder import REFUSALS, Batches
-from penstock.spark.decode.languages.rows import reason
-from penstock.spark.decode.languages.writer_schemas import written
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, ColumnsBuilder
+from penstock.spark.decode.languages.rows import describe_fault
+from penstock.spark.decode.languages.writer_schemas import writer_schema
 from penstock.spark.decode.target import Target
 
 _PARTS: Final = 16
-"""That rows are cut into to find the bad ones: few steps where one is bad, and hardly more than one for each where all
-are."""
+"""The parts that rows are cut into to find bad ones: few steps for one bad row, about one for each where all are
+bad."""
 _TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
 
 
 @dataclass(slots=True)
-class Made:
+class DecodedRows:
     parts: list[tuple[pa.RecordBatch, Sequence[int]]] = field(default_factory=list)
-    """Rows, and the places of their payloads among all."""
+    """Decoded rows, with the row numbers of their payloads."""
     faults: dict[int, str] = field(default_factory=dict)
 
 
-class Plan(Protocol):
-    def make(self, payloads: pa.Array) -> Made: ...
+class PayloadDecoder(Protocol):
+    def make(self, payloads: pa.Array) -> DecodedRows: ...
 
 
-class Refusal:
-    """Of a schema that cannot be read, or not into this target: all its payloads are bad for the same reason."""
+class RefusingDecoder:
+    """A decoder for a schema that cannot be read, or not into this target: every payload is bad for the same reason."""
 
     def __init__(self, said: str) -> None:
         self._said = said
 
-    def make(self, payloads: pa.Array) -> Made:
-        return Made(faults=dict.fromkeys(range(len(payloads)), self._said))
+    def make(self, payloads: pa.Array) -> DecodedRows:
+        return DecodedRows(faults=dict.fromkeys(range(len(payloads)), self._said))
 
 
-class Reading:
+class SchemaDecoder:
     def __init__(self, target: Target, definition: Definition, message: tuple[int, ...] | None) -> None:
-        """Raises `InvalidRequest` or `ValueMismatch`."""
-        source = written(_as(definition, target), message)
+        """Prepare decoding from a writer's schema. Raises `InvalidRequest` or `ValueMismatch`."""
+        source = writer_schema(_as(definition, target), message)
         if target.keys.isdisjoint(field.keys[0] for field in source.shape.fields):
             raise ValueMismatch(f"what it was written with has none of the columns of {target.topic}")
         self._read = source.reader(target.shape)
-        self._batches = Batches(target.shape, source.shape, source.text)
+        self._batches = ColumnsBuilder(target.shape, source.shape, source.text)
 
-    def make(self, payloads: pa.Array) -> Made:
+    def make(self, payloads: pa.Array) -> DecodedRows:
         rows = self._read(payloads)
-        return Made(list(self._isolated(rows.values, rows.places, rows.faults)), rows.faults)
+        return DecodedRows(list(self._isolated(rows.values, rows.places, rows.faults)), rows.faults)
 
     def _isolated(
         self, values: Sequence[Any], places: Sequence[int], faults: dict[int, str]
     ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
-        """All at once; if that fails, each part by itself, down to the rows that are to blame."""
+        """Yield all rows as one batch; if that fails, each part by itself, down to the rows at fault."""
         if not values:
             return
         try:
             yield self._batches.make(values), places
-        except REFUSALS as error:
+        except VALUE_ERRORS as error:
             if len(values) == 1:
-                faults[places[0]] = reason(error)
+                faults[places[0]] = describe_fault(error)
                 return
             size = -(-len(values) // _PARTS)
             for start in range(0, len(values), size):
@@ -77,16 +77,18 @@ class Reading:
                 yield from self._isolated(values[part], places[part], faults)
 
 
-def plan_for(target: Target, definition: Definition, message: tuple[int, ...] | None = None) -> Plan:
+def payload_decoder_for(
+    target: Target, definition: Definition, message: tuple[int, ...] | None = None
+) -> PayloadDecoder:
     try:
         with require_schema_extra():
-            return Reading(target, definition, message)
+            return SchemaDecoder(target, definition, message)
     except (InvalidRequest, ValueMismatch) as error:
-        return Refusal(reason(error))
+        return RefusingDecoder(describe_fault(error))
 
 
 def _as(definition: Definition, target: Target) -> Definition:
-    """What a payload is taken for: bytes are anything, and numbers and JSON are text too."""
+    """Return the schema to read a payload by: anything can be read as bytes, and numbers and JSON as text, too."""
     if definition.kind in target.kinds:
         return definition
     if SchemaKind.BYTES in target.kinds:
@@ -98,7 +100,7 @@ def _as(definition: Definition, target: Target) -> Definition:
 
 
 def pieces(payloads: pa.Array, bytes_max: int) -> Iterator[tuple[int, pa.Array]]:
-    """Parts of about so many bytes, and where each begins: however large a batch is, what it takes is bounded."""
+    """Yield parts of about so many bytes, with their first row: memory is bounded however large a batch is."""
     if payloads.nbytes <= bytes_max:
         yield 0, payloads
         return

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.broker.admin.messages import PAGE_MESSAGES_MAX
 from penstock.broker.reads import scan

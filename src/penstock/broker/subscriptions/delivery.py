@@ -480,7 +480,7 @@ class SubscriptionRunner:
                     "in_flight": each.in_flight,
                     "in_flight_bytes": each.in_flight_bytes,
                     "window": {"messages": each.window, "bytes": each.window_bytes},
-                    "ack_rate": round(each.acks.a_second(now_ms), 1),
+                    "ack_rate": round(each.acks.per_second(now_ms), 1),
                 }
                 for each in machine.consumers.values()
             ],

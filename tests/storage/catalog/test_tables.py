@@ -1,4 +1,4 @@
-"""The catalog's tables: migrations and definitions agree, other databases understand them, broken checksums are found."""
+"""The catalog's tables: migrations and definitions agree, other databases understand them, checksums find damage."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from penstock.record.kernels import kernel_cache
 from penstock.storage.base.layout import CATALOG
 from penstock.storage.catalog.database import CatalogFile
 from penstock.storage.catalog.rows import row_of_cursor, row_of_subscription, row_of_topic
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
+from penstock.storage.catalog.subscriptions import Cursor, StoredSubscription, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.tables import CURSORS, SUBSCRIPTIONS, TOPICS, add_rows
 from penstock.storage.catalog.topics import Dispatch, Topic, TopicSettings
 from penstock.storage.store import Store
@@ -375,8 +375,8 @@ def _made(number: int) -> Topic:
     )
 
 
-def _subscribed(topic: Topic) -> Subscription:
-    return Subscription(
+def _subscribed(topic: Topic) -> StoredSubscription:
+    return StoredSubscription(
         subscription_uid=topic.topic_uid,
         topic_uid=topic.topic_uid,
         name="bench",

@@ -33,7 +33,7 @@ from penstock.protocol.header import Header
 from penstock.storage.catalog.subscriptions import (
     WAIT_MS_MAX,
     Cursor,
-    Subscription,
+    StoredSubscription,
     SubscriptionKind,
     SubscriptionOptions,
 )
@@ -89,7 +89,9 @@ class Subscriptions:
         for found in self._catalog.list_subscriptions():
             self._start_runner(by_uid[found.topic_uid], found, cursors.get(found.subscription_uid, {}))
 
-    def _start_runner(self, topic: TopicState, found: Subscription, cursors: dict[int, Cursor]) -> SubscriptionRunner:
+    def _start_runner(
+        self, topic: TopicState, found: StoredSubscription, cursors: dict[int, Cursor]
+    ) -> SubscriptionRunner:
         ends = {number: int(log.next_offset) for number, log in enumerate(topic.logs)}
         for number, cursor in cursors.items():
             if cursor.floor > ends[number]:  # without syncs, a power cut may take messages that were acknowledged
@@ -209,7 +211,7 @@ class Subscriptions:
 
     def _create(
         self, topic: TopicState, request: SubscribeRequest, options: SubscriptionOptions
-    ) -> tuple[Subscription, dict[int, Cursor]]:
+    ) -> tuple[StoredSubscription, dict[int, Cursor]]:
         """Create the subscription, in the catalog's thread."""
         assert request.name is not None  # noqa: S101 - readers are not created
         starts = {number: Offset(offset) for number, offset in start_offsets(topic, request.start).items()}
@@ -222,7 +224,7 @@ class Subscriptions:
         request: SubscribeRequest,
         join: Callable[..., list[Effect]],
         reply: Reply,
-        outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError,
+        outcome: tuple[StoredSubscription, dict[int, Cursor]] | PenstockError,
     ) -> list[Effect]:
         found = topic.subscriptions.get(request.name or "")
         if found is not None:  # another request created it meanwhile
@@ -271,11 +273,11 @@ class Subscriptions:
             return then(known)
         options = subscription_options(_defaults(topic))
 
-        def create() -> tuple[Subscription, dict[int, Cursor]]:
+        def create() -> tuple[StoredSubscription, dict[int, Cursor]]:
             made = self._catalog.create_subscription(topic.catalog_topic, name, options, starts)
             return made, {number: Cursor(floor=offset) for number, offset in starts.items()}
 
-        def created(outcome: tuple[Subscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
+        def created(outcome: tuple[StoredSubscription, dict[int, Cursor]] | PenstockError) -> list[Effect]:
             found = topic.subscriptions.get(name)
             if found is not None:  # another request created it meanwhile
                 return then(found)

@@ -1,4 +1,5 @@
-"""How fast events pass over HTTP: published durably beside a bare handler that only syncs, and read by many at once."""
+"""The speed of events over HTTP: published durably beside a bare handler that only syncs, and read by a hundred
+clients."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _LIVE: Final = "bench.live"
 
 
 def measure(folder: Path, *, requests: int = 60_000, events: int = 50_000, rounds: int = 3) -> Iterator[Figure]:
-    """All servers keep their files in `folder`."""
+    """Yield all figures. All servers keep their files in `folder`."""
     kernel_cache.load_all()
     with ExitStack() as stack:
         with pinned_to(CORES[1:]):
@@ -73,14 +74,14 @@ def _publishing(port: int, bare: int, requests: int, rounds: int) -> Figure:
 
 
 def _reading(port: int, events: int, rounds: int) -> Figure:
-    """Everything that is there already."""
+    """Measure reading of events that are there already."""
     uvloop.run(_filled(port, _TOPIC, events))
     path = f"/api/events?topic={_TOPIC}&from=earliest&follow=false"
     return _fan_out("read back", max(uvloop.run(_streamed(port, path, events)) for _ in range(rounds)))
 
 
 def _following(port: int, events: int, rounds: int) -> Figure:
-    """What is published while they read."""
+    """Measure reading of events while they are published."""
     speeds = (uvloop.run(_followed(port, f"{_LIVE}{number}", events)) for number in range(rounds))
     return _fan_out("as it happens", max(speeds))
 
@@ -96,11 +97,11 @@ def _fan_out(what: str, speed: float) -> Figure:
     )
 
 
-# a client as bare as can be
+# ---- bare clients
 
 
 class RepeatedRequest(asyncio.Protocol):
-    """Asks the same again and again, each time it is answered."""
+    """A client that sends the same request again each time it is answered."""
 
     def __init__(self, request: bytes, times: int, done: asyncio.Future[None]) -> None:
         self._request = request
@@ -141,7 +142,7 @@ def _post(path: str, body: bytes, media: str) -> bytes:
 
 
 def _posted(port: int, requests: int) -> float:
-    """Answers a second."""
+    """Return answers a second."""
     request = _post("/api/events?type=order.created&topic=bench.posts", _PAYLOAD, "application/octet-stream")
 
     async def run() -> float:
@@ -174,7 +175,7 @@ _LINES: Final = "application/x-ndjson"
 
 
 class EventReader(asyncio.Protocol):
-    """Counts events until it has so many."""
+    """A client that counts events up to a number."""
 
     def __init__(self, path: str, events: int, begun: asyncio.Future[None], done: asyncio.Future[None]) -> None:
         self._path = path

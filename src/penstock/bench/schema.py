@@ -1,5 +1,5 @@
-"""What schemas cost: topics that enforce them beside one that does not, the registry beside a bare HTTP server, and
-what a client knows already beside what it has to ask for."""
+"""The cost of schemas: enforcing topics beside one without a policy, the registry beside a bare HTTP server, and a
+client's cached schemas beside asked ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CHUNK_MESSAGES: Final = 10_000
 
 
 def measure(folder: Path, *, messages: int = 1_000_000, requests: int = 20_000, rounds: int = 3) -> Iterator[Figure]:
-    """The broker keeps its files in `folder`."""
+    """Yield all figures. The broker keeps its files in `folder`."""
     kernel_cache.load_all()
     with RunningBroker("--ws-port", "off", "--http-port", "0", "--log-level", "error", data=folder / "data") as broker:
         schema = uvloop.run(_prepared(broker.url))
@@ -57,7 +57,7 @@ def measure(folder: Path, *, messages: int = 1_000_000, requests: int = 20_000, 
         yield from _remembering(broker.url, schema.id, requests, rounds)
 
 
-# policies
+# ---- policies
 
 
 async def _prepared(url: str) -> SchemaRef:
@@ -108,7 +108,7 @@ def _sent(url: str, topic: str, payloads: list[bytes], schema: SchemaRef) -> flo
     return uvloop.run(run())
 
 
-# what a client knows
+# ---- the client's cache
 
 
 def _remembering(url: str, schema_id: int, requests: int, rounds: int) -> Iterator[Figure]:
@@ -125,7 +125,7 @@ def _remembering(url: str, schema_id: int, requests: int, rounds: int) -> Iterat
 
 
 def _known(url: str, schema_id: int, lookups: int) -> float:
-    """Lookups a second by one client, the first of which asks the broker."""
+    """Return lookups a second by one client, the first of which asks the broker."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -139,7 +139,7 @@ def _known(url: str, schema_id: int, lookups: int) -> float:
 
 
 def _fetched(url: str, schema_id: int, lookups: int) -> float:
-    """Likewise, by clients that know nothing yet."""
+    """Return lookups a second by clients with empty caches."""
 
     async def run() -> float:
         async with connect(url) as client:
@@ -151,7 +151,7 @@ def _fetched(url: str, schema_id: int, lookups: int) -> float:
     return uvloop.run(run())
 
 
-# HTTP
+# ---- HTTP
 
 
 def _looking_up(broker: RunningBroker, schema_id: int, requests: int, rounds: int) -> Iterator[Figure]:
@@ -172,7 +172,7 @@ def _looking_up(broker: RunningBroker, schema_id: int, requests: int, rounds: in
 
 @contextmanager
 def bare_server(body: bytes) -> Iterator[int]:
-    """The least that Starlette and uvicorn do for the same answer; its port."""
+    """Run the least that Starlette and uvicorn do for the same answer; yields its port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = int(listener.getsockname()[1])
@@ -221,7 +221,7 @@ async def _get(port: int, path: str) -> bytes:
 
 
 def _asked(port: int, path: str, requests: int) -> float:
-    """Answers a second, over a few connections that each ask again when they are answered."""
+    """Return answers a second, over a few connections that each ask again when they are answered."""
     connections = 8
 
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""What lives as long as the demo and no longer, unless it is asked to stay: its directory and its broker."""
+"""Lifetimes: the directory and the broker end with the demo, unless they are to be kept."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.demo.base.interrupts import deferred_interrupts
 from penstock.demo.broker.process import BrokerProcess
 
 RESULTS: Final = ("revenue.png", "audit.html")
-"""What stays in any case: a picture and a page, some hundred kilobytes."""
+"""Files that stay in any case: a picture and a page, some hundred kilobytes."""
 _TALKATIVE: Final = ("penstock.client", "py4j")
 
 
 @contextmanager
 def demo_directory(given: Path | None, *, keep: bool) -> Iterator[Path]:
-    """A directory for everything. When it is over only the results are left in it; with `keep`, all of it. After a
-    failure, nothing is left unless it was to be kept; after an interruption, nothing at all.
+    """Create a directory for everything; at the end only the results are left in it, with `keep` everything.
 
-    Raises `InvalidRequest` if what is given is there already, unless as an empty directory.
+    After a failure, nothing is left unless it was to be kept; after an interruption, nothing at all. Raises
+    `InvalidRequest` for an existing path, unless it is an empty directory.
     """
     was_there = given is not None and given.exists()
     with deferred_interrupts():
@@ -65,8 +65,7 @@ def _remove(made: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
 
 @contextmanager
 def broker_lifetime(broker: BrokerProcess, *, keep: bool) -> Iterator[None]:
-    """The broker is gone when this is over: stopped in order, or at once where something failed. With `keep` it stays,
-    if nothing failed."""
+    """Stop the broker at the end: in order, or at once after a failure. With `keep` it stays, if nothing failed."""
     try:
         yield
     except BaseException:
@@ -82,7 +81,7 @@ def broker_lifetime(broker: BrokerProcess, *, keep: bool) -> Iterator[None]:
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
-    """That connections break, to the broker and to the JVM, is part of the story: nobody needs a warning for each."""
+    """Silence warnings of broken connections, to the broker and to the JVM: they are part of the story."""
     before = {name: logging.getLogger(name).level for name in _TALKATIVE}
     for name in before:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The lakehouse: one Spark session, started while others publish; the archive into a Delta table, and the audit.
+"""The lakehouse: one Spark session, started while events are published; the archive into a Delta table, and the audit.
 
 Spark's work has a thread of its own. Ctrl-C then meets the main thread waiting, and not in the middle of a call into
 the JVM, which cannot be left in order.
@@ -37,16 +37,16 @@ class ArchiveSummary:
 @dataclass(frozen=True, slots=True)
 class AuditSummary:
     messages: int
-    """Of the log, every checksum of which was verified."""
+    """Messages of the log, every checksum of which was verified."""
     compared: int
-    """Of the lake, held against the log."""
+    """Messages of the lake, compared with the log."""
     findings: int
     first: str
-    """What the first of them is."""
+    """The first finding, as a sentence."""
 
 
 class Lakehouse:
-    """Use it with `with`: Spark is there from then on, or soon."""
+    """The lakehouse, to be used with `with`: Spark is starting from then on."""
 
     def __init__(self, data: Path, folder: Path) -> None:
         self._data = data
@@ -60,21 +60,21 @@ class Lakehouse:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Whatever Spark is doing is broken off."""
+        """Break off whatever Spark is doing."""
         with deferred_interrupts():
-            with suppress(Exception):  # it did not start: who wanted it was told
+            with suppress(Exception):  # it did not start: `run` has raised the error
                 if self._session is not None:
                     self._session.result().stop()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, job: Callable[[SparkSession], _T]) -> _T:
-        """Raises why Spark did not start, or what the job raised."""
+        """Run a job with the session. Raises the error of Spark's start, or of the job."""
         assert self._session is not None  # noqa: S101 - it is used with `with`
         session = self._session.result()
         return self._pool.submit(job, session).result()
 
     def archive(self) -> ArchiveSummary:
-        """All topics into tables, as far as there is something now."""
+        """Archive every topic into its table, up to its present end."""
         from penstock.spark.files.location import Location
         from penstock.spark.lake.archive.archive import archive
         from penstock.spark.lake.tables.names import table_of
@@ -91,7 +91,8 @@ class Lakehouse:
         )
 
     def audit(self, bar: Bar) -> AuditSummary:
-        """Every checksum of the log, and every message of it against the lake. The report is a page, too."""
+        """Verify every checksum of the log, and compare every message with the lake. Writes the report as a page,
+        too."""
         from penstock.spark.files.location import Location
         from penstock.spark.jobs.audit.archive_side import Warehouse
         from penstock.spark.jobs.audit.audit import AuditRequest, audit
@@ -109,7 +110,7 @@ class Lakehouse:
 
 
 def audit_summary(report: dict[str, Any]) -> AuditSummary:
-    """What counts, of an audit's report."""
+    """Return the summary of an audit's report."""
     parts = [part["archive"] for topic in report["topics"] for part in topic["partitions"]]
     told = report["findings"]["told"]
     return AuditSummary(
@@ -123,6 +124,6 @@ def audit_summary(report: dict[str, Any]) -> AuditSummary:
 def _start() -> SparkSession:
     from penstock.spark.runtime.session import session
 
-    # What goes wrong is raised. What is broken off by Ctrl-C would fill the screen.
+    # Errors are raised; broken-off work of Ctrl-C would fill the screen.
     os.environ.setdefault("PENSTOCK_SPARK_LOG", "off")
     return session("penstock demo", quick=True)

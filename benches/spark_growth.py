@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from benches.spark_jobs import CORES, TOPIC, Sample, drain
+from benches.spark_jobs import CORES, TOPIC, SampleLog, drain
 
 from penstock.bench import Figure, best_seconds
 from penstock.record.kernels import kernel_cache
@@ -39,8 +39,8 @@ def measure(folder: Path, *, messages: int = 1_000_000) -> Iterator[Figure]:
     from penstock.spark.runtime.session import session
 
     kernel_cache.load_all()
-    small = Sample.make(folder / "small", messages)
-    large = Sample.make(folder / "large", messages * TIMES, distinct=messages)
+    small = SampleLog.make(folder / "small", messages)
+    large = SampleLog.make(folder / "large", messages * TIMES, distinct=messages)
     spark = session("bench", master=f"local[{CORES}]", memory=_HEAP)
     try:
         for name, job in _jobs(spark, folder / "lake").items():
@@ -49,11 +49,11 @@ def measure(folder: Path, *, messages: int = 1_000_000) -> Iterator[Figure]:
         spark.stop()
 
 
-Job = Callable[[Sample], object]
+Job = Callable[[SampleLog], object]
 
 
 def _jobs(spark: SparkSession, warehouse: Path) -> dict[str, Job]:
-    def archived(sample: Sample) -> None:
+    def archived(sample: SampleLog) -> None:
         shutil.rmtree(warehouse, ignore_errors=True)
         archive(spark, sample.location, [str(TOPIC)], warehouse=str(warehouse), once=True)
 
@@ -64,7 +64,7 @@ def _jobs(spark: SparkSession, warehouse: Path) -> dict[str, Job]:
     }
 
 
-def _compared(spark: SparkSession, name: str, job: Job, small: Sample, large: Sample) -> Iterator[Figure]:
+def _compared(spark: SparkSession, name: str, job: Job, small: SampleLog, large: SampleLog) -> Iterator[Figure]:
     job(small)  # the first run warms the JVM and the workers
     before = _run(spark, job, small, _ROUNDS)
     after = _run(spark, job, large, 1)
@@ -80,7 +80,7 @@ class _Cost:
     heap: float
 
 
-def _run(spark: SparkSession, job: Job, sample: Sample, rounds: int) -> _Cost:
+def _run(spark: SparkSession, job: Job, sample: SampleLog, rounds: int) -> _Cost:
     with MemoryWatch() as watched:
         seconds = best_seconds(lambda: job(sample), rounds=rounds)
     return _Cost(sample.messages / seconds, watched.peak / _MIB, _live_heap(spark) / _MIB)

@@ -45,14 +45,14 @@ _ROW: Final = "order string, customer long, amount double, currency string, expr
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleLog:
     """A data directory with 200-byte JSON messages that name their schema, one in a hundred of them of a rare type."""
 
     path: Path
     messages: int
 
     @classmethod
-    def make(cls, path: Path, messages: int, *, distinct: int | None = None) -> Sample:
+    def make(cls, path: Path, messages: int, *, distinct: int | None = None) -> SampleLog:
         """Create the log; with `distinct` so many payloads are repeated, since making them takes longer than anything
         else."""
         different = messages if distinct is None else distinct
@@ -102,7 +102,7 @@ def measure(folder: Path, *, messages: int = 4_000_000, rounds: int = 3, seconds
     from penstock.spark.runtime.session import session
 
     kernel_cache.load_all()
-    sample = Sample.make(folder / "data", messages)
+    sample = SampleLog.make(folder / "data", messages)
     spark = session("bench", master=f"local[{CORES}]", memory="4g")
     try:
         bench = SparkMeasurements(spark, folder, sample, rounds)
@@ -117,7 +117,7 @@ def measure(folder: Path, *, messages: int = 4_000_000, rounds: int = 3, seconds
 
 
 class SparkMeasurements:
-    def __init__(self, spark: SparkSession, folder: Path, sample: Sample, rounds: int) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, sample: SampleLog, rounds: int) -> None:
         self._spark = spark
         self._folder = folder
         self._sample = sample

@@ -78,7 +78,7 @@ def _append_to_sink_ms(spark: SparkSession, folder: Path, seconds: float) -> flo
     def arrived(frame: DataFrame, _number: int) -> None:
         rows = frame.select("timestamp").toArrow().column(0).cast("int64").to_pylist()
         now_us = time.time() * 1e6
-        seen.extend((now_us - each) / 1000 for each in rows)
+        seen.extend((now_us - row) / 1000 for row in rows)
 
     with Store.open(folder / "data", create=True) as store:
         store.create_topic(_TOPIC)

@@ -51,9 +51,9 @@ class Writer:
                 group, self._waiting = self._waiting, []
             os.write(self._file, b"".join([body for body, _ in group]))
             os.fdatasync(self._file)
-            self._loop.call_soon_threadsafe(self._tell, group)
+            self._loop.call_soon_threadsafe(self._resolve, group)
 
-    def _tell(self, group: list[tuple[bytes, asyncio.Future[int]]]) -> None:
+    def _resolve(self, group: list[tuple[bytes, asyncio.Future[int]]]) -> None:
         for _, done in group:
             done.set_result(self._count)
             self._count += 1

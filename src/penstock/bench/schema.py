@@ -51,7 +51,7 @@ def measure(folder: Path, *, messages: int = 1_000_000, requests: int = 20_000, 
     """Yield all figures. The broker keeps its files in `folder`."""
     kernel_cache.load_all()
     with RunningBroker("--ws-port", "off", "--http-port", "0", "--log-level", "error", data=folder / "data") as broker:
-        schema = uvloop.run(_prepared(broker.url))
+        schema = uvloop.run(_prepare(broker.url))
         yield from _enforcing(broker.url, schema, messages, rounds)
         yield from _looking_up(broker, schema.id, requests, rounds)
         yield from _remembering(broker.url, schema.id, requests, rounds)
@@ -60,7 +60,7 @@ def measure(folder: Path, *, messages: int = 1_000_000, requests: int = 20_000, 
 # ---- policies
 
 
-async def _prepared(url: str) -> SchemaRef:
+async def _prepare(url: str) -> SchemaRef:
     async with connect(url) as client:
         for name, settings in _TOPICS.items():
             subjects = {"schema_subjects": ["bench"]} if settings else {}
@@ -82,7 +82,7 @@ def payload(number: int) -> bytes:
 
 def _enforcing(url: str, schema: SchemaRef, count: int, rounds: int) -> Iterator[Figure]:
     payloads = [payload(number) for number in range(count)]
-    sides = {name: partial(_sent, url, _topic(name), payloads, schema) for name in _TOPICS}
+    sides = {name: partial(_publish_rate, url, _topic(name), payloads, schema) for name in _TOPICS}
     best = best_in_turns(sides, rounds)
     free = best["no policy"]
     for name in list(_TOPICS)[1:]:
@@ -96,7 +96,7 @@ def _enforcing(url: str, schema: SchemaRef, count: int, rounds: int) -> Iterator
         )
 
 
-def _sent(url: str, topic: str, payloads: list[bytes], schema: SchemaRef) -> float:
+def _publish_rate(url: str, topic: str, payloads: list[bytes], schema: SchemaRef) -> float:
     async def run() -> float:
         async with connect(url) as client, client.producer(topic) as producer:
             began = time.perf_counter()
@@ -112,7 +112,10 @@ def _sent(url: str, topic: str, payloads: list[bytes], schema: SchemaRef) -> flo
 
 
 def _remembering(url: str, schema_id: int, requests: int, rounds: int) -> Iterator[Figure]:
-    sides = {"known": partial(_known, url, schema_id, requests), "asked": partial(_fetched, url, schema_id, requests)}
+    sides = {
+        "known": partial(_cached_rate, url, schema_id, requests),
+        "asked": partial(_uncached_rate, url, schema_id, requests),
+    }
     best = best_in_turns(sides, rounds)
     yield Figure(
         name="schema by id, from the client's cache",
@@ -124,7 +127,7 @@ def _remembering(url: str, schema_id: int, requests: int, rounds: int) -> Iterat
     )
 
 
-def _known(url: str, schema_id: int, lookups: int) -> float:
+def _cached_rate(url: str, schema_id: int, lookups: int) -> float:
     """Return lookups a second by one client, the first of which asks the broker."""
 
     async def run() -> float:
@@ -138,7 +141,7 @@ def _known(url: str, schema_id: int, lookups: int) -> float:
     return uvloop.run(run())
 
 
-def _fetched(url: str, schema_id: int, lookups: int) -> float:
+def _uncached_rate(url: str, schema_id: int, lookups: int) -> float:
     """Return lookups a second by clients with empty caches."""
 
     async def run() -> float:
@@ -158,7 +161,10 @@ def _looking_up(broker: RunningBroker, schema_id: int, requests: int, rounds: in
     path = f"/schemas/ids/{schema_id}"
     port = int(broker.http_url.rpartition(":")[2])
     with bare_server(asyncio.run(_get(port, path))) as bare:
-        sides = {"Penstock": partial(_asked, port, path, requests), "bare": partial(_asked, bare, path, requests)}
+        sides = {
+            "Penstock": partial(_request_rate, port, path, requests),
+            "bare": partial(_request_rate, bare, path, requests),
+        }
         best = best_in_turns(sides, rounds)
     yield Figure(
         name="registry, GET by id",
@@ -220,7 +226,7 @@ async def _get(port: int, path: str) -> bytes:
     return body
 
 
-def _asked(port: int, path: str, requests: int) -> float:
+def _request_rate(port: int, path: str, requests: int) -> float:
     """Return answers a second, over a few connections that each ask again when they are answered."""
     connections = 8
 

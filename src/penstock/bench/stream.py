@@ -275,7 +275,7 @@ def _latency(broker: RunningBroker, count: int, rounds: int) -> Iterator[Figure]
     syncing = partial(_sync_ms, broker.data / "bench-sync", min(count, _SYNCS_MAX))
     for number in range(rounds):
         syncs.append(syncing())
-        times = uvloop.run(_passed(broker.url, f"bench.latency{number}", count))
+        times = uvloop.run(_pass_times(broker.url, f"bench.latency{number}", count))
         medians.append(statistics.median(times) * 1000)
         tails.append(statistics.quantiles(times, n=100)[-1] * 1000)
         syncs.append(syncing())
@@ -297,7 +297,7 @@ def _sync_ms(path: Path, count: int) -> float:
     return statistics.median(times) * 1000
 
 
-async def _passed(url: str, topic: str, count: int) -> list[float]:
+async def _pass_times(url: str, topic: str, count: int) -> list[float]:
     """Return the seconds that each message took, from one connection to the other."""
     left: list[float] = []
     async with (
@@ -355,8 +355,8 @@ def create_topics(data: Path, count: int) -> None:
     """Create a data directory of so many topics, in one transaction, since one each would take minutes."""
     with Store.open(data, create=True) as store:
         store.catalog.set_namespace_settings("default", TopicSettings())
-    topics = [_made(number) for number in range(1, count + 1)]
-    _enter(data / CATALOG, topics)
+    topics = [_topic_row(number) for number in range(1, count + 1)]
+    _insert_rows(data / CATALOG, topics)
     draft = Draft.of([sample(100)])
     for start in range(0, count, _OPEN_TOPICS):
         with Store.open(data, limits=Limits(segment_bytes_first=16 * KIB)) as store:
@@ -365,7 +365,7 @@ def create_topics(data: Path, count: int) -> None:
                 ticket.result()
 
 
-def _made(number: int) -> Topic:
+def _topic_row(number: int) -> Topic:
     return Topic(
         topic_uid=number,
         name=TopicName.parse(f"bench.topic{number}"),
@@ -376,7 +376,7 @@ def _made(number: int) -> Topic:
     )
 
 
-def _subscribed(topic: Topic) -> Subscription:
+def _subscription_row(topic: Topic) -> Subscription:
     return Subscription(
         subscription_uid=topic.topic_uid,
         topic_uid=topic.topic_uid,
@@ -387,11 +387,11 @@ def _subscribed(topic: Topic) -> Subscription:
     )
 
 
-def _enter(path: Path, topics: Sequence[Topic]) -> None:
+def _insert_rows(path: Path, topics: Sequence[Topic]) -> None:
     first = Cursor(floor=Offset(0))
     file = CatalogFile.open(path, create=False)
     with file.writing() as connection:
         add_rows(connection, TOPICS, (row_of_topic(topic) for topic in topics))
-        add_rows(connection, SUBSCRIPTIONS, (row_of_subscription(_subscribed(topic)) for topic in topics))
+        add_rows(connection, SUBSCRIPTIONS, (row_of_subscription(_subscription_row(topic)) for topic in topics))
         add_rows(connection, CURSORS, (row_of_cursor(topic.topic_uid, 0, first) for topic in topics))
     file.close()

@@ -30,7 +30,7 @@ def program(executable: str = sys.executable) -> str:
     return shlex.quote(short if not short.startswith("..") else str(ours))
 
 
-def _ended(pid: int) -> str:
+def _stop_command(pid: int) -> str:
     """Return the command that stops the broker and waits: it saves its state, and removes its ready file."""
     return f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done"
 
@@ -53,5 +53,5 @@ def commands(broker: BrokerProcess, folder: Path, events: int) -> list[tuple[str
         ("its schema", f"curl -s {http}/subjects/{SUBJECT}/versions/latest"),
         ("the tables", f"{run} lake show --warehouse {here}/lake"),
         ("every checksum", f"{run} segment verify {here}/data"),
-        ("the end of it", f"{_ended(broker.pid)}; rm -r {here}"),
+        ("the end of it", f"{_stop_command(broker.pid)}; rm -r {here}"),
     ]

@@ -74,7 +74,7 @@ class DemoResult:
 
     @property
     def holds(self) -> bool:
-        return all(each.holds for each in self.rows)
+        return all(row.holds for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -89,13 +89,13 @@ class DemoResult:
         }
 
 
-def run(asked: DemoOptions, screen: Screen) -> DemoResult:
+def run(options: DemoOptions, screen: Screen) -> DemoResult:
     """Run the demo. Raises `InvalidRequest` for a directory that is not new or empty, and the error that made a step
     fail."""
     _check_installed()
     prepare(say=screen.say)
-    with final_interrupt(), quiet_logs(), demo_directory(asked.folder, keep=asked.keep) as place:
-        return _Story(asked, place, screen).tell()
+    with final_interrupt(), quiet_logs(), demo_directory(options.folder, keep=options.keep) as place:
+        return _Story(options, place, screen).run()
 
 
 def _check_installed() -> None:
@@ -108,25 +108,25 @@ def _check_installed() -> None:
 class _Story:
     """A run, in one directory."""
 
-    def __init__(self, asked: DemoOptions, place: Path, screen: Screen) -> None:
-        self._asked = asked
+    def __init__(self, options: DemoOptions, place: Path, screen: Screen) -> None:
+        self._options = options
         self._folder = place
         self._screen = screen
         self._broker = BrokerProcess(place)
         self._lakehouse = Lakehouse(self._broker.data, place)
-        self._orders = generate(asked.events)
-        self._ledger = Ledger(asked.events, half_way=self._broker.send_kill)
+        self._orders = generate(options.events)
+        self._ledger = Ledger(options.events, half_way=self._broker.send_kill)
 
-    def tell(self) -> DemoResult:
+    def run(self) -> DemoResult:
         began = time.monotonic()
-        with self._lakehouse, broker_lifetime(self._broker, keep=self._asked.keep):
+        with self._lakehouse, broker_lifetime(self._broker, keep=self._options.keep):
             try:
-                return self._told(began)
+                return self._run_steps(began)
             except PenstockError:
                 self._broker.check_soon()  # a dead broker is the reason, and the error its effect
                 raise
 
-    def _told(self, began: float) -> DemoResult:
+    def _run_steps(self, began: float) -> DemoResult:
         traffic, killed, redriven = self._traffic()
         seen = Observations(
             by_transport=traffic.answered(),
@@ -143,8 +143,8 @@ class _Story:
             seconds=time.monotonic() - began,
             folder=self._folder,
             revenue=seen.revenue,
-            broker=self._broker.as_dict() if self._asked.keep else {},
-            look_around=commands(self._broker, self._folder, self._asked.events) if self._asked.keep else [],
+            broker=self._broker.as_dict() if self._options.keep else {},
+            look_around=commands(self._broker, self._folder, self._options.events) if self._options.keep else [],
         )
 
     def _traffic(self) -> tuple[Traffic, KillReport, int]:

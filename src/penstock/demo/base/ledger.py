@@ -58,11 +58,11 @@ class Ledger:
         self.wrong = 0
         self.complaints: list[str] = []
 
-    def store(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
+    def store(self, number: int, position: LogPosition, *, duplicate: bool) -> None:
         """Record where an event was stored, which had no answer before."""
         with self._lock:
             self._check_open(number)
-            self._partitions[number], self._offsets[number] = place.partition, place.offset
+            self._partitions[number], self._offsets[number] = position.partition, position.offset
             self._count_answer()
             self.found_stored += duplicate
 
@@ -72,14 +72,14 @@ class Ledger:
             self.refused[number] = reason
             self._count_answer()
 
-    def repeat(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
+    def repeat(self, number: int, position: LogPosition, *, duplicate: bool) -> None:
         """Compare the answer to an event that was stored, and sent a second time on purpose."""
         with self._lock:
             known = LogPosition(int(self._partitions[number]), int(self._offsets[number]))
-            if duplicate and known == place:
+            if duplicate and known == position:
                 self.recognised += 1
             else:
-                self._complain(f"event {number} lies at {known}, and was stored again at {place}")
+                self._complain(f"event {number} lies at {known}, and was stored again at {position}")
 
     def complain(self, what: str) -> None:
         """Record a wrong answer."""

@@ -85,15 +85,15 @@ class Orders:
 
     def of(self, transport: Transport) -> list[int]:
         """Return the numbers of the events of this transport."""
-        place = [each for each, _ in _SHARES].index(transport)
-        return np.flatnonzero(self.transports == place).tolist()
+        index = [each for each, _ in _SHARES].index(transport)
+        return np.flatnonzero(self.transports == index).tolist()
 
-    def count(self, fate: EventKind) -> int:
-        return int(np.count_nonzero(self.kinds == fate))
+    def count(self, kind: EventKind) -> int:
+        return int(np.count_nonzero(self.kinds == kind))
 
     def revenue(self) -> IntArray:
         """Return the cents paid in each hour by events that can be stored: the reference for every sum."""
-        paid = np.array([each == PAID for each in self.types]) & (self.kinds != EventKind.MALFORMED)
+        paid = np.array([type_ == PAID for type_ in self.types]) & (self.kinds != EventKind.MALFORMED)
         return np.bincount(self.hours[paid], weights=self.cents[paid], minlength=HOURS).astype(np.int64)
 
 
@@ -111,9 +111,9 @@ def generate(count: int) -> Orders:
     kinds, retried = _kinds(transports)
     seconds = _seconds(count)
     columns = (products, customers, quantities, cents, _times(seconds), kinds, transports)
-    facts = zip(range(count), *(each.tolist() for each in columns), strict=True)
+    facts = zip(range(count), *(column.tolist() for column in columns), strict=True)
     return Orders(
-        payloads=[_payload(*each) for each in facts],
+        payloads=[_payload(*fact) for fact in facts],
         types=[_type(number, each) for number, each in enumerate(cancelled)],
         keys=[f"customer-{each}" for each in customers.tolist()],
         kinds=kinds,
@@ -157,14 +157,14 @@ def _times(seconds: IntArray) -> npt.NDArray[np.str_]:
 
 
 def _payload(
-    number: int, product: int, customer: int, quantity: int, cents: int, at: str, fate: int, way: int
+    number: int, product: int, customer: int, quantity: int, cents: int, at: str, kind: int, transport: int
 ) -> bytes:
-    name = UNKNOWN if fate == EventKind.POISONED else _NAMES[product]
+    name = UNKNOWN if kind == EventKind.POISONED else _NAMES[product]
     text = (
         f'{{"event":{number},"order":{number // 2},"customer":{customer},"product":"{name}",'
-        f'"quantity":{quantity},"cents":{cents},"at":"{at}Z"{_CHANNELS[way]}}}'
+        f'"quantity":{quantity},"cents":{cents},"at":"{at}Z"{_CHANNELS[transport]}}}'
     )
-    return (_spoiled(text, number) if fate == EventKind.MALFORMED else text).encode()
+    return (_spoiled(text, number) if kind == EventKind.MALFORMED else text).encode()
 
 
 def _spoiled(text: str, number: int) -> str:

@@ -28,20 +28,20 @@ def demo_directory(given: Path | None, *, keep: bool) -> Iterator[Path]:
     """
     was_there = given is not None and given.exists()
     with deferred_interrupts():
-        made = Path(tempfile.mkdtemp(prefix="penstock-demo-")) if given is None else _made(given)
+        directory = Path(tempfile.mkdtemp(prefix="penstock-demo-")) if given is None else _create(given)
     try:
-        yield made
+        yield directory
     except BaseException as error:
         if not (keep and isinstance(error, Exception)):
             with deferred_interrupts():
-                _remove(made, itself=not was_there)
+                _remove(directory, itself=not was_there)
         raise
     if not keep:
         with deferred_interrupts():
-            _remove(made, itself=False, but=RESULTS)
+            _remove(directory, itself=False, but=RESULTS)
 
 
-def _made(given: Path) -> Path:
+def _create(given: Path) -> Path:
     if given.exists() and (not given.is_dir() or any(given.iterdir())):
         raise InvalidRequest(f"--dir {given}: it is there already; name a new directory, or an empty one")
     try:
@@ -51,8 +51,8 @@ def _made(given: Path) -> Path:
     return given.absolute()
 
 
-def _remove(made: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
-    for each in made.iterdir():
+def _remove(directory: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
+    for each in directory.iterdir():
         if each.name in but:
             continue
         if each.is_dir():
@@ -60,7 +60,7 @@ def _remove(made: Path, *, itself: bool, but: tuple[str, ...] = ()) -> None:
         else:
             each.unlink(missing_ok=True)
     if itself:
-        made.rmdir()
+        directory.rmdir()
 
 
 @contextmanager

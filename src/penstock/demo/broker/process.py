@@ -89,9 +89,9 @@ class BrokerProcess:
         while not self.ready_file.exists():
             self.check()
             if time.monotonic() > until:
-                raise ServiceUnavailable(f"the broker did not start within {_START_SECONDS:.0f} s: {self._said()}")
+                raise ServiceUnavailable(f"the broker did not start within {_START_SECONDS:.0f} s: {self._log_tail()}")
             time.sleep(_LOOK_SECONDS)
-        self._learn(json.loads(self.ready_file.read_text()))
+        self._read_ready_file(json.loads(self.ready_file.read_text()))
 
     def _command(self) -> list[str]:
         chosen = {
@@ -105,7 +105,7 @@ class BrokerProcess:
         options = [str(each) for pair in chosen.items() for each in pair]
         return [sys.executable, "-m", "penstock", "serve", *options]
 
-    def _learn(self, ready: Mapping[str, Any]) -> None:
+    def _read_ready_file(self, ready: Mapping[str, Any]) -> None:
         self.pid = int(ready["pid"])
         self.ports = Ports(ready["tcp_port"], ready["ws_port"], ready["http_port"])
 
@@ -114,7 +114,7 @@ class BrokerProcess:
         code = None if self._process is None else self._process.poll()
         if code is not None and not self.killed_on_purpose.is_set():
             ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            raise ServiceUnavailable(f"the broker {ended}, and nobody asked it to. {self._said()}")
+            raise ServiceUnavailable(f"the broker {ended}, and nobody asked it to. {self._log_tail()}")
 
     def check_soon(self) -> None:
         """Check again within ten seconds: connections break before a process has ended."""
@@ -151,7 +151,7 @@ class BrokerProcess:
             self._process.returncode = 0  # so that Python neither waits for it nor warns of it
             self._process = None
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         text = self.log_file.read_text(errors="replace").strip() if self.log_file.exists() else ""
         return f"It said: {text[-_LOG_SHOWN:]}" if text else "It said nothing."
 

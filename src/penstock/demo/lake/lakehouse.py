@@ -79,14 +79,14 @@ class Lakehouse:
         from penstock.spark.lake.archive.archive import archive
         from penstock.spark.lake.tables.names import table_of
 
-        place = Location.parse(path=str(self._data))
-        report = self.run(lambda spark: archive(spark, place, warehouse=str(self.lake), once=True))
+        location = Location.parse(path=str(self._data))
+        report = self.run(lambda spark: archive(spark, location, warehouse=str(self.lake), once=True))
         orders, letters = (report.tables.get(table_of(each)) for each in (_TOPIC, _TOPIC.dead_letters))
         tables = report.tables.values()
         return ArchiveSummary(
             orders=0 if orders is None else orders.rows,
             dead_letters=0 if letters is None else letters.rows,
-            files=sum(each.files for each in tables),
+            files=sum(table.files for table in tables),
             bytes=sum(each.bytes for each in tables),
         )
 
@@ -99,12 +99,12 @@ class Lakehouse:
         from penstock.spark.jobs.audit.report.fields import as_dict
         from penstock.spark.jobs.audit.report.page import page
 
-        place, wanted = Location.parse(path=str(self._data)), AuditRequest(against=Warehouse(str(self.lake)))
+        location, wanted = Location.parse(path=str(self._data)), AuditRequest(against=Warehouse(str(self.lake)))
 
         def stage(_what: str, done: int, total: int) -> None:
             bar.set(done, total)
 
-        report = as_dict(self.run(lambda spark: audit(spark, place, wanted, stage=stage)))
+        report = as_dict(self.run(lambda spark: audit(spark, location, wanted, stage=stage)))
         self.page.write_text(page(report), encoding="utf-8")
         return audit_summary(report)
 
@@ -112,12 +112,12 @@ class Lakehouse:
 def audit_summary(report: dict[str, Any]) -> AuditSummary:
     """Return the summary of an audit's report."""
     parts = [part["archive"] for topic in report["topics"] for part in topic["partitions"]]
-    told = report["findings"]["told"]
+    shown = report["findings"]["told"]
     return AuditSummary(
         messages=report["summary"]["messages"],
         compared=sum(part["messages"] for part in parts if part),
         findings=report["findings"]["total"],
-        first=str(told[0]["what"]) if told else "",
+        first=str(shown[0]["what"]) if shown else "",
     )
 
 

@@ -23,10 +23,10 @@ def lines(revenue: Revenue, *, plain: bool = False) -> list[str]:
     """Return the lines from the top; no line is wider than 80 characters."""
     blocks = f"{_PLAIN}#" if plain else _EIGHTHS
     highest = max(1, int(revenue.cents.max()))
-    heights = [round(int(each) * ROWS * 8 / highest) for each in revenue.cents]
+    heights = [round(int(cent) * ROWS * 8 / highest) for cent in revenue.cents]
     found = [_label(row, highest) + _row(heights, row, blocks) for row in reversed(range(ROWS))]
     drawn = [each.rstrip() for each in (*found, _days())]
-    return [each.translate(_ASCII) for each in drawn] if plain else drawn
+    return [line.translate(_ASCII) for line in drawn] if plain else drawn
 
 
 def _row(heights: list[int], row: int, blocks: str) -> str:

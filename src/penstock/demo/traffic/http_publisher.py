@@ -70,7 +70,7 @@ class HttpPublisher:
         if status != HTTPStatus.OK:
             raise ServiceUnavailable(f"{len(numbers)} events over HTTP were refused together: {_message(answer)}")
         for number, stored in zip(numbers, answer["events"], strict=True):
-            self._ledger.store(number, _place(stored), duplicate=stored.get("duplicate", False))
+            self._ledger.store(number, _position(stored), duplicate=stored.get("duplicate", False))
         self.done += len(numbers)
 
     def _line(self, number: int) -> bytes:
@@ -80,7 +80,7 @@ class HttpPublisher:
     def _send_one(self, number: int) -> None:
         status, answer = self._post_one(number)
         if status == HTTPStatus.OK:
-            self._ledger.store(number, _place(answer), duplicate=answer.get("duplicate", False))
+            self._ledger.store(number, _position(answer), duplicate=answer.get("duplicate", False))
         else:
             self._ledger.refuse(number, _message(answer))
         if self._orders.retried[number]:
@@ -91,7 +91,7 @@ class HttpPublisher:
         """Send an event again, as if the answer had been lost."""
         status, answer = self._post_one(number)
         if status == HTTPStatus.OK:
-            self._ledger.repeat(number, _place(answer), duplicate=answer.get("duplicate", False))
+            self._ledger.repeat(number, _position(answer), duplicate=answer.get("duplicate", False))
         else:
             self._ledger.complain(f"event {number} was stored, and refused when it came again: {_message(answer)}")
 
@@ -119,7 +119,7 @@ class HttpPublisher:
             self._stopped.wait(_PAUSE_SECONDS)
 
 
-def _place(stored: dict[str, Any]) -> LogPosition:
+def _position(stored: dict[str, Any]) -> LogPosition:
     return LogPosition(stored["partition"], stored["offset"])
 
 

@@ -74,8 +74,8 @@ class Traffic:
     def __exit__(self, *_exception: object) -> None:
         with deferred_interrupts():
             self.billing.stop()
-            for each in self._publishers:
-                each.stop()
+            for publisher in self._publishers:
+                publisher.stop()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def publish(self, publishers: list[Publisher], step: Step) -> KillReport:
@@ -87,14 +87,14 @@ class Traffic:
         sending = [self._pool.submit(each.run) for each in publishers]
         self._futures += sending
 
-        def shown() -> None:
+        def show() -> None:
             for bar, each in bars:
                 bar.set(each.done)
             billed.set(self.billing.billed_count)
 
-        self._watch(self._broker.killed_on_purpose.wait, shown)
+        self._watch(self._broker.killed_on_purpose.wait, show)
         killed = self._recover()
-        self._watch(lambda seconds: not wait(sending, seconds).not_done, shown)
+        self._watch(lambda seconds: not wait(sending, seconds).not_done, show)
         return killed
 
     def answered(self) -> dict[str, int]:
@@ -121,17 +121,17 @@ class Traffic:
         found = read_log(self._broker.data, TopicName.parse(TOPIC))
         return KillReport(len(acknowledged), len(found), found.missing(acknowledged), seconds)
 
-    def _watch(self, is_over: Callable[[float], bool], shown: Callable[[], None]) -> None:
+    def _watch(self, is_over: Callable[[float], bool], show: Callable[[], None]) -> None:
         """Wait until `is_over`, which is called again and again with a time to wait."""
         while not is_over(_LOOK_SECONDS):
             self._check()
-            shown()
+            show()
         self._check()
-        shown()
+        show()
 
     def _check(self) -> None:
         """Raise the error of any thread."""
         self._broker.check()
-        for each in self._futures:
-            if each.done():
-                each.result()
+        for future in self._futures:
+            if future.done():
+                future.result()

@@ -315,7 +315,7 @@ class ArchiveRun:
         """List the tables that the batch in flight may have files of, with their bad-rows tables; topics that are no
         longer named count too."""
         log = self._checkpoint.log
-        begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
+        begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).positions}
         return [name for each in sorted(begun.union(names)) for name in (each, bad_table_of(each))]
 
     def _open_follower(self) -> None:
@@ -443,8 +443,8 @@ def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition,
     not exist."""
     data = location.open()
     named = tuple(TopicName.parse(each) for each in topics)
-    subscribed = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
-    return {key: PartitionLog(data, key, path) for key, path in subscribed.find(data).items()}
+    selection = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
+    return {key: PartitionLog(data, key, path) for key, path in selection.find_logs(data).items()}
 
 
 def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -> None:
@@ -456,7 +456,7 @@ def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -
 def _check_same_log(table: LakeTable, log: PartitionLog, position: int) -> None:
     """Raise `StorageFailed` if the log is not the one that was archived: the topic was deleted and created again."""
     topic, partition = log.key
-    _, following = log.edges()
+    _, following = log.offset_range()
     here = log.id_at(position - 1)
     if position <= following and here is None:
         return

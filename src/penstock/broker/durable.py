@@ -1,4 +1,4 @@
-"""The durable side of the broker: kept topics, their producers and their subscriptions, put together."""
+"""The durable broker: durable topics with their producers and subscriptions, put together."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from penstock.broker.access.policy import Deed, Operation, Resource
-from penstock.broker.access_enforcement import Gate
+from penstock.broker.access.policy import AuditedAction, Operation, Resource
+from penstock.broker.access_enforcement import AccessEnforcer
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import AdjustBacklog, Effect, RunInThread, Send
 from penstock.broker.base.replies import json_bytes, own_message
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import BrokerContext, Reply, errors_to
 from penstock.broker.live.connections import Client
-from penstock.broker.live.rate_limits import Rates
+from penstock.broker.live.rate_limits import RateLimiter
 from penstock.broker.live.routing import Routes
 from penstock.broker.reads.feed import Feeds
 from penstock.broker.reads.scan import Scans
@@ -23,10 +23,10 @@ from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.dead_letters import DeadLetterWriter
 from penstock.broker.subscriptions.requests import DURABLE_OPTIONS, parse_subscribe
 from penstock.broker.subscriptions.service import Subscriptions
-from penstock.broker.topics.idempotence import Owner, Producers, check_not_own
-from penstock.broker.topics.publish_batch import Posting
-from penstock.broker.topics.publishing import Publishing
-from penstock.broker.topics.schema_policy import Guards
+from penstock.broker.topics.idempotence import ProducerOwner, TopicProducers, check_not_reserved
+from penstock.broker.topics.publish_batch import BatchPublisher
+from penstock.broker.topics.publisher import TopicPublisher
+from penstock.broker.topics.schema_policy import SchemaPolicyEnforcer
 from penstock.broker.topics.topics import AutoCreate, Topics, TopicState
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.limits import WireLimits
@@ -48,100 +48,101 @@ _SESSION_CHARS_MAX: Final = 64
 
 
 class DurableBroker:
-    """Everything that outlives a connection."""
+    """The part of the broker that outlives a connection."""
 
     def __init__(
         self,
         store: Store,
         context: BrokerContext,
         routes: Routes,
-        rates: Rates,
+        rate_limiter: RateLimiter,
         limits: WireLimits,
         *,
         auto_create: AutoCreate,
     ) -> None:
         self._context = context
         self._limits = limits
-        self.rates = rates
+        self.rate_limiter = rate_limiter
         store.catalog.suggests = not context.access.enabled
         self.topics = Topics(store, auto_create=auto_create)
         self.registry = Registry(store.catalog.schemas)
-        self.guards = Guards(self.registry, store.catalog.schemas, context)
-        self.publishing = Publishing(self.topics, context, routes, rates, self.guards)
-        self.dead_letter_writer = DeadLetterWriter(self.topics, self.publishing)
+        self.schema_enforcer = SchemaPolicyEnforcer(self.registry, store.catalog.schemas, context)
+        self.publisher = TopicPublisher(self.topics, context, routes, rate_limiter, self.schema_enforcer)
+        self.dead_letter_writer = DeadLetterWriter(self.topics, self.publisher)
         self.subscriptions = Subscriptions(self.topics, context, limits, self.dead_letter_writer.write)
         self.feeds = Feeds(self.topics)
-        self.posting = Posting(self.topics, self.publishing)
+        self.batch_publisher = BatchPublisher(self.topics, self.publisher)
         self.scans = Scans()
-        self.gate: Gate | None = None
+        self.enforcer: AccessEnforcer | None = None
         self._retain_ms = context.now_ms + _RETAIN_EVERY_MS
         self.topics.on_added = self._added
         for topic in self.topics:
             self._added(topic)
 
     def _added(self, topic: TopicState) -> None:
-        self.rates.set_topic(topic.name, topic.settings.rate_max)
+        self.rate_limiter.set_topic(topic.name, topic.settings.rate_max)
 
-    def enforce_access(self, gate: Gate) -> None:
-        """From now on it is asked who may."""
-        self.gate = gate
-        gate.attach(self.topics.store.catalog.access, self.subscriptions)
+    def enforce_access(self, enforcer: AccessEnforcer) -> None:
+        """Start enforcing access control through `enforcer`."""
+        self.enforcer = enforcer
+        enforcer.attach(self.topics.store.catalog.access, self.subscriptions)
 
     def is_allowed(self, client: Client, operation: Operation, resource: Resource) -> bool:
-        """For lists, of which only what one may see is shown."""
+        """Tell whether a client may do this, without an audit entry: for lists that hide what a client may not see."""
         return self._context.access.allows(client.principal, operation, resource)
 
     def can_describe(self, client: Client, name: TopicName) -> bool:
-        """Whether a topic is in the lists that this one asks for."""
+        """Tell whether a topic appears in the lists of this client."""
         return self.is_allowed(client, Operation.DESCRIBE, Resource.topic(name))
 
     def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
-        """Raises `Unauthorized` or `Forbidden`. `action`: what was asked, for the audit log."""
-        deed = Deed(action)
-        self._context.access.require(client.principal, operation, resource, client.origin, deed)
+        """Check a permission and note it for the audit log, where `action` is what was requested. Raises `Unauthorized`
+        or `Forbidden`."""
+        audited = AuditedAction(action)
+        self._context.access.require(client.principal, operation, resource, client.origin, audited)
         if client.trail is None:
-            self._context.access.record(client.principal, operation, resource, client.origin, deed)
-        else:  # and is told how it ended
-            client.trail.add(operation, resource, deed)
+            self._context.access.record(client.principal, operation, resource, client.origin, audited)
+        else:  # the outcome is added when it is known
+            client.trail.add(operation, resource, audited)
 
     def check_create(self, client: Client, name: TopicName) -> None:
-        """A topic that comes to be because somebody writes to it is created by whoever writes."""
+        """Check that a client may create a topic that its message would create."""
         if self.would_create(name):
             self.check(client, Operation.CREATE, Resource.topic(name))
 
     def check_references(self, client: Client, schema: Schema) -> None:
-        """Whoever refers to a subject reads it, and holds on to it: that they must be allowed."""
+        """Check that a client may read the subjects that a schema refers to: a reference reads and pins its subject."""
         if self._context.access.enabled:
             for subject in sorted({each.subject for each in schema.references}):
                 self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
 
     def would_create(self, name: TopicName) -> bool:
-        """Whether a topic comes to be once somebody writes to it."""
+        """Tell whether a message to this topic would create it."""
         return self.topics.auto_create is AutoCreate.RELIABLE and self.topics.get(name) is None
 
     def unix_ms(self) -> int:
-        """The time of day."""
+        """Return the time of day."""
         return self._context.unix_ms()
 
     @property
     def answer_bytes_max(self) -> int:
-        """What fits into one message beside the frame of a list."""
+        """The largest list of an answer: one message without the frame around the list."""
         return self._limits.answer_bytes_max
 
     @property
     def idle(self) -> bool:
-        """The disk has answered everything."""
-        return not self.publishing.pending and self.guards.idle and self.subscriptions.cursor_store.idle
+        """True if the disk has answered everything."""
+        return not self.publisher.pending and self.schema_enforcer.idle and self.subscriptions.cursor_store.idle
 
     # topics
 
     def is_durable(self, name: TopicName) -> bool:
-        """Whether a message to this topic is kept, also if the topic is yet to be created."""
+        """Tell whether messages to this topic are stored, also if the topic is yet to be created."""
         topic = self.topics.get(name)
         return topic.is_durable if topic is not None else self.topics.auto_create is AutoCreate.RELIABLE
 
     def publish_error(self, name: TopicName) -> PenstockError | None:
-        """Why nothing may be published to it; None if it may."""
+        """Return the reason why nothing may be published to a topic; None if it may."""
         if self.topics.auto_create is AutoCreate.OFF and self.topics.get(name) is None:
             return TopicNotSupported(
                 f"there is no topic {name}, and this broker creates none by itself: `penstock topic create` does",
@@ -150,19 +151,19 @@ class DurableBroker:
         return None
 
     def wake_subscribers(self) -> list[Effect]:
-        """After the disk has answered: subscriptions get what was stored, all that came together at once."""
+        """Tell feeds and subscriptions of what was just stored: once for all that became durable together."""
         effects: list[Effect] = []
-        stored = self.publishing.grown()
+        stored = self.publisher.take_stored()
         if stored:
             effects += self.feeds.log_grown([(topic, appended) for (topic, _), appended in stored.items()])
         for (topic, partition), appended in stored.items():
             try:
                 effects += self.subscriptions.log_grown(topic, partition, appended)
             except Exception:
-                _LOG.exception("a defect in the broker", extra={"topic": str(topic.name)})
+                _LOG.exception("unhandled error in waking subscribers", extra={"topic": str(topic.name)})
         return effects
 
-    # what clients send
+    # messages from clients
 
     def publish(self, client: Client, name: TopicName, batch: PublishBatch) -> list[Effect]:
         kept = batch.copy()
@@ -171,7 +172,7 @@ class DurableBroker:
             if not isinstance(topic, PenstockError) and not topic.is_durable:
                 topic = ServiceUnavailable(f"{name} was just created as a live topic; try again")
             if not isinstance(topic, PenstockError):
-                return self.publishing.publish(client, topic, kept)
+                return self.publisher.publish(client, topic, kept)
             failure = self._context.failure(client, topic, len(kept))
             self._context.metrics.add("router.publish.error", len(kept))
             return [Send(client.id, kept.answer_frames(self._context.new_id(), failure))]
@@ -179,13 +180,13 @@ class DurableBroker:
         return self._ensure(client, name, then, AdjustBacklog(client.id, kept.payload_bytes))
 
     def _ensure(self, client: Client, name: TopicName, then: Reply, backlog: AdjustBacklog) -> list[Effect]:
-        """The stream to write to. That it comes to be is told to the audit log here where nobody is asked who it is."""
+        """Continue with the topic to write to. Its creation is audited here where access is not enforced."""
         if not self._context.access.enabled:
             self.check_create(client, name)
         return self.topics.get_or_create(name, then, backlog=backlog)
 
     def handle(self, client: Client, frame: Frame) -> list[Effect]:
-        """A message about kept topics, other than a batch. Raises what is wrong with it."""
+        """Handle a message about durable topics, other than a batch. Raises what is wrong with it."""
         head, reply = frame.header.head, self._context.reply(client, frame.header)
         backlog = AdjustBacklog(client.id, len(frame.payload))
         match frame.header.action:
@@ -193,7 +194,7 @@ class DurableBroker:
                 then = partial(self._publish_one, client, frame)
                 return self._ensure(client, head.destination, errors_to(reply, then), backlog)
             case Action.APPEND | Action.MESSAGE as action:
-                store = self.publishing.append if action is Action.APPEND else self.publishing.message
+                store = self.publisher.append if action is Action.APPEND else self.publisher.message
                 store_it = partial(self._store, client, frame.payload, reply, store)
                 return self._ensure(client, head.destination, errors_to(reply, store_it), backlog)
             case Action.ACK | Action.NACK as action:
@@ -207,14 +208,14 @@ class DurableBroker:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
 
     def _check_seek(self, client: Client, topic: TopicName, fields: Fields) -> None:
-        """Whoever consumes it may move it; others only if they may manage it."""
+        """Check that a client may seek: its consumers may, other clients only if they may manage the topic."""
         mine = self.subscriptions.consumes(client, topic, fields.get("subscription"))
         self.check(client, Operation.CONSUME if mine else Operation.MANAGE, Resource.topic(topic))
 
     def _publish_one(self, client: Client, frame: Frame, topic: TopicState) -> list[Effect]:
         if not topic.is_durable:
             raise ServiceUnavailable(f"{topic.name} was just created as a live topic; try again")
-        return self.publishing.publish_one(client, topic, frame)
+        return self.publisher.publish_one(client, topic, frame)
 
     def _store(
         self,
@@ -229,7 +230,7 @@ class DurableBroker:
         return store(client, topic, payload, reply)
 
     def is_durable_subscription(self, fields: Fields) -> bool:
-        """Whether a `subscribe` or `unsubscribe` is about a subscription that is not live."""
+        """Tell whether a `subscribe` or `unsubscribe` is about a durable subscription or a reader."""
         return not fields.keys().isdisjoint(DURABLE_OPTIONS)
 
     def subscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
@@ -246,16 +247,16 @@ class DurableBroker:
         return [*(found or []), *self._context.reply(client, frame.header)(answer)]
 
     def disconnect(self, client: Client) -> list[Effect]:
-        for topic in client.produces:
+        for topic in client.producer_topics:
             if topic.producers is not None:
                 topic.producers.release(client.id)
-        client.produces.clear()
+        client.producer_topics.clear()
         return self.subscriptions.disconnect(client)
 
     # producers
 
     def register_producer(self, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-        """A number for a producer of a topic: for ever the same for a name, a new one where there is none."""
+        """Give a producer of a topic its id: always the same for a name, a new one without a name."""
         read.check_known(fields, ("topic", "name", "access", "producer_id", "session", "resume"))
         topic = read.topic_name(fields)
         self.check_create(client, topic)
@@ -265,9 +266,9 @@ class DurableBroker:
         name = read.text(fields, "name") if "name" in fields else ""
         if name:
             check_producer_name(name)
-            check_not_own(name)
+            check_not_reserved(name)
         number = read.number(fields, "producer_id", at_least=1) if "producer_id" in fields else None
-        owner = Owner(
+        owner = ProducerOwner(
             client.id,
             name,
             exclusive=access == "exclusive",
@@ -278,7 +279,7 @@ class DurableBroker:
         return self.topics.get_or_create(topic, errors_to(reply, with_topic))
 
     def _register(
-        self, client: Client, owner: Owner, number: int | None, reply: Reply, topic: TopicState
+        self, client: Client, owner: ProducerOwner, number: int | None, reply: Reply, topic: TopicState
     ) -> list[Effect]:
         if not topic.is_durable:
             raise TopicNotSupported(f"{topic.name} is a live topic: nothing in it is kept; publish to it instead")
@@ -308,11 +309,11 @@ class DurableBroker:
     def _claimed(
         self,
         client: Client,
-        owner: Owner,
+        owner: ProducerOwner,
         producer_id: int,
         reply: Reply,
         topic: TopicState,
-        producers: Producers | PenstockError,
+        producers: TopicProducers | PenstockError,
     ) -> list[Effect]:
         if isinstance(producers, PenstockError):
             return reply(producers)
@@ -321,7 +322,7 @@ class DurableBroker:
         lost = producers.claim(producer_id, owner)
         notice = {"topic": str(topic.name), "producer_id": producer_id, "name": owner.name}
         fenced = [Send(each, own_message(FENCED, json_bytes(notice))) for each in lost]
-        client.produces.add(topic)
+        client.producer_topics.add(topic)
         window = producers.window(producer_id)
         answer = {
             "producer_id": producer_id,
@@ -337,14 +338,14 @@ class DurableBroker:
     # time
 
     def next_due_ms(self) -> int:
-        due_ms, warned_ms = self._retain_ms, self.guards.mismatches.due_ms
+        due_ms, warned_ms = self._retain_ms, self.schema_enforcer.mismatch_log.due_ms
         if warned_ms is not None and warned_ms < due_ms:
             due_ms = warned_ms
         consumed_ms = self.subscriptions.next_due_ms()
         return due_ms if consumed_ms is None or consumed_ms > due_ms else consumed_ms
 
     def tick(self) -> list[Effect]:
-        self.guards.mismatches.tick(self._context.now_ms)
+        self.schema_enforcer.mismatch_log.tick(self._context.now_ms)
         effects = self.subscriptions.tick()
         if self._retain_ms <= self._context.now_ms:
             self._retain_ms = self._context.now_ms + _RETAIN_EVERY_MS
@@ -356,7 +357,7 @@ class DurableBroker:
             topic.second_passed()
 
     def _retained(self, outcome: object) -> list[Effect]:
-        """Subscriptions step over what is gone."""
+        """Let subscriptions skip what retention has deleted."""
         if isinstance(outcome, int):
             self._context.metrics.add("retention.segments", outcome)
         return [each for topic in self.topics for each in self.skip_expired(topic)]
@@ -371,8 +372,8 @@ class DurableBroker:
         return effects
 
     def close(self) -> None:
-        """Save what has changed, here and now: the broker stops, and nothing else is done any more."""
-        self.guards.mismatches.close()
+        """Save all changes now: the broker stops, and nothing is written after this."""
+        self.schema_enforcer.mismatch_log.close()
         self.subscriptions.cursor_store.close()
         for topic in self.topics:
             for work in self.topics.save_checkpoints(topic):

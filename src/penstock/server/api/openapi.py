@@ -1,4 +1,4 @@
-"""The API described as OpenAPI 3.1, made of the very rows that answer it."""
+"""The OpenAPI 3.1 description of the API, generated from the routes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encoded(table: RouteTable) -> bytes:
 
 
 def described(table: RouteTable) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     writer = _Writer(table)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in table.routes:
@@ -62,7 +62,7 @@ class _Writer:
         self._schemas = dict(zip(map(str, kinds), schemas, strict=False))
 
     def operation(self, route: Route) -> dict[str, Any]:
-        made: dict[str, Any] = {
+        operation: dict[str, Any] = {
             "operationId": operation_id(route),
             "tags": [route.tag] if route.tag else [],
             "summary": route.about,
@@ -70,35 +70,38 @@ class _Writer:
             "responses": self._responses(route),
         }
         if route.permission.operation is not Operation.PUBLIC:
-            made["security"] = [{}, *({name: []} for name in _SECURITY)]  # none where authentication is off
+            operation["security"] = [
+                {},
+                *({name: []} for name in _SECURITY),
+            ]  # the empty one for a broker without authentication
         if route.body is RAW:
-            made["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
+            operation["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
         elif route.body is not None:
-            made["requestBody"] = {"required": True, "content": _content(route.dialect, self._schema(route.body))}
-        return made
+            operation["requestBody"] = {"required": True, "content": _content(route.dialect, self._schema(route.body))}
+        return operation
 
     def _schema(self, kind: Any) -> dict[str, Any]:
-        found = [self._schemas[str(each)] for each in _choices(kind)]
-        return found[0] if len(found) == 1 else {"anyOf": found}
+        schemas = [self._schemas[str(each)] for each in _choices(kind)]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def _in_path(self, route: Route) -> Iterable[dict[str, Any]]:
-        for name in variables_of(route):
-            yield {"in": "path", "required": True, **_parameter(self._table.variables[name])}
+        for name in parameter_names(route):
+            yield {"in": "path", "required": True, **_parameter(self._table.path_parameters[name])}
 
     def _in_query(self, route: Route) -> Iterable[dict[str, Any]]:
         for parameter in route.query:
             yield {"in": "query", "required": False, **_parameter(parameter)}
 
     def _responses(self, route: Route) -> dict[str, Any]:
-        made = self._good(route)
+        responses = self._good(route)
         numbers: dict[str, list[int]] = defaultdict(list)
         for number in route.errors:
             numbers[str(number)[:3]].append(number)
-        for status, found in sorted(numbers.items()):
-            said = f"{HTTPStatus(int(status)).phrase}: {', '.join(map(str, found))}"
-            made[status] = {"description": said, "content": _problem(route.dialect)}
-        made["default"] = {"description": "refused or failed", "content": _problem(route.dialect)}
-        return made
+        for status, errors in sorted(numbers.items()):
+            description = f"{HTTPStatus(int(status)).phrase}: {', '.join(map(str, errors))}"
+            responses[status] = {"description": description, "content": _problem(route.dialect)}
+        responses["default"] = {"description": "refused or failed", "content": _problem(route.dialect)}
+        return responses
 
     def _good(self, route: Route) -> dict[str, Any]:
         if route.media is not None:
@@ -113,17 +116,18 @@ class _Writer:
 
 
 def operation_id(route: Route) -> str:
-    """By which programs and links know it."""
+    """Return the operation's id, for generated clients and links."""
     return re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_")
 
 
-def variables_of(route: Route) -> list[str]:
-    """What its path names."""
+def parameter_names(route: Route) -> list[str]:
+    """Return the names of the path's parameters."""
     return _VARIABLE.findall(route.path)
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """One, or each of several: a decoder could not tell structures apart, a reader can."""
+    """Return the type, or the members of a union: msgspec cannot decode unions of structs, but readers can tell them
+    apart."""
     if kind is None:
         return ()
     return get_args(kind) if isinstance(kind, UnionType) else (kind,)

@@ -1,4 +1,4 @@
-"""What can be asked of events."""
+"""The routes of events: publish, and stream."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.server.events.outgoing_cloudevents import STRUCTURED
 from penstock.server.events.stream_formats import NDJSON, SSE
 
 BODY_BYTES_MAX: Final = 16 * MIB
-"""Of one POST, whatever the broker's own limits allow: it is held in memory."""
-VARIABLES: Final[dict[str, Parameter]] = {}
+"""The largest body of a POST, whatever the broker's own limits allow: it is held in memory."""
+PATH_PARAMETERS: Final[dict[str, Parameter]] = {}
 
 _HEADER: Final[dict[str, Any]] = {"type": "string"}
 
@@ -23,7 +23,7 @@ def _header(name: str, about: str) -> Parameter:
     return Parameter(name=name, about=about, parse=str, schema=_HEADER)
 
 
-ROWS: Final[tuple[Route, ...]] = (
+ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method=Method.POST,
         path="/api/events",

@@ -1,4 +1,4 @@
-"""What is asked before anything is known: what this is, and what else can be asked."""
+"""The routes of the front page and of the API's description."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.server.api.routing import PUBLIC, Method, Parameter, Route, RouteT
 from penstock.server.front import pages
 from penstock.server.http_scope import header
 
-VARIABLES: Final[dict[str, Parameter]] = {}
+PATH_PARAMETERS: Final[dict[str, Parameter]] = {}
 
 LINKS: Final = (
     ("/docs", "what can be asked, for people"),
@@ -27,7 +27,7 @@ LINKS: Final = (
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """What answers here."""
+    """The server's name, version and links."""
 
     name: str
     version: str
@@ -39,7 +39,7 @@ _PAGE: Final = {"content-security-policy": pages.POLICY, "vary": "accept"}
 
 
 async def get_root(request: ApiRequest) -> object:
-    """A page for a browser, which says that it takes one; for clients of registries in what they speak."""
+    """Return a page for browsers, JSON for all others, with the media type of registries for their clients."""
     accept = (header(request.scope, b"accept") or "*/*").lower()
     if "text/html" in accept:
         return EncodedAnswer(pages.welcome(LINKS), pages.HTML, _PAGE)
@@ -55,7 +55,7 @@ async def get_description(request: ApiRequest) -> object:
     return EncodedAnswer(openapi.encoded(request.service(RouteTable)), JSON)
 
 
-ROWS: Final = (
+ROUTES: Final = (
     Route(
         method=Method.GET,
         path="/",

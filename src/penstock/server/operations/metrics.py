@@ -1,4 +1,4 @@
-"""Metrics: every family with its name, help and source, and the text that Prometheus reads."""
+"""Metrics: every family with its name, help and source, and the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 class MetricKind(StrEnum):
     COUNTER = "counter"
-    """Only grows, from nothing when the broker starts."""
+    """Only grows, from 0 at the start of the broker."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One measurement: its name, what it is, and by what it is told apart."""
+    """A metric: its name, help text and labels."""
 
     name: str
     kind: MetricKind
@@ -35,11 +35,11 @@ class MetricFamily:
 
 Value = float | Distribution
 Sample = tuple[tuple[str, ...], Value]
-"""The values of a family's labels, in their order, and what was measured."""
+"""The values of a family's labels, in their order, and the measured value."""
 
 
 def render(measured: Iterable[tuple[MetricFamily, Iterable[Sample]]]) -> bytes:
-    """All of them, each with what it is about. A family without samples is named all the same."""
+    """Return all families as text, each with its help; also those without samples."""
     return "".join(line for family, samples in measured for line in _lines(family, samples)).encode()
 
 
@@ -55,15 +55,16 @@ def _lines(family: MetricFamily, samples: Iterable[Sample]) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Remembered, since a topic has the same in every family."""
+    """Return the labels as text; cached, since a topic has the same in every family."""
     return ",".join(f'{name}="{text.translate(_ESCAPES)}"' for name, text in zip(names, values, strict=True))
 
 
-def _buckets(name: str, labels: str, found: Distribution) -> Iterator[str]:
+def _buckets(name: str, labels: str, distribution: Distribution) -> Iterator[str]:
     comma = "," if labels else ""
-    for bound, count in zip((*map(number, found.bounds), "+Inf"), found.counts, strict=True):
+    for bound, count in zip((*map(number, distribution.bounds), "+Inf"), distribution.counts, strict=True):
         yield f'{name}_bucket{{{labels}{comma}le="{bound}"}} {count}\n'
-    yield f"{name}_sum{_braced(labels)} {number(found.total)}\n{name}_count{_braced(labels)} {found.count}\n"
+    yield f"{name}_sum{_braced(labels)} {number(distribution.total)}\n"
+    yield f"{name}_count{_braced(labels)} {distribution.count}\n"
 
 
 def _braced(labels: str) -> str:
@@ -75,7 +76,7 @@ def _escaped(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Whole numbers without a point, others as exactly as they are."""
+    """Return whole numbers without a point, others exactly."""
     if isinstance(value, int):
         return str(int(value))
     return str(int(value)) if value == int(value) else repr(float(value))
@@ -103,16 +104,18 @@ def _stored(read: Callable[[StorageSnapshot], Sample]) -> Read:
 
 
 def _topics(read: Callable[[TopicSnapshot], float]) -> Read:
-    return lambda snapshot: [((each.name,), read(each)) for each in snapshot.shown_topics]
+    return lambda snapshot: [((topic.name,), read(topic)) for topic in snapshot.shown_topics]
 
 
 def _subscriptions(read: Callable[[SubscriptionSnapshot], float]) -> Read:
-    return lambda snapshot: [((each.topic, each.name), read(each)) for each in snapshot.shown_subscriptions]
+    return lambda snapshot: [
+        ((subscription.topic, subscription.name), read(subscription)) for subscription in snapshot.shown_subscriptions
+    ]
 
 
 def _lags(snapshot: BrokerSnapshot) -> Iterator[Sample]:
-    for each in snapshot.shown_subscriptions:
-        yield (each.topic, each.name), snapshot.lags.get((each.topic, each.name), 0.0)
+    for subscription in snapshot.shown_subscriptions:
+        yield (subscription.topic, subscription.name), snapshot.lags.get((subscription.topic, subscription.name), 0.0)
 
 
 def _process(name: str) -> Read:
@@ -122,7 +125,7 @@ def _process(name: str) -> Read:
 _TOPIC: Final = ("topic",)
 _SUB: Final = ("topic", "subscription")
 
-ROWS: Final[tuple[tuple[MetricFamily, Read], ...]] = (
+FAMILIES: Final[tuple[tuple[MetricFamily, Read], ...]] = (
     (_family("build_info", "The release; always 1.", "version"), lambda _: [((__version__,), 1)]),
     (
         _family("check_ok", "Whether a condition of being ready is met: 1 or 0.", "check"),
@@ -295,6 +298,6 @@ ROWS: Final[tuple[tuple[MetricFamily, Read], ...]] = (
 
 
 def measured(snapshot: BrokerSnapshot) -> Iterator[tuple[MetricFamily, Iterable[Sample]]]:
-    """Every family with what the facts say of it."""
-    for family, read in ROWS:
+    """Yield every family with its samples from the snapshot."""
+    for family, read in FAMILIES:
         yield family, read(snapshot)

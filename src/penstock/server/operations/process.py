@@ -1,4 +1,4 @@
-"""Figures of this process and machine, under the founding protocol's names and under those of Prometheus."""
+"""Figures of the process and the machine, under the names of the wire protocol's metrics and of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessProbe:
-    """CPU shares are since the last time it was asked."""
+    """Measures the process and the machine. CPU shares are those since the last call."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -40,7 +40,7 @@ class ProcessProbe:
 
 
 def _read(path: str) -> str:
-    """Empty where the machine has no such file."""
+    """Return the file's text; empty where the machine has no such file."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -58,13 +58,13 @@ def resident_bytes() -> int:
 
 
 def _machine_bytes() -> tuple[int, int]:
-    facts = {line.split(":")[0]: line.split() for line in _read("/proc/meminfo").splitlines()}
-    total, free = facts.get("MemTotal"), facts.get("MemAvailable")
+    fields = {line.split(":")[0]: line.split() for line in _read("/proc/meminfo").splitlines()}
+    total, free = fields.get("MemTotal"), fields.get("MemAvailable")
     return (int(total[1]) * 1024, int(free[1]) * 1024) if total and free else (0, 0)
 
 
 def _machine_ticks() -> tuple[int, int]:
-    """Idle, and all."""
+    """Return the idle and the total CPU ticks of the machine."""
     words = _read("/proc/stat").partition("\n")[0].split()[1:9]
     numbers = [int(word) for word in words]
     return (sum(numbers[3:5]), sum(numbers)) if numbers else (0, 0)
@@ -80,14 +80,14 @@ _FILES: Final = Path("/proc/self/fd")
 
 
 def process_figures() -> dict[str, float]:
-    """For a thread that may wait: with many connections there are many files to count."""
+    """Return the figures for Prometheus. Call it in a thread: with many connections there are many files to count."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    facts: dict[str, float] = {
+    figures: dict[str, float] = {
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "resident_bytes": resident_bytes(),
         "start_seconds": _STARTED,
         "open_files_max": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     }
     if _FILES.is_dir():
-        facts["open_files"] = len(os.listdir(_FILES))  # noqa: PTH208 - names are counted, not used
-    return facts
+        figures["open_files"] = len(os.listdir(_FILES))  # noqa: PTH208 - names are counted, not used
+    return figures

@@ -1,4 +1,4 @@
-"""Answers in the dialect about what new versions are held to, and whether a schema would do."""
+"""Handlers of compatibility levels, modes and compatibility checks, in the registry's dialect."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from penstock.server.registry.models import (
 )
 from penstock.server.resources.fair_queue import REQUESTER
 
-# compatibility
+# compatibility checks
 
 
 async def check(request: ApiRequest) -> object:
-    return _checked(request, await _asked(request, None))
+    return _checked(request, await _checked_problems(request, None))
 
 
 async def check_version(request: ApiRequest) -> object:
-    return _checked(request, await _asked(request, request.path_params["version"]))
+    return _checked(request, await _checked_problems(request, request.path_params["version"]))
 
 
-async def _asked(request: ApiRequest, version: int | str | None) -> list[Problem]:
-    """What has not begun when the client hangs up is not begun."""
+async def _checked_problems(request: ApiRequest, version: int | str | None) -> list[Problem]:
+    """Check the schema; a check that has not begun when the client disconnects is dropped."""
     leaving = asyncio.ensure_future(disconnected(request.receive))
     REQUESTER.set(REQUESTER.get()._replace(is_waiting=lambda: not leaving.done()))
     try:
@@ -59,7 +59,7 @@ def _checked(request: ApiRequest, problems: list[Problem]) -> CheckAnswer:
     )
 
 
-# settings, of a subject or of all
+# settings, of one subject or global
 
 
 async def get_config(request: ApiRequest) -> object:
@@ -75,8 +75,8 @@ async def put_config(request: ApiRequest) -> object:
     level = None if body.compatibility is UNSET else body.compatibility
     lenient = None if body.lenient is UNSET else body.lenient
     rules = await request.run(request.registry.set_compatibility(_scope(request), level, lenient=lenient))
-    lenient_told = (request.accepts_extensions and rules.lenient) or None
-    return ConfigSetAnswer(compatibility=rules.compatibility, lenient=lenient_told, normalize=body.normalize)
+    lenient_shown = (request.accepts_extensions and rules.lenient) or None
+    return ConfigSetAnswer(compatibility=rules.compatibility, lenient=lenient_shown, normalize=body.normalize)
 
 
 async def delete_config(request: ApiRequest) -> object:

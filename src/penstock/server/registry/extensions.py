@@ -1,4 +1,4 @@
-"""Answers to what the dialect does not have: policies of topics, undeleting, deprecating, taking schemas elsewhere."""
+"""Handlers beyond the dialect: schema policies of topics, undeleting, deprecating, export and import."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.server.registry.models import (
 from penstock.storage.catalog.topics import SchemaPolicy
 
 _PREFIX: Final = "schema_"
-"""What a topic's settings about schemas begin with."""
+"""The prefix of a topic's schema settings."""
 
 
 async def get_topic_schema(request: ApiRequest) -> object:
@@ -70,8 +70,8 @@ async def delete_deprecation(request: ApiRequest) -> object:
 
 async def _deprecate(request: ApiRequest, message: str | None) -> object:
     subject, version = request.path_params["subject"], request.path_params["version"]
-    found = await request.run(request.registry.deprecate(subject, version, message))
-    return version_answer(found, more=True)
+    registered = await request.run(request.registry.deprecate(subject, version, message))
+    return version_answer(registered, more=True)
 
 
 async def export_schemas(request: ApiRequest) -> object:
@@ -81,11 +81,14 @@ async def export_schemas(request: ApiRequest) -> object:
 
 async def import_schemas(request: ApiRequest) -> object:
     body: ImportBody = request.body
-    found = await request.run(request.registry.import_(body.records))
-    refused = [RefusedRecord(each.index, each.subject, _number(each.version), each.message) for each in found.refused]
-    return ImportedAnswer(found.imported, found.known, refused)
+    result = await request.run(request.registry.import_(body.records))
+    refused = [
+        RefusedRecord(record.index, record.subject, _number(record.version), record.message)
+        for record in result.refused
+    ]
+    return ImportedAnswer(result.imported, result.known, refused)
 
 
 def _number(version: int | None) -> int | None:
-    """Of a record that is refused anything may be the version."""
+    """Return the version of a refused record, which may be any JSON value."""
     return None if isinstance(version, bool) else version

@@ -28,7 +28,7 @@ from tests.broker.kit import (
     text_of,
 )
 
-from penstock.broker.live.rate_limits import _TOPICS_MAX, Rates
+from penstock.broker.live.rate_limits import _TOPICS_MAX, RateLimiter
 from penstock.core.errors import PayloadTooLarge, ServiceUnavailable, Timeout
 from penstock.core.limits import QUOTED_CHARS_MAX, REQUEST_TIMEOUT_MS_CEILING
 from penstock.core.names import TopicName
@@ -675,7 +675,7 @@ def test_a_part_of_a_batch_past_the_rate_is_refused_and_the_rest_delivered_in_or
 
 
 def test_the_rates_that_are_known_are_bounded_and_what_is_more_shares_one() -> None:
-    rates = Rates(connection=None, topic=1)
+    rates = RateLimiter(connection=None, topic=1)
     topics = [TopicName.parse(f"t{n}") for n in range(_TOPICS_MAX + 5)]
     allowed = [rates.allow(None, topic, 0) for topic in topics]
     assert allowed == [True] * _TOPICS_MAX + [False] * 5

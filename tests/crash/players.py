@@ -367,11 +367,11 @@ class _AckBook:
         self._call_subscription = consumer._call_subscription
         consumer._call_subscription = self._watch  # type: ignore[method-assign]
 
-    async def _watch(self, action: Action, facts: dict[str, Any]) -> dict[str, Any]:
+    async def _watch(self, action: Action, fields: dict[str, Any]) -> dict[str, Any]:
         """An answer may say that some were not this consumer's to speak of, without saying which."""
-        answer = await self._call_subscription(action, facts)
+        answer = await self._call_subscription(action, fields)
         if action is Action.ACK and answer.get("ignored"):
-            spans = [(facts["partition"], each) for start, stop in facts["ranges"] for each in range(start, stop)]
+            spans = [(fields["partition"], each) for start, stop in fields["ranges"] for each in range(start, stop)]
             self._unheeded.update(spans)
             self.ignored += answer["ignored"]
         return answer

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, Final
 
-from penstock.broker.access.policy import ANONYMOUS, Access, BadCredentials, Principal, Resource
-from penstock.broker.access_enforcement import Gate
+from penstock.broker.access.policy import ANONYMOUS, AccessPolicy, BadCredentials, Principal, Resource
+from penstock.broker.access_enforcement import AccessEnforcer
 from penstock.broker.admin import operations
 from penstock.broker.base.effects import Close, Effect, Send
 from penstock.broker.base.metrics import COUNTED, Metrics
@@ -22,10 +22,10 @@ from penstock.broker.base.request_fields import Fields, check_known, read_fields
 from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.durable import DurableBroker
 from penstock.broker.live.connections import Client, Clients
-from penstock.broker.live.rate_limits import Rates
+from penstock.broker.live.rate_limits import RateLimiter
 from penstock.broker.live.requests import OpenRequest, OpenRequests
-from penstock.broker.live.routing import Kind, Routes
-from penstock.broker.permissions import LIVE, check_action
+from penstock.broker.live.routing import LiveKind, Routes
+from penstock.broker.permissions import LIVE_OPERATIONS, check_action
 from penstock.broker.topics.topics import AutoCreate
 from penstock.core.clock import Clock, iso_time
 from penstock.core.errors import (
@@ -66,7 +66,7 @@ class Broker:
         probe: Callable[[], dict[str, float]] = dict,
         store: Store | None = None,
         auto_create: AutoCreate = AutoCreate.RELIABLE,
-        access: Access | None = None,
+        access: AccessPolicy | None = None,
     ) -> None:
         """Create a broker. Without a store all topics are live; without `access` every client may do everything."""
         self._limits = limits
@@ -77,18 +77,20 @@ class Broker:
         self.context = BrokerContext(clock, random, now_ms, access)
         self._routes = Routes(random)
         self._requests = OpenRequests(limits.requests_open_max)
-        self.rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
+        self.rate_limiter = RateLimiter(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
         self.durable: DurableBroker | None = None
         if store is not None:
             self.context.redactor = PathRedactor(str(store.root))
-            self.durable = DurableBroker(store, self.context, self._routes, self.rates, limits, auto_create=auto_create)
-        self.gate = Gate(self.context, self.clients, self._routes)
+            self.durable = DurableBroker(
+                store, self.context, self._routes, self.rate_limiter, limits, auto_create=auto_create
+            )
+        self.enforcer = AccessEnforcer(self.context, self.clients, self._routes)
         if self.durable is not None:
-            self.durable.enforce_access(self.gate)
+            self.durable.enforce_access(self.enforcer)
 
     @property
-    def access(self) -> Access:
+    def access(self) -> AccessPolicy:
         return self.context.access
 
     @property
@@ -107,7 +109,7 @@ class Broker:
             why = "the broker is stopping" if self._draining else f"at most {self._limits.connections_max} connections"
             raise ServiceUnavailable(f"Connection refused: {why}; try again later")
         client = Client(id=self.context.new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
-        client.bucket = self.rates.for_connection(now_ms)
+        client.bucket = self.rate_limiter.for_connection(now_ms)
         client.principal, client.surface = principal, surface
         self.clients.add(client)
         self.metrics.add("connection.connected")
@@ -122,14 +124,14 @@ class Broker:
         client.connected = False
         for kind, pattern in client.subscriptions:
             self._routes.remove(kind, pattern, client.id)
-        self._requests.requester_gone(client.id)
+        self._requests.abandon_requester(client.id)
         self.metrics.add("connection.disconnected")
         if client.name:
             self.metrics.add("registry.unregistration")
         _LOG.info("disconnected", extra={"client": client.id, "address": client.address, "reason": reason})
         effects = [
             effect
-            for open_request in self._requests.server_gone(client.id)
+            for open_request in self._requests.close_of_server(client.id)
             for effect in self._server_gone(open_request)
         ]
         return effects if self.durable is None else [*effects, *self.durable.disconnect(client)]
@@ -180,7 +182,7 @@ class Broker:
         self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
         return [
-            effect for open_request in self._requests.all_gone() for effect in self._fail_request(open_request, error)
+            effect for open_request in self._requests.close_all() for effect in self._fail_request(open_request, error)
         ]
 
     def close(self) -> None:
@@ -208,7 +210,7 @@ class Broker:
             connected_ms=now_ms,
             heard_ms=now_ms,
             connected=False,
-            asks=waits,
+            request_alive=waits,
             principal=principal,
         )
         try:
@@ -240,7 +242,7 @@ class Broker:
         for item in items:
             # Other clients may have had their turns since these messages came.
             self.context.now_ms = max(self.context.now_ms, now_ms)
-            client.heard_ms, client.asked = now_ms, False
+            client.heard_ms, client.heartbeat_pending = now_ms, False
             yield self._handle(client, item)
 
     def _handle(self, client: Client, item: PublishBatch | Frame | RejectedFrame) -> list[Effect]:
@@ -254,14 +256,14 @@ class Broker:
 
     def note_activity(self, client: Client, now_ms: int) -> None:
         """Note that a connection is alive, from bytes that are no message."""
-        client.heard_ms, client.asked = now_ms, False
+        client.heard_ms, client.heartbeat_pending = now_ms, False
 
     def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
-        self.metrics.saw(1, 0, 0)
+        self.metrics.add_messages(1, 0, 0)
         salvage = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
-        over = not self.rates.allow(client.bucket, None, self.context.now_ms) and not rejected.fatal
-        payload = self.context.failure(client, self.rates.exceeded() if over else rejected.error)
+        over = not self.rate_limiter.allow(client.bucket, None, self.context.now_ms) and not rejected.fatal
+        payload = self.context.failure(client, self.rate_limiter.exceeded() if over else rejected.error)
         answer = Send(
             client.id, response(salvage.topic, salvage.version, salvage.request_id or self.context.new_id(), payload)
         )
@@ -270,7 +272,7 @@ class Broker:
     def _handle_frame(self, client: Client, frame: Frame) -> list[Effect]:
         header = frame.header
         size = len(frame.payload)
-        self.metrics.saw(1, size, size)
+        self.metrics.add_messages(1, size, size)
         if header.action in COUNTED:
             self.metrics.add(f"router.{header.action.value}")
         if header.parent_id is not None:
@@ -285,8 +287,8 @@ class Broker:
                 },
             )
         try:
-            if not self.rates.allow(client.bucket, None, self.context.now_ms):
-                raise self.rates.exceeded()
+            if not self.rate_limiter.allow(client.bucket, None, self.context.now_ms):
+                raise self.rate_limiter.exceeded()
             return self._perform(client, frame)
         except PenstockError as error:
             return self._reject_frame(client, header, error)
@@ -342,13 +344,13 @@ class Broker:
     # publish
 
     def _publish(self, client: Client, batch: PublishBatch) -> list[Effect]:
-        self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
+        self.metrics.add_messages(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
         first_id = self.context.new_id()
         effects: list[Effect] = []
-        allowed = self.rates.allowed(client.bucket, batch, self.context.now_ms)
+        allowed = self.rate_limiter.allowed(client.bucket, batch, self.context.now_ms)
         if allowed is not None:
-            effects.append(self._refuse(client, batch.selected(~allowed), first_id, self.rates.exceeded()))
+            effects.append(self._refuse(client, batch.selected(~allowed), first_id, self.rate_limiter.exceeded()))
             batch = batch.selected(allowed)
         kept: dict[TopicName, list[int]] = {}
         routed: dict[tuple[str, ...], list[int]] = {}
@@ -410,8 +412,8 @@ class Broker:
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
         """Publish a message that is not part of a batch."""
         head = frame.header.head
-        if not self.rates.allow(None, head.destination, self.context.now_ms):
-            raise self.rates.exceeded()
+        if not self.rate_limiter.allow(None, head.destination, self.context.now_ms):
+            raise self.rate_limiter.exceeded()
         if self.durable is not None and self._is_durable(head):
             return self.durable.handle(client, frame)
         subscribers = self._routes.subscribers(head.destination)
@@ -463,10 +465,10 @@ class Broker:
         kinds = operations.parse_kinds({"action": "both"} | fields)
         return self._answered(client, frame, SUCCESS if self.unsubscribe(client, kinds, pattern) else FAILURE)
 
-    def subscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern, priority: int) -> None:
+    def subscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern, priority: int) -> None:
         """Subscribe live, from the next message on. A second call changes the priority."""
         for kind in kinds if self.access.enabled else ():
-            self.access.check(client.principal, LIVE[kind], Resource.topic(pattern), client.origin)
+            self.access.check(client.principal, LIVE_OPERATIONS[kind], Resource.topic(pattern), client.origin)
         new = sum((kind, pattern) not in client.subscriptions for kind in kinds)
         if len(client.subscriptions) + new > self._limits.subscriptions_max:
             raise QuotaExceeded(
@@ -477,7 +479,7 @@ class Broker:
             client.subscriptions[kind, pattern] = priority
             self._routes.add(kind, pattern, client.id, priority)
 
-    def unsubscribe(self, client: Client, kinds: tuple[Kind, ...], pattern: TopicPattern) -> bool:
+    def unsubscribe(self, client: Client, kinds: tuple[LiveKind, ...], pattern: TopicPattern) -> bool:
         """End live subscriptions. Returns False if there was none."""
         subscribed = [kind for kind in kinds if (kind, pattern) in client.subscriptions]
         for kind in subscribed:
@@ -495,7 +497,7 @@ class Broker:
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what is due: request timeouts, heartbeats, and closing connections that stayed silent."""
         self.context.now_ms = now_ms
-        effects = self.gate.tick()
+        effects = self.enforcer.tick()
         for late in self._requests.expire(now_ms):
             self.metrics.add("router.request.timeout")
             effects += self._fail_request(late, Timeout("Request timed out", targetServiceId=late.server))
@@ -511,14 +513,14 @@ class Broker:
         """Return when `tick` is to be called next."""
         due = self._counted_ms + _SECOND_MS
         deadline = self._requests.next_deadline_ms()
-        due = self.gate.next_due_ms(due if deadline is None else min(due, deadline))
+        due = self.enforcer.next_due_ms(due if deadline is None else min(due, deadline))
         return due if self.durable is None else min(due, self.durable.next_due_ms())
 
     def _heartbeats(self, now_ms: int) -> list[Effect]:
         ask, gone = self.clients.silent(now_ms)
         effects: list[Effect] = []
         for client in ask:
-            client.asked = True
+            client.heartbeat_pending = True
             effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.context.new_id(), Action.REQUEST)))
         for client in gone:
             error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
@@ -552,7 +554,7 @@ class Broker:
 
     def metric_values(self) -> dict[str, float]:
         """Return all metrics, by name."""
-        values = self._probe() | self.metrics.shown()
+        values = self._probe() | self.metrics.to_dict()
         values["registry.count"] = sum(bool(client.name) for client in self.clients)
         values["connection.active"] = len(self.clients)
         values["router.request.open"] = len(self._requests)

@@ -8,7 +8,7 @@ import pytest
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID, Peer, World
 from tests.broker.subscriptions.test_dead_letters import DLQ, consumer, nack
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.broker.reads.scan import resume_token
 from penstock.core.dead_letter_attributes import redrive_producer_name

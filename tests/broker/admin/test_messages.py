@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.core.ids import format_id
 from penstock.record.message import Message

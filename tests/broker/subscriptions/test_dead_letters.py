@@ -12,7 +12,7 @@ import pytest
 from tests.broker.conftest import Keeping
 from tests.broker.kit import Peer, World, numbered
 from tests.broker.subscriptions.test_service import S, ack, cursor, describe, fill
-from tests.broker.topics.test_publishing import ORDER, refused
+from tests.broker.topics.test_publisher import ORDER, refused
 
 from penstock.broker.topics.topics import AutoCreate
 from penstock.core.errors import DiskFull, StorageFailed

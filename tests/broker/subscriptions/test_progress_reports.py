@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID2, Peer, World
 from tests.broker.subscriptions.test_service import SMALL, cursor, describe, fill
-from tests.broker.topics.test_publishing import refused
+from tests.broker.topics.test_publisher import refused
 
 from penstock.core.errors import DiskFull
 from penstock.record.message import Message

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.conftest import Keeping
 from tests.broker.kit import ID, ID2, ID3, Peer, World, own_id
-from tests.broker.topics.test_publishing import ORDER, refused
+from tests.broker.topics.test_publisher import ORDER, refused
 
 from penstock.core.clock import iso_time
 from penstock.core.errors import DiskFull, StorageFailed

@@ -1,4 +1,4 @@
-"""Schemas and what is none: every rule of the specification, and where it was broken."""
+"""The Avro parser: every rule of the specification, and the path at which it was broken."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schema.avro.growing import schemas
 from tests.schema.avro.kit import array, enum, field, fixed, map_, parsed, record
+from tests.schema.avro.strategies import schemas
 
 from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema import avro
-from penstock.schema.avro import Avro
+from penstock.schema.avro import AvroSchema
 from penstock.schema.avro.model import Default, Enum, Field, Fixed, Link, Primitive, Record, Union
 from penstock.schema.errors import InvalidSchema
 
@@ -24,7 +24,7 @@ def refused(tree: Any, references: Any = None) -> InvalidSchema:
     return caught.value
 
 
-def outcome_of(text: str) -> Avro | InvalidSchema:
+def outcome_of(text: str) -> AvroSchema | InvalidSchema:
     try:
         return avro.parse(text, {})
     except InvalidSchema as refusal:
@@ -41,7 +41,7 @@ def fields(*trees: Any, name: str = "R") -> tuple[Field, ...]:
     return made.fields
 
 
-# What is understood
+# Accepted schemas
 
 
 @pytest.mark.parametrize("name", ["null", "boolean", "int", "long", "float", "double", "bytes", "string"])
@@ -55,7 +55,7 @@ def test_a_field_is_all_that_is_said_of_it() -> None:
     assert (made.name, made.doc, made.order, made.aliases) == ("x", "why", "ignore", ("y", "not a name"))
     assert made.default == Default(1)
     assert made.properties == {"unit": "m"}
-    assert str(made.place) == "/fields/0"
+    assert str(made.path) == "/fields/0"
 
 
 def test_null_is_a_default_and_no_default_is_none() -> None:
@@ -131,7 +131,7 @@ def test_an_empty_union_an_empty_enum_and_an_empty_fixed_are_allowed() -> None:
     assert isinstance(root(fixed("F", 0)), Fixed)
 
 
-# What is refused, and where
+# Refused schemas, and the paths
 
 BROKEN: list[tuple[str, Any, str, str]] = [
     ("a number", 1, "", "a string, an object or an array"),
@@ -261,7 +261,7 @@ def test_types_are_nested_to_a_limit() -> None:
     assert "nested more than 64 deep" in refused(nested(SCHEMA_DEPTH_MAX + 1)).message
 
 
-# Anything
+# Random schemas
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 _WORDS = st.sampled_from(
@@ -290,4 +290,4 @@ def test_a_schema_with_anything_in_place_of_a_part_is_a_schema_or_refused(tree: 
     pieces = json.dumps(tree).split('"')
     place = data.draw(st.integers(0, len(pieces) - 1))
     pieces[place] = data.draw(st.sampled_from(["type", "T1", "", "[", "}", "null", ":", "\\ud800", "\0"]))
-    assert isinstance(outcome_of('"'.join(pieces)), Avro | InvalidSchema)
+    assert isinstance(outcome_of('"'.join(pieces)), AvroSchema | InvalidSchema)

@@ -1,4 +1,4 @@
-"""The audit log: what a line says, that it is bounded, and that nobody drowns it."""
+"""The audit log: the contents of its lines, its limits, and that no client can drown it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.access.policy import Decision, Deed, Origin
+from penstock.broker.access.policy import AuditedAction, Decision, Origin
 from penstock.server.security import audit_log
 from penstock.server.security.audit_log import FILES_MAX, PENDING_MAX, REFUSED_MAX, AuditLog
 
@@ -49,9 +49,9 @@ def test_a_line_says_who_what_to_what_whence_and_when(log: AuditLog, tmp_path: P
 
 
 def test_a_line_says_by_what_and_which_one_was_meant(log: AuditLog, tmp_path: Path) -> None:
-    deed = Deed("POST /v1/keys", (("name", "shop"), ("bindings", ("viewer", "admin"))))
-    log.note(denied(deed=deed))
-    log.note(denied(deed=Deed("POST /v1/keys")))
+    audited = AuditedAction("POST /v1/keys", (("name", "shop"), ("bindings", ("viewer", "admin"))))
+    log.note(denied(audited=audited))
+    log.note(denied(audited=AuditedAction("POST /v1/keys")))
     log.write(log.take())
     first, second = written(tmp_path)
     assert (first["action"], first["target"]) == ("POST /v1/keys", {"name": "shop", "bindings": ["viewer", "admin"]})
@@ -82,7 +82,7 @@ def test_of_too_many_different_things_only_the_number_is_written(log: AuditLog, 
     assert log.take() == b""
 
 
-def test_nobody_is_one_line_however_many_connections_they_make(log: AuditLog, tmp_path: Path) -> None:
+def test_anonymous_refusals_are_one_line_however_many_connections_they_come_over(log: AuditLog, tmp_path: Path) -> None:
     for port in range(1000):
         for who, outcome in (("anonymous", "denied"), ("unknown", "refused")):
             log.note(Decision(who, "authenticate", "the server", outcome, Origin("tcp", f"10.0.0.1:{port}")))

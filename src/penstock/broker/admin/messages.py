@@ -324,7 +324,7 @@ def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Repl
             return reply(outcome)
         return reply({name: outcome[name] for name in ("partition", "offset", "id")} | {"topic": str(topic.name)})
 
-    return durable.publishing.store(topic, block, stored, client=client.id)
+    return durable.publisher.store(topic, block, stored, client=client.id)
 
 
 def _payload(fields: Fields) -> bytes:

@@ -19,7 +19,7 @@ from penstock.broker.live.connections import Client
 from penstock.broker.reads.message_filter import MessageFilter
 from penstock.broker.reads.scan import Positions, Scan, ScanHit, TakeResult, resume_token
 from penstock.broker.subscriptions import events
-from penstock.broker.topics.schema_rejections import sentence
+from penstock.broker.topics.schema_rejections import fault_text
 from penstock.broker.topics.topics import TopicState
 from penstock.core.dead_letter_attributes import (
     FOREIGN_LETTER,
@@ -287,7 +287,7 @@ class RedriveLetters:
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)
             block = parse_block(draft.data, verify=False)
-            return run.durable.publishing.store(self.original, block, stored, owned=True, trusted=False)
+            return run.durable.publisher.store(self.original, block, stored, owned=True, trusted=False)
         except PenstockError as error:
             return stored(error)
 
@@ -330,7 +330,7 @@ class RedriveLetters:
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
-    return sentence(PayloadFault(path, message))
+    return fault_text(PayloadFault(path, message))
 
 
 def _message(row: RecordRow, producer_id: int) -> Message:

@@ -341,12 +341,12 @@ class Scans:
         self.open += 1
 
         def stepped(outcome: Scan | PenstockError) -> list[Effect]:
-            if isinstance(outcome, Scan) and not outcome.done and client.waits:
+            if isinstance(outcome, Scan) and not outcome.done and client.awaits_answer:
                 return [RunInThread(lambda: _stepped(outcome), stepped, read_only=True)]
             self.open -= 1
             if isinstance(outcome, PenstockError):
                 return reply(outcome)
-            return then(outcome) if client.waits else []
+            return then(outcome) if client.awaits_answer else []
 
         return [RunInThread(lambda: _stepped(begin()), stepped, read_only=True)]
 

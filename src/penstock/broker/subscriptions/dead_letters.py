@@ -16,7 +16,7 @@ from typing import Final
 from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
-from penstock.broker.topics.publishing import Publishing
+from penstock.broker.topics.publisher import TopicPublisher
 from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.dead_letter_attributes import (
     ATTEMPT,
@@ -52,9 +52,9 @@ _REASON_CHARS_MAX: Final = 1024
 class DeadLetterWriter:
     """Stores dead letters, in steps that each end with an effect: read, create the topic, get a producer id, append."""
 
-    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+    def __init__(self, topics: Topics, publisher: TopicPublisher) -> None:
         self._topics = topics
-        self._publishing = publishing
+        self._publisher = publisher
         self._numbers: dict[tuple[int, int], int] = {}
         """The producer ids that dead letters are stored under, by subscription and partition."""
 
@@ -145,7 +145,7 @@ class DeadLetterWriter:
             return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=True, seek=letter.seek))
 
         try:
-            return self._publishing.store(dlq_topic, block, stored, owned=True, unbounded=True)
+            return self._publisher.store(dlq_topic, block, stored, owned=True, unbounded=True)
         except PenstockError as error:
             return self._failed(runner, letter, error)
 

@@ -482,7 +482,7 @@ class SubscriptionRunner:
                     "in_flight": consumer.in_flight,
                     "in_flight_bytes": consumer.in_flight_bytes,
                     "window": {"messages": consumer.window, "bytes": consumer.window_bytes},
-                    "ack_rate": round(consumer.acks.a_second(now_ms), 1),
+                    "ack_rate": round(consumer.acks.per_second(now_ms), 1),
                 }
                 for consumer in machine.consumers.values()
             ],

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Final, Protocol
 
-from penstock.broker.base.recent_rate import Pace
+from penstock.broker.base.recent_rate import RecentRate
 from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.core.offset_set import Span
 
@@ -41,7 +41,7 @@ class Consumer:
     window_bytes: int
     in_flight: int = 0
     in_flight_bytes: int = 0
-    acks: Pace = field(default_factory=Pace)
+    acks: RecentRate = field(default_factory=RecentRate)
 
     @property
     def room(self) -> int:

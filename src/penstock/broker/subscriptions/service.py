@@ -22,7 +22,7 @@ from penstock.broker.subscriptions.cursors import CursorStore
 from penstock.broker.subscriptions.delivery import ConsumerEndpoint, SubscriptionRunner
 from penstock.broker.subscriptions.machine import SubscriptionMachine
 from penstock.broker.subscriptions.requests import SubscribeRequest, check_same_options, subscription_options
-from penstock.broker.topics.schema_rejections import NotThere
+from penstock.broker.topics.schema_rejections import NotFound
 from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX, WireLimits
@@ -161,7 +161,7 @@ class Subscriptions:
         runner = topic.subscriptions.get(name)
         if runner is None:
             known = sorted(each for each in topic.subscriptions if not topic.subscriptions[each].is_reader)[:10]
-            raise NotThere(
+            raise NotFound(
                 f"{topic_name} has no subscription {name[:QUOTED_CHARS_MAX]}; it has: {', '.join(known) or 'none'}",
                 subscription=name,
             )

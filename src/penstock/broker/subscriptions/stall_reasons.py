@@ -47,7 +47,7 @@ def _moving(machine: SubscriptionMachine, now_ms: int) -> str:
     """Return that it moves, with its pace if consumers, not the log, limit it."""
     if any(consumer.room for consumer in machine.eligible):
         return MOVING
-    pace = sum(consumer.acks.a_second(now_ms) for consumer in machine.eligible)
+    pace = sum(consumer.acks.per_second(now_ms) for consumer in machine.eligible)
     return f"{MOVING}: {_pace(pace)}, and every window is full" if pace else MOVING
 
 
@@ -81,7 +81,7 @@ def _keys(machine: SubscriptionMachine, now_ms: int, address_of: AddressOf) -> I
     for consumer, count in machine.ready_by_holder().items():
         holder = machine.consumers[consumer]
         if not holder.room:
-            pace = f"where {_pace(holder.acks.a_second(now_ms))}"
+            pace = f"where {_pace(holder.acks.per_second(now_ms))}"
             yield (
                 f"{count} ready messages have keys of {_named(holder, address_of)}, whose window is full, and {pace}"
             )

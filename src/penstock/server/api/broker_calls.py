@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 from starlette.types import Receive
 
-from penstock.broker.topics.schema_rejections import NotThere
+from penstock.broker.topics.schema_rejections import NotFound
 from penstock.core.errors import ServiceUnavailable
 from penstock.server.api.errors import HttpError
 from penstock.server.api.request import ApiRequest
@@ -20,7 +20,7 @@ async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
     """Return the answer of a system topic. Raises `HttpError` 404 for what does not exist."""
     try:
         return await request.ask(topic, fields)
-    except NotThere as error:
+    except NotFound as error:
         raise HttpError(HTTPStatus.NOT_FOUND, error.message, **error.details) from None
 
 
@@ -48,8 +48,8 @@ def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
     """Return the fields that the client sent, in the form of the wire protocol."""
     if isinstance(values, dict):
         return {name: value for name, value in values.items() if value is not None}
-    found = {name: getattr(values, name) for name in values.__struct_fields__}
-    return {name: msgspec.to_builtins(value) for name, value in found.items() if value is not UNSET}
+    fields = {name: getattr(values, name) for name in values.__struct_fields__}
+    return {name: msgspec.to_builtins(value) for name, value in fields.items() if value is not UNSET}
 
 
 def list_page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:

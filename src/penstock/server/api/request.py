@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 from starlette.types import Receive, Scope
 
-from penstock.broker.access.audit import Trail, deed_of
-from penstock.broker.access.policy import Access, Deed, Operation, Origin, Principal, Resource
+from penstock.broker.access.audit import AuditTrail, audited_action
+from penstock.broker.access.policy import AccessPolicy, AuditedAction, Operation, Origin, Principal, Resource
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
 from penstock.server.api.routing import SCOPE_ROUTE, Parameter
@@ -27,7 +27,7 @@ class Backend(Protocol):
     def registry(self) -> Registry: ...
 
     @property
-    def access(self) -> Access: ...
+    def access(self) -> AccessPolicy: ...
 
     async def run(self, procedure: Procedure[_Result]) -> _Result: ...
 
@@ -66,12 +66,12 @@ class RequestServices:
     """Objects that handlers keep between requests, at most one of each class."""
 
     def __init__(self, *services: object) -> None:
-        self._services: dict[type[Any], Any] = {type(each): each for each in services}
+        self._services: dict[type[Any], Any] = {type(service): service for service in services}
 
     def get(self, kind: type[_Service]) -> _Service | None:
         """Return the service of this class; None if this server has none."""
-        found: _Service | None = self._services.get(kind)
-        return found
+        service: _Service | None = self._services.get(kind)
+        return service
 
 
 def action_of(scope: Scope) -> str:
@@ -121,7 +121,7 @@ class ApiRequest:
     """The body as the route declares it: decoded, or the bytes."""
     scope: Scope
     receive: Receive
-    trail: Trail
+    trail: AuditTrail
     """The entry of the audit log that this request becomes."""
     accepts_extensions: bool = True
     """True if the client accepts fields that the registry's dialect lacks."""
@@ -134,20 +134,20 @@ class ApiRequest:
 
     def service(self, kind: type[_Service]) -> _Service:
         """Return the service of this class, which the application was created with."""
-        found = self.services.get(kind)
-        if found is None:
+        service = self.services.get(kind)
+        if service is None:
             raise LookupError(f"the application was made without {kind.__name__}")
-        return found
+        return service
 
     def check(self, operation: Operation, resource: Resource) -> None:
         """Require a permission. Raises `Unauthorized` or `Forbidden`."""
-        deed = self.deed(operation)
-        self.backend.access.require(self.principal, operation, resource, self.origin, deed)
-        self.trail.add(operation, resource, deed)
+        audited = self.audited(operation)
+        self.backend.access.require(self.principal, operation, resource, self.origin, audited)
+        self.trail.add(operation, resource, audited)
 
-    def deed(self, operation: Operation) -> Deed:
+    def audited(self, operation: Operation) -> AuditedAction:
         """Return the action of this request, for the audit log."""
-        return deed_of(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
+        return audited_action(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
 
     async def run(self, procedure: Procedure[_Result]) -> _Result:
         """Carry out a procedure of the registry, and return its result."""

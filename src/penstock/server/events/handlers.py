@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from penstock.broker.access.policy import ANONYMOUS, Operation, Resource
 from penstock.broker.reads.feed import FeedRequest
-from penstock.broker.topics.publish_batch import Placed
+from penstock.broker.topics.publish_batch import StoredAt
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
@@ -112,16 +112,16 @@ def _check_size(events: EventService, headers: RequestHeaders, size: int) -> Non
         raise PayloadTooLarge(f"{what} has at most {most} bytes, not {size}", limit=most)
 
 
-def _single(topic: TopicName, place: Placed) -> Stored:
+def _single(topic: TopicName, place: StoredAt) -> Stored:
     return Stored(_id(place), place.offset, str(topic), place.partition, place.duplicate)
 
 
-def _several(topic: TopicName, places: list[Placed]) -> StoredBatch:
+def _several(topic: TopicName, places: list[StoredAt]) -> StoredBatch:
     found = [StoredPlace(_id(each), each.offset, each.partition, each.duplicate) for each in places]
     return StoredBatch(str(topic), len(found), found)
 
 
-def _id(place: Placed) -> str | None:
+def _id(place: StoredAt) -> str | None:
     return None if place.id is None else spelled_id(place.id)
 
 
@@ -136,7 +136,7 @@ async def get_events(request: ApiRequest) -> EventStream:
     events.check_room(client)
     events.feeds.select(wanted)  # raises for topics that cannot be read
     resume = request.headers["last-event-id"] or query["lastEventId"]
-    start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
+    start = await events.start(wanted, _position(resume, query["from"]), resumed=bool(resume))
     stream_request = StreamRequest(
         wanted=wanted,
         form=form,
@@ -198,7 +198,7 @@ def _weight(parameter: str) -> float:
         return 1.0
 
 
-def _place(resume: str | None, start: str) -> Position:
+def _position(resume: str | None, start: str) -> Position:
     """Return where to start. An id from Last-Event-ID goes before `from`."""
     name = "Last-Event-ID" if resume else "from"
     text = resume or start

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.broker.access.policy import ANONYMOUS, UNKNOWN, Decision, Origin, Outcome
+from penstock.broker.access.policy import ANONYMOUS, UNKNOWN_PRINCIPAL, Decision, Origin, Outcome
 from penstock.core.clock import iso_time
 from penstock.core.limits import KIB, MIB
 
@@ -113,7 +113,7 @@ class AuditLog:
 
 def _folded(decision: Decision) -> Decision:
     """Merge refusals of anonymous clients into one entry for each machine, however many connections it makes."""
-    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN):
+    if decision.outcome == Outcome.ALLOWED or decision.principal not in (ANONYMOUS.name, UNKNOWN_PRINCIPAL):
         return decision
     host = decision.origin.address.rpartition(":")[0]
     return replace(decision, origin=Origin(decision.origin.surface, host))
@@ -127,7 +127,7 @@ def _size(path: Path) -> int:
 
 
 def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "time": iso_time(unix_ms),
         "principal": decision.principal[:_TEXT_CHARS_MAX],
         "operation": decision.operation,
@@ -137,13 +137,13 @@ def _line(decision: Decision, unix_ms: int, count: int) -> bytes:
         "address": decision.origin.address,
     }
     if decision.origin.service:
-        facts["service"] = decision.origin.service
-    if decision.deed.action:
-        facts["action"] = decision.deed.action
-    if decision.deed.target:
-        facts["target"] = dict(decision.deed.target)
+        fields["service"] = decision.origin.service
+    if decision.audited.action:
+        fields["action"] = decision.audited.action
+    if decision.audited.target:
+        fields["target"] = dict(decision.audited.target)
     if decision.reason:
-        facts["reason"] = decision.reason[:_TEXT_CHARS_MAX]
+        fields["reason"] = decision.reason[:_TEXT_CHARS_MAX]
     if count > 1:
-        facts["count"] = count
-    return msgspec.json.encode(facts) + b"\n"
+        fields["count"] = count
+    return msgspec.json.encode(fields) + b"\n"

@@ -1,40 +1,43 @@
-"""Enums: can every value of the writer's be read with the reader's?"""
+"""Compatibility of enums: can every value of the writer's be read with the reader's?"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from penstock.schema.protobuf.compatibility.verdicts import Verdicts
+from penstock.schema.protobuf.compatibility.problem_kinds import ProblemCollector
 
 
-def check(mine: Any, theirs: Any, path: str, verdicts: Verdicts) -> None:
-    """An open enum takes any number. A closed one puts away what it does not know, and the field seems unset. A value
-    with another name is the same value; a name with another number is another."""
+def check(mine: Any, theirs: Any, path: str, collector: ProblemCollector) -> None:
+    """Compare the values of two enums.
+
+    An open enum takes any number. A closed one puts away unknown numbers, and the field seems unset. A value with
+    another name is the same value; a name with another number is another value.
+    """
     if mine.is_closed and not theirs.is_closed:
         message = "the writer's enum is open and may be any number, the reader's is closed: the field may seem unset"
-        verdicts.add("ENUM_CLOSED", path, message, f"enum {mine.name}", f"enum {theirs.name}", name=mine.name)
+        collector.add("ENUM_CLOSED", path, message, f"enum {mine.name}", f"enum {theirs.name}", name=mine.name)
     for value in theirs.values:
         told = {"name": value.name, "number": value.number}
         shown = f"{value.name} = {value.number}"
         if _moved(mine, theirs, value):
             number = mine.values_by_name[value.name].number
             message = f"the writer's {value.name} is {value.number}, the reader's is {number}"
-            verdicts.add(
+            collector.add(
                 "ENUM_VALUE_RENUMBERED", f"{path}/{value.name}", message, f"{value.name} = {number}", shown, **told
             )
         elif mine.is_closed and value.number not in mine.values_by_number:
             message = f"the reader's enum is closed and has no value {value.number}: the field will seem unset"
-            verdicts.add("ENUM_VALUE_REMOVED", f"{path}/{value.name}", message, "", shown, **told)
+            collector.add("ENUM_VALUE_REMOVED", f"{path}/{value.name}", message, "", shown, **told)
 
 
 def has_all_of(mine: Any, theirs: Any) -> bool:
-    """Whether it is the same enum under another name."""
+    """Return whether an enum under another name has all values of this one, and so is the same enum."""
     known = mine.values_by_name
     return all(each.name in known and known[each.name].number == each.number for each in theirs.values)
 
 
 def _moved(mine: Any, theirs: Any, value: Any) -> bool:
-    """It has another number, and neither number merely has another name."""
+    """Return whether a value has another number, and neither number merely has another name."""
     moved = mine.values_by_name.get(value.name)
     if moved is None or moved.number == value.number:
         return False

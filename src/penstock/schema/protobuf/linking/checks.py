@@ -1,4 +1,4 @@
-"""How a file is held against rules: each looks at one thing, and says what is wrong with it."""
+"""The runner of a file's rules: each rule checks one element and returns the violation."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
-from penstock.schema.protobuf.linking.link import Linked
+from penstock.schema.protobuf.elements import Element, ElementKind
+from penstock.schema.protobuf.linking.linked_file import LinkedFile
 from penstock.schema.protobuf.numbers import Ranges
 from penstock.schema.protobuf.parsing.cursor import Dialect
-from penstock.schema.protobuf.walk import Element, Sort
 
 _DECLARATION: Final = descriptor_pb2.ExtensionRangeOptions.DECLARATION
 
 
-class Context:
-    """The file that is looked at, and ranges in it that many of its things ask for."""
+class RuleContext:
+    """The file being checked, with cached ranges that many of its elements need."""
 
-    def __init__(self, linked: Linked) -> None:
+    def __init__(self, linked: LinkedFile) -> None:
         self.linked = linked
         self.scope = linked.scope()
         self.dialect = dialect(linked.file)
@@ -28,11 +28,11 @@ class Context:
         self._extensions: dict[tuple[str, int], str] = {}
 
     def find(self, name: str) -> Element:
-        """Something by its full name, with a dot before it."""
+        """Return an element by its full name with a leading dot."""
         return self.scope.symbols[name[1:]]
 
     def taken(self, element: Element) -> tuple[Ranges, frozenset[str]]:
-        """Numbers and names that no field of a message may have."""
+        """Return the numbers and names that no field of the element's message may have."""
         message = outer(element.name)
         if message not in self._taken:
             parent = element.parent
@@ -46,7 +46,7 @@ class Context:
         return self._extensible[message.name]
 
     def declared(self, message: Element) -> tuple[Ranges, dict[int, Any]]:
-        """Numbers of a message's extensions that have to be declared with it, and those that are."""
+        """Return the extension numbers of a message that must be declared with it, and the declarations."""
         if message.name not in self._declared:
             strict = [each for each in message.descriptor.extension_range if _asks_for_declarations(each)]
             known = {told.number: told for each in strict for told in each.options.declaration}
@@ -54,27 +54,27 @@ class Context:
         return self._declared[message.name]
 
     def first_extension(self, extension: Element) -> str:
-        """The name of the first one looked at that extends the same message with the same number."""
+        """Return the name of the first visited extension of the same message with the same number."""
         which = extension.descriptor.extendee, extension.descriptor.number
         return self._extensions.setdefault(which, extension.name)
 
 
-Rule = Callable[[Context, Element], str | None]
-"""What is wrong with a thing; None if nothing is."""
+Rule = Callable[[RuleContext, Element], str | None]
+"""A rule: returns the violation by an element, or None."""
 
 
 def dialect(file: Any) -> Dialect:
     return Dialect(file.syntax or "proto2")
 
 
-def check(linked: Linked, rules: dict[Sort, tuple[Rule, ...]]) -> None:
-    """Raises `InvalidSchema` for the first thing that breaks a rule."""
-    file = Context(linked)
-    for element in (Element(Sort.FILE, linked.file.package, linked.file, None), *linked.symbols.values()):
+def check(linked: LinkedFile, rules: dict[ElementKind, tuple[Rule, ...]]) -> None:
+    """Raise `InvalidSchema` for the first element that breaks a rule."""
+    file = RuleContext(linked)
+    for element in (Element(ElementKind.FILE, linked.file.package, linked.file, None), *linked.symbols.values()):
         for rule in rules.get(element.sort, ()):
             wrong = rule(file, element)
             if wrong is not None:
-                raise linked.source.refusal(wrong, element.name, element.option_place(0, linked.file.package))
+                raise linked.source.refusal(wrong, element.name, element.option_key(0, linked.file.package))
 
 
 def _asks_for_declarations(extension_range: Any) -> bool:

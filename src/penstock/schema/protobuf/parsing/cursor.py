@@ -1,4 +1,4 @@
-"""Where a parser stands in a text, and the file it describes as it goes."""
+"""The parser's cursor: its position in a text, and the file descriptor that it fills."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.protobuf import literals
 from penstock.schema.protobuf.limits import FULL_NAME_CHARS_MAX, INT32_MAX, MESSAGE_DEPTH_MAX, TYPES_MAX
-from penstock.schema.protobuf.parsing.tokens import Kind, Token, refusal, tokens
+from penstock.schema.protobuf.parsing.tokens import Token, TokenKind, refusal, tokens
 
 
 class Dialect(Enum):
@@ -22,47 +22,47 @@ class Dialect(Enum):
 
 
 class Cursor:
-    """Looks at one token at a time. What each of its questions cannot find it refuses, with line and column."""
+    """A cursor that looks ahead by one token. A missing token is refused with line and column."""
 
     def __init__(self, text: str, name: str, tokens_max: int) -> None:
         self.text = text
         self.file: Any = descriptor_pb2.FileDescriptorProto(name=name)
         self.dialect = Dialect.PROTO2
-        self.places: dict[str, int] = {}
-        """Where in the text each thing stands that has a name."""
+        self.positions: dict[str, int] = {}
+        """Positions in the text of all named elements."""
         self.tokens_read = 0
         self._types = 0
         self._depth = 0
         self._tokens = tokens(text, tokens_max, name)
         self.token = next(self._tokens)
 
-    # Looking
+    # Look-ahead
 
     def at(self, text: str) -> bool:
         return self.token.text == text
 
-    def at_kind(self, kind: Kind) -> bool:
+    def at_kind(self, kind: TokenKind) -> bool:
         return self.token.kind is kind
 
     def refuse(self, message: str, at: int | None = None) -> InvalidSchema:
         return refusal(message, self.text, self.token.at if at is None else at, self.file.name)
 
     def expected(self, what: str) -> InvalidSchema:
-        found = "the end of the text" if self.at_kind(Kind.END) else _shortened(self.token.text)
+        found = "the end of the text" if self.at_kind(TokenKind.END) else _shortened(self.token.text)
         return self.refuse(f"expected {what}, not {found}")
 
-    # Taking
+    # Consumption
 
     def next(self) -> Token:
         taken = self.token
-        if taken.kind is not Kind.END:
+        if taken.kind is not TokenKind.END:
             self.token = next(self._tokens)
             self.tokens_read += 1
         return taken
 
     def take(self, text: str) -> bool:
-        """Takes it if it is next."""
-        if self.token.text != text or self.token.kind is Kind.END:
+        """Take the token if it is next; return whether it was."""
+        if self.token.text != text or self.token.kind is TokenKind.END:
             return False
         self.next()
         return True
@@ -72,12 +72,12 @@ class Cursor:
             raise self.expected(f"'{text}'")
 
     def name(self, what: str) -> str:
-        if not self.at_kind(Kind.NAME):
+        if not self.at_kind(TokenKind.NAME):
             raise self.expected(what)
         return self.next().text
 
     def integer(self, what: str, maximum: int = INT32_MAX) -> int:
-        if not self.at_kind(Kind.INTEGER):
+        if not self.at_kind(TokenKind.INTEGER):
             raise self.expected(what)
         value = literals.integer(self.token.text)
         if value > maximum:
@@ -86,17 +86,17 @@ class Cursor:
         return value
 
     def signed(self, what: str) -> int:
-        """An integer of 32 bits, perhaps after a minus."""
+        """Take an integer of 32 bits, perhaps after a minus."""
         if self.take("-"):
             return -self.integer(what, INT32_MAX + 1)
         return self.integer(what)
 
     def string(self, what: str) -> bytes:
-        """One string, or several that follow each other and count as one."""
-        if not self.at_kind(Kind.STRING):
+        """Take a string; several strings in a row count as one."""
+        if not self.at_kind(TokenKind.STRING):
             raise self.expected(what)
         pieces = []
-        while self.at_kind(Kind.STRING):
+        while self.at_kind(TokenKind.STRING):
             try:
                 pieces.append(literals.unquoted(self.token.text))
             except ValueError as error:
@@ -105,7 +105,7 @@ class Cursor:
         return b"".join(pieces)
 
     def words(self, what: str) -> str:
-        """A string that is text."""
+        """Take a string that is text."""
         at = self.token.at
         try:
             return self.string(what).decode()
@@ -113,7 +113,7 @@ class Cursor:
             raise self.refuse(f"{what} is not text in UTF-8", at) from None
 
     def qualified(self, what: str) -> str:
-        """Names with dots between them, and perhaps one before."""
+        """Take names with dots between them, and perhaps a leading dot."""
         begin = "." if self.take(".") else ""
         return begin + self.dotted(what)
 
@@ -123,16 +123,16 @@ class Cursor:
             names.append(self.name(what))
         return ".".join(names)
 
-    # Declaring
+    # Declarations
 
     def declare(self, scope: str, name: str, at: int) -> str:
-        """The name with the scope before it. Refused if something there already has it."""
+        """Return the full name and record its position. Refuses a name that its scope already has."""
         full = f"{scope}.{name}" if scope else name
         if len(full) > FULL_NAME_CHARS_MAX:
             raise self.refuse(f"a name has at most {FULL_NAME_CHARS_MAX} characters, with all that it is within", at)
-        if full in self.places:
+        if full in self.positions:
             raise self.refuse(f'"{name}" is already defined in {scope or "this file"}', at)
-        self.places[full] = at
+        self.positions[full] = at
         return full
 
     def count_type(self) -> None:
@@ -142,7 +142,7 @@ class Cursor:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """One message deeper."""
+        """Enter a nested message."""
         self._depth += 1
         if self._depth > MESSAGE_DEPTH_MAX:
             raise self.refuse(f"messages are nested more than {MESSAGE_DEPTH_MAX} deep")

@@ -1,4 +1,4 @@
-"""Default values of fields: how they are written, and how descriptors keep them."""
+"""Default values of fields, as texts write them and as descriptors store them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from google.protobuf import descriptor_pb2
 
 from penstock.schema.protobuf import literals
 from penstock.schema.protobuf.parsing.cursor import Cursor
-from penstock.schema.protobuf.parsing.tokens import Kind
+from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 _Proto: Final = descriptor_pb2.FieldDescriptorProto
 
 
 def default_value(cursor: Cursor, type_: int) -> str:
-    """What stands next, as a descriptor keeps it. A name is taken for an enum's: it may turn out to be none."""
+    """Parse the next token as a default and return it as a descriptor stores it. A name is assumed to be an enum
+    value's."""
     return _READERS.get(type_, _enum)(cursor)
 
 
@@ -41,7 +42,7 @@ def _float(cursor: Cursor) -> str:
     sign = -1.0 if cursor.take("-") else 1.0
     if cursor.at("inf") or cursor.at("nan"):
         return literals.shortest(sign * float(cursor.next().text))
-    if cursor.token.kind not in (Kind.INTEGER, Kind.FLOAT):
+    if cursor.token.kind not in (TokenKind.INTEGER, TokenKind.FLOAT):
         raise cursor.expected("a number")
     return literals.shortest(sign * literals.real(cursor.next().text))
 

@@ -1,5 +1,5 @@
-"""Options, as they are written: names with parentheses, values of every sort. What they mean is found out later, when
-all that could define them is known."""
+"""Options as they are written: names with parentheses, values of every kind. They are interpreted later, when all files
+that could define them are known."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from typing import Any, Final
 from penstock.core.schemas import SCHEMA_DEPTH_MAX
 from penstock.schema.protobuf import literals
 from penstock.schema.protobuf.parsing.cursor import Cursor
-from penstock.schema.protobuf.parsing.tokens import Kind
+from penstock.schema.protobuf.parsing.tokens import TokenKind
 
 _UINT64_MAX: Final = 2**64 - 1
 _INT64_MIN: Final = -(2**63)
 _DEEPER: Final = {"{": 1, "<": 1, "}": -1, ">": -1}
 
-Pseudo = Callable[[Cursor], bool]
-"""Takes an option that is none of the descriptor's options (`default`), if one is next."""
+PseudoOption = Callable[[Cursor], bool]
+"""A function that takes the next option if it is not one of the descriptor's options (such as `default`); returns
+whether it did."""
 
 
 def statement(cursor: Cursor, holder: Any, path: str) -> None:
-    """`option name = value;` for what has `options`."""
+    """Parse `option name = value;` into the `options` of `holder`."""
     cursor.expect("option")
     _option(cursor, holder.options, path)
     cursor.expect(";")
 
 
-def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: Pseudo = lambda _: False) -> None:
-    """`[name = value, name = value]`, if it is next."""
+def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: PseudoOption = lambda _: False) -> None:
+    """Parse `[name = value, name = value]`, if it is next."""
     if not cursor.take("["):
         return
     while True:
@@ -39,13 +40,13 @@ def bracketed(cursor: Cursor, holder: Any, path: str, pseudo: Pseudo = lambda _:
     cursor.expect("]")
 
 
-def place(path: str, index: int) -> str:
-    """Under what name the place of an option is kept: that of the thing it is on, and which of its options it is."""
+def option_key(path: str, index: int) -> str:
+    """Return the key of an option's position: the path of its element and the option's index."""
     return f"{path}[{index}]"
 
 
 def _option(cursor: Cursor, options: Any, path: str) -> None:
-    cursor.places[place(path, len(options.uninterpreted_option))] = cursor.token.at
+    cursor.positions[option_key(path, len(options.uninterpreted_option))] = cursor.token.at
     option = options.uninterpreted_option.add()
     _name_part(cursor, option)
     while cursor.take("."):
@@ -65,15 +66,15 @@ def _name_part(cursor: Cursor, option: Any) -> None:
 def _value(cursor: Cursor, option: Any) -> None:
     negative = cursor.take("-")
     match cursor.token.kind:
-        case Kind.INTEGER:
+        case TokenKind.INTEGER:
             _integer(option, literals.integer(cursor.token.text), literals.real(cursor.next().text), negative)
-        case Kind.FLOAT:
+        case TokenKind.FLOAT:
             option.double_value = _signed(literals.real(cursor.next().text), negative)
-        case Kind.NAME if negative:
+        case TokenKind.NAME if negative:
             option.double_value = -_not_finite(cursor)
-        case Kind.NAME:
+        case TokenKind.NAME:
             option.identifier_value = cursor.next().text
-        case Kind.STRING if not negative:
+        case TokenKind.STRING if not negative:
             option.string_value = cursor.string("a string")
         case _ if cursor.at("{") and not negative:
             option.aggregate_value = _aggregate(cursor)
@@ -102,12 +103,12 @@ def _not_finite(cursor: Cursor) -> float:
 
 
 def _aggregate(cursor: Cursor) -> str:
-    """A message in the text format, its words with a space between each two. Braces match; no more is asked here."""
+    """Take a message in the text format and return its words joined by spaces. Only the braces are checked here."""
     cursor.expect("{")
     words: list[str] = []
     braces = depth = 1
     while True:
-        if cursor.at_kind(Kind.END):
+        if cursor.at_kind(TokenKind.END):
             raise cursor.expected("'}'")
         braces += {"{": 1, "}": -1}.get(cursor.token.text, 0)
         depth = max(depth + _DEEPER.get(cursor.token.text, 0), 0)

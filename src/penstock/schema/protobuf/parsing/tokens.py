@@ -1,4 +1,4 @@
-"""The words of a .proto text. Every character is accounted for: it is in a token, between tokens, or refused."""
+"""The tokens of a .proto text. Every character is accounted for: it is in a token, between tokens, or refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.schema.errors import InvalidSchema
 from penstock.schema.protobuf.limits import REFUSAL_CHARS_MAX
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     NAME = "name"
     INTEGER = "integer"
     FLOAT = "float"
@@ -21,14 +21,14 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    kind: Kind
+    kind: TokenKind
     text: str
-    """As written; a string with its quotes and escapes."""
+    """The text as written; a string with its quotes and escapes."""
     at: int
-    """Where it begins, in characters."""
+    """The offset in characters."""
 
 
-# Possessive throughout: nothing here is ever tried twice.
+# Possessive throughout: the regular expressions never backtrack.
 _BETWEEN: Final = r"(?: [ \t\r\n\v\f]++ | //[^\n]*+ | /\*(?:[^*/]++|\*(?!/)|/(?!\*))*+\*/ )*+"
 _TOKEN: Final = re.compile(
     rf"""{_BETWEEN}(?:
@@ -43,12 +43,12 @@ _TOKEN: Final = re.compile(
 _SKIPPED: Final = re.compile(_BETWEEN, re.VERBOSE)
 _INTEGER: Final = re.compile(r"0[xX][0-9a-fA-F]++|0[0-7]*+|[1-9][0-9]*+")
 _FLOAT: Final = re.compile(r"(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+|(?=[eE]))|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
-_KINDS: Final = {each.value: each for each in Kind}
+_KINDS: Final = {each.value: each for each in TokenKind}
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def tokens(text: str, tokens_max: int, file: str = "") -> Iterator[Token]:
-    """All of them, and one END. Raises `InvalidSchema` at the first character that belongs to none."""
+    """Yield all tokens, and one END. Raises `InvalidSchema` at the first character that belongs to none."""
     at = len(_BYTE_ORDER_MARK) if text.startswith(_BYTE_ORDER_MARK) else 0
     for _ in range(tokens_max):
         found = _TOKEN.match(text, at)
@@ -60,13 +60,13 @@ def tokens(text: str, tokens_max: int, file: str = "") -> Iterator[Token]:
         begin = at - len(word)
         kind = _KINDS.get(group) or _number(word, text, begin, file)
         yield Token(kind, word, begin)
-        if kind is Kind.END:
+        if kind is TokenKind.END:
             return
     raise refusal(f"more than {tokens_max} words are too many for a schema", text, at, file)
 
 
 def refusal(message: str, text: str, at: int, file: str = "", **details: object) -> InvalidSchema:
-    """The error for what stands at `at`, which says the line and the column, both from 1."""
+    """Return an error about the text at `at`, with its line and column, both from 1."""
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     within = {"file": file} if file else {}
     where = f'"{file}", line {line}' if file else f"line {line}"
@@ -77,11 +77,11 @@ def brief(sentence: str) -> str:
     return sentence if len(sentence) <= REFUSAL_CHARS_MAX else f"{sentence[: REFUSAL_CHARS_MAX - 3]}..."
 
 
-def _number(word: str, text: str, at: int, file: str) -> Kind:
+def _number(word: str, text: str, at: int, file: str) -> TokenKind:
     if _INTEGER.fullmatch(word):
-        return Kind.INTEGER
+        return TokenKind.INTEGER
     if _FLOAT.fullmatch(word):
-        return Kind.FLOAT
+        return TokenKind.FLOAT
     raise refusal(f"{_shortened(word)} is not a number", text, at, file)
 
 

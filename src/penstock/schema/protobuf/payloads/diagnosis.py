@@ -1,4 +1,5 @@
-"""What is wrong with bytes that the library could not parse, and where. Looked at only then: it is much slower."""
+"""The diagnosis of bytes that the library could not parse: fault and path. It runs only then, because it is much
+slower."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from penstock.schema.language import PayloadFault
 from penstock.schema.protobuf.compatibility.encodings import Encoding, encoding, is_text
 from penstock.schema.protobuf.limits import PAYLOAD_DEPTH_MAX
-from penstock.schema.protobuf.payloads.wire import Broken, Piece, Wire, WireType
+from penstock.schema.protobuf.payloads.wire import BrokenWire, WireField, WireReader, WireType
 
 _SIZES: Final = {
     Encoding.FIXED32: 4,
@@ -21,7 +22,7 @@ _SIZES: Final = {
 
 
 class _Task(NamedTuple):
-    """A message within the payload that is still to be looked at."""
+    """A message within the payload that waits to be inspected."""
 
     descriptor: Any
     begin: int
@@ -31,8 +32,8 @@ class _Task(NamedTuple):
 
 
 def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
-    """The first fault, as deep in the payload as it can be told."""
-    wire = Wire(payload)
+    """Return the first fault, as deep in the payload as it can be located."""
+    wire = WireReader(payload)
     waiting = [_Task(descriptor, 0, len(payload), "", 0)]
     while waiting:
         task = waiting.pop()
@@ -40,8 +41,8 @@ def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
             return PayloadFault(task.path, f"messages are nested more than {PAYLOAD_DEPTH_MAX} deep")
         within: list[_Task | PayloadFault] = []
         try:
-            within.extend(_look(task, wire))
-        except Broken as broken:
+            within.extend(_inspect(task, wire))
+        except BrokenWire as broken:
             within.append(PayloadFault(task.path, str(broken)))
         for each in within:
             if isinstance(each, PayloadFault):
@@ -51,17 +52,17 @@ def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
 
 
 def knows_a_field(descriptor: Any, payload: bytes) -> bool:
-    """Whether one of the first fields is of the message's type: of a payload that could be parsed, though nothing seems
-    to be set in it."""
+    """Return whether one of the first fields belongs to the message's type, for a parsed payload in which no field is
+    set."""
     try:
-        pieces = Wire(payload).pieces(0, len(payload))
+        pieces = WireReader(payload).pieces(0, len(payload))
         return any(_field(descriptor, piece.number) is not None for piece in pieces)
-    except Broken:
+    except BrokenWire:
         return False
 
 
-def _look(task: _Task, wire: Wire) -> Iterator[_Task | PayloadFault]:
-    """What is within one message: further messages, and what is wrong with other fields."""
+def _inspect(task: _Task, wire: WireReader) -> Iterator[_Task | PayloadFault]:
+    """Yield the messages within one message, and the faults of its other fields."""
     seen: dict[int, int] = {}
     for piece in wire.pieces(task.begin, task.end):
         field = _field(task.descriptor, piece.number)
@@ -76,7 +77,7 @@ def _look(task: _Task, wire: Wire) -> Iterator[_Task | PayloadFault]:
             yield from _faults(field, piece, wire.payload[piece.begin : piece.end], path)
 
 
-def _faults(field: Any, piece: Piece, contents: bytes, path: str) -> Iterator[PayloadFault]:
+def _faults(field: Any, piece: WireField, contents: bytes, path: str) -> Iterator[PayloadFault]:
     if piece.wire_type is not WireType.LENGTH:
         return
     if field.type == FieldDescriptor.TYPE_STRING:

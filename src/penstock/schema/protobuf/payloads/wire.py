@@ -1,4 +1,4 @@
-"""Protobuf's bytes, field by field, without a schema."""
+"""The wire format of Protobuf, field by field, without a schema."""
 
 from __future__ import annotations
 
@@ -23,70 +23,70 @@ class WireType(IntEnum):
 _SIZES: Final = {WireType.FIXED64: 8, WireType.FIXED32: 4}
 
 
-class Broken(Exception):
-    """These bytes are no message. The text says why."""
+class BrokenWire(Exception):
+    """The bytes are not a message. The text says why."""
 
 
-class Piece(NamedTuple):
-    """One field as it lies in the bytes."""
+class WireField(NamedTuple):
+    """A field as it lies in the bytes."""
 
     number: int
     wire_type: WireType
     begin: int
-    """Of its contents; of a group, of what is in it."""
+    """The begin of its contents; of a group, of the fields in it."""
     end: int
     after: int
-    """Where the next field begins."""
+    """The begin of the next field."""
 
 
-class Wire:
-    """One payload, of which no more than `PAYLOAD_STEPS_MAX` fields are looked at."""
+class WireReader:
+    """A reader of one payload, which visits no more than `PAYLOAD_STEPS_MAX` fields."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self._steps_left = PAYLOAD_STEPS_MAX
 
-    def pieces(self, begin: int, end: int) -> Iterator[Piece]:
-        """The fields between two places. Raises `Broken`."""
+    def pieces(self, begin: int, end: int) -> Iterator[WireField]:
+        """Yield the fields between two offsets. Raises `BrokenWire`."""
         at = begin
         while at < end:
             piece = self._piece(at, end)
             if piece.wire_type is WireType.END:
-                raise Broken("a group ends that did not begin")
+                raise BrokenWire("a group ends that did not begin")
             if piece.wire_type is WireType.START:
                 piece = self._group(piece, end)
             yield piece
             at = piece.after
 
-    def _group(self, start: Piece, end: int) -> Piece:
-        """With all groups in it, to where it ends."""
+    def _group(self, start: WireField, end: int) -> WireField:
+        """Return a group with all groups in it, up to its end."""
         numbers, at = [start.number], start.after
         while len(numbers) <= PAYLOAD_DEPTH_MAX:
             if at >= end:
-                raise Broken("a group does not end")
+                raise BrokenWire("a group does not end")
             piece = self._piece(at, end)
             if piece.wire_type is WireType.START:
                 numbers.append(piece.number)
             elif piece.wire_type is WireType.END and numbers.pop() != piece.number:
-                raise Broken("a group ends that did not begin")
+                raise BrokenWire("a group ends that did not begin")
             if not numbers:
                 return start._replace(end=at, after=piece.after)
             at = piece.after
-        raise Broken(f"groups are nested more than {PAYLOAD_DEPTH_MAX} deep")
+        raise BrokenWire(f"groups are nested more than {PAYLOAD_DEPTH_MAX} deep")
 
-    def _piece(self, at: int, end: int) -> Piece:
+    def _piece(self, at: int, end: int) -> WireField:
         self._steps_left -= 1
         if self._steps_left < 0:
-            raise Broken("it is not a message, and too long to say why")
+            raise BrokenWire("it is not a message, and too long to say why")
         tag, begin = self._varint(at, end)
         number = tag >> 3
         if not 1 <= number <= NUMBER_MAX or tag & 7 > WireType.FIXED32:
-            raise Broken(f"byte {at} begins no field")
+            raise BrokenWire(f"byte {at} begins no field")
         wire_type = WireType(tag & 7)
         begin, after = self._extent(wire_type, begin, end)
         if after > end:
-            raise Broken(f"the field {number} at byte {at} is longer than what there is")
-        return Piece(number, wire_type, begin, after, after)
+            raise BrokenWire(f"the field {number} at byte {at} is longer than what there is")
+        return WireField(number, wire_type, begin, after, after)
 
     def _extent(self, wire_type: WireType, at: int, end: int) -> tuple[int, int]:
         if wire_type is WireType.VARINT:
@@ -97,11 +97,11 @@ class Wire:
         return at, at + _SIZES.get(wire_type, 0)
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """Its value, and where it ends."""
+        """Return a varint's value and its end."""
         value = 0
         for place in range(at, min(at + _VARINT_BYTES_MAX, end)):
             byte = self.payload[place]
             value |= (byte & 0x7F) << 7 * (place - at)
             if byte < 0x80:
                 return value, place + 1
-        raise Broken(f"the number at byte {at} has no end")
+        raise BrokenWire(f"the number at byte {at} has no end")

@@ -16,7 +16,7 @@ from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.topics.schema_usage import forget_unused, with_topic_names
 from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError, VerbatimDetails
-from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
+from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Reference, Schema, SchemaKind, SubjectMode
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
 from penstock.schema.registry.models import LookupFilter, RegisteredVersion, parse_version
@@ -357,7 +357,7 @@ def _config(durable: DurableBroker, client: Client, fields: Fields, reply: Reply
 def _configure(registry: Registry, subject: str | None, fields: Fields) -> Procedure[Fields]:
     """Apply mode and compatibility. Read-only mode comes last: nothing could be changed after it."""
     steps = [_set_mode, _set_rules]
-    if str(fields.get("mode")).upper().startswith(Mode.READONLY):
+    if str(fields.get("mode")).upper().startswith(SubjectMode.READONLY):
         steps.reverse()
     for step in steps:
         yield from step(registry, subject, fields)

@@ -1,4 +1,4 @@
-"""Schema usage: the topics, and their archives, that hold messages of a schema. Used schemas are not deleted for good."""
+"""Schema usage: the topics, and their archives, that hold messages of a schema. Used schemas stay."""
 
 from __future__ import annotations
 

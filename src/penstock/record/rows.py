@@ -1,4 +1,4 @@
-"""Records as Python objects, many at a time, and which of them a filter wants."""
+"""Records as plain tuples, many at a time, and filters on types and keys."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ _Longs = np.ndarray[Any, np.dtype[np.int64]]
 _Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 RecordRow = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str] | None]
-"""Id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes if any.
+"""A record: id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes if
+any.
 
-Rows of nothing but numbers, text and bytes are none of the garbage collector's business, which would take longer over
-them than all else: so an empty mapping has no place here.
+The garbage collector does not track tuples of only numbers, text and bytes, and would otherwise take longer over them
+than all else: so None stands for no attributes, instead of an empty mapping.
 """
 
 NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
-"""Those of every record that has none."""
+"""The attributes of every record that has none."""
 
 _NAME_AT: Final = at.HEAD_BYTES + at.NAME_LENGTH_AT + 2
-"""From the start of a record to its producer name, the type aside."""
+"""The distance from the start of a record to its producer name, without the type."""
 _PLACES: Final = (at.START, at.END, at.PAYLOAD)
-"""Columns that say where in the buffer something lies."""
+"""Columns that are positions in the buffer."""
 
 
 class _Texts(dict[bytes, str]):
-    """Decodes each text once: a block has few types and few producers."""
+    """A cache that decodes each text once: a block has few types and few producers."""
 
     def __missing__(self, raw: bytes) -> str:
         text = self[raw] = raw.decode(errors="replace")
@@ -48,11 +49,12 @@ class _Schemas(dict[tuple[int, int], SchemaRef]):
 
 
 def attributes_of(row: RecordRow) -> Mapping[str, str]:
+    """Return the attributes of a row, which may have none."""
     return row[10] or NO_ATTRIBUTES
 
 
 def record_rows(data: _Bytes, columns: _Longs) -> list[RecordRow]:
-    """The records that `columns` tell of, a plain tuple each: a class of our own would take twice as long."""
+    """Return the records of `columns` as plain tuples: objects of a class would take twice as long."""
     if not len(columns):
         return []
     base, end = int(columns[:, at.START].min()), int(columns[:, at.END].max())
@@ -63,24 +65,25 @@ def record_rows(data: _Bytes, columns: _Longs) -> list[RecordRow]:
 
 
 def record_row(data: _Bytes, column: list[int]) -> RecordRow:
-    """The same for one record."""
+    """Return one record as a plain tuple."""
     base, end = column[at.START], column[at.END]
     for place in _PLACES:
         column[place] -= base
-    return _read(data[base:end].tobytes(), [[each] for each in column])[0]
+    return _read(data[base:end].tobytes(), [[value] for value in column])[0]
 
 
 def _read(whole: bytes, table: list[list[int]]) -> list[RecordRow]:
-    """`table` has a list for each column: one for each row would keep the garbage collector busy."""
+    """Return the rows of a table with a list for each column: a list for each row would keep the garbage collector
+    busy."""
     texts, schemas = _Texts(), _Schemas()
-    found: list[RecordRow] = []
+    rows: list[RecordRow] = []
     # fmt: off
     for (start, end, _, _, type_bytes, offset, producer_id, request_id, publish_time, schema_id, schema_version, flags,
          name_bytes, key_bytes, attributes, payload) in zip(*table, strict=True):
         # fmt: on
         name = start + _NAME_AT + type_bytes
         key = name + name_bytes + 2
-        found.append(
+        rows.append(
             (
                 whole[start : start + at.ID_BYTES],
                 offset,
@@ -95,21 +98,21 @@ def _read(whole: bytes, table: list[list[int]]) -> list[RecordRow]:
                 _attributes(whole, key + key_bytes + 2, attributes, texts) if attributes else None,
             )
         )
-    return found
+    return rows
 
 
 def _attributes(whole: bytes, position: int, count: int, texts: _Texts) -> dict[str, str]:
-    found = {}
+    attributes = {}
     for _ in range(count):
         value = position + 2 + int.from_bytes(whole[position : position + 2])
         name = texts[whole[position + 2 : value]]
         position = value + 4 + int.from_bytes(whole[value : value + 4])
-        found[name] = whole[value + 4 : position].decode(errors="replace")
-    return found
+        attributes[name] = whole[value + 4 : position].decode(errors="replace")
+    return attributes
 
 
 class _Answers(dict[bytes, bool]):
-    """Asks once of each text whether it is accepted."""
+    """A cache that asks once of each text whether it is accepted."""
 
     def __init__(self, accept: Callable[[str], bool]) -> None:
         super().__init__()
@@ -121,26 +124,27 @@ class _Answers(dict[bytes, bool]):
 
 
 def accepted(data: _Bytes, columns: _Longs, accept: Callable[[str], bool]) -> _Bools:
-    """Which records have a type that is accepted; of each type of the block that is asked once, or a few times."""
+    """Return a mask of the records whose type is accepted; each distinct type is asked once, or a few times."""
     starts = columns[:, at.START] + at.TYPE_AT
     return _judged(data, starts, columns[:, at.TYPE_BYTES], _Answers(accept))
 
 
 def matching(data: _Bytes, columns: _Longs, types: Sequence[str], keys: Sequence[str]) -> _Bools:
-    """Which records have a type that matches one of `types`, if there are any, and a key that matches one of `keys`.
+    """Return a mask of the records whose type matches one of `types`, and whose key matches one of `keys`, if there are
+    any.
 
-    What is not UTF-8 in a key is matched as the replacement character. No glob matches a key that is not there.
+    Bytes of a key that are not UTF-8 match as the replacement character. A missing key matches no glob.
     """
-    wanted = np.ones(len(columns), dtype=np.bool_)
+    mask = np.ones(len(columns), dtype=np.bool_)
     starts, sizes = columns[:, at.START] + at.TYPE_AT, columns[:, at.TYPE_BYTES]
     if types:
-        wanted &= _match(data, starts, sizes, types)
+        mask &= _match(data, starts, sizes, types)
     if keys:
-        wanted &= columns[:, at.FLAGS] & at.FLAG_KEY != 0
-        asked = np.flatnonzero(wanted)
+        mask &= columns[:, at.FLAGS] & at.FLAG_KEY != 0
+        candidates = np.flatnonzero(mask)
         key_starts = starts + sizes + (_NAME_AT - at.TYPE_AT + 2) + columns[:, at.NAME_BYTES]
-        wanted[asked] = _match(data, key_starts[asked], columns[asked, at.KEY_BYTES], keys)
-    return wanted
+        mask[candidates] = _match(data, key_starts[candidates], columns[candidates, at.KEY_BYTES], keys)
+    return mask
 
 
 def _match(data: _Bytes, starts: _Longs, sizes: _Longs, globs: Sequence[str]) -> _Bools:
@@ -148,12 +152,12 @@ def _match(data: _Bytes, starts: _Longs, sizes: _Longs, globs: Sequence[str]) ->
 
 
 def _judged(data: _Bytes, starts: _Longs, sizes: _Longs, answers: _Answers) -> _Bools:
-    """Python looks at what the kernel finds to be different, each text once."""
+    """Return an answer for each text; the kernel finds the distinct texts, and Python asks for each of those once."""
     sizes = np.ascontiguousarray(sizes)
     numbers, firsts = np.empty_like(starts), np.empty_like(starts)
     count = stream_kernels.alike(data, starts, sizes, numbers, firsts)
     first_starts = starts[firsts[:count]]
-    places = zip(first_starts.tolist(), (first_starts + sizes[firsts[:count]]).tolist(), strict=True)
+    spans = zip(first_starts.tolist(), (first_starts + sizes[firsts[:count]]).tolist(), strict=True)
     memory = data.data
-    found = [answers[memory[start:end].tobytes()] for start, end in places]
-    return np.array(found, dtype=np.bool_)[numbers]
+    answered = [answers[memory[start:end].tobytes()] for start, end in spans]
+    return np.array(answered, dtype=np.bool_)[numbers]

@@ -85,7 +85,7 @@ def test_a_key_stands_for_a_post_with_as_many_messages(http: Client) -> None:
         ("multipart/mixed; boundary=b", b"--b\r\n\r\na\r\n--b\r\nX-Type: u\r\n\r\nb\r\n--b--\r\n"),
         (
             "application/vnd.penstock.block",
-            bytes(Draft.of([Message(payload=b"a", type="t"), Message(payload=b"b", type="u")]).sealed().data),
+            bytes(Draft.of([Message(payload=b"a", type="t"), Message(payload=b"b", type="u")]).with_checksums().data),
         ),
     ],
     ids=["lines", "parts", "block"],
@@ -166,7 +166,7 @@ def test_a_schema_is_enforced_as_everywhere(http: Client, broker: RunningBroker)
     block = http.ask(
         "POST",
         "/api/events?topic=strict",
-        bytes(Draft.of(two).sealed().data),
+        bytes(Draft.of(two).with_checksums().data),
         Content_Type="application/vnd.penstock.block",
     )
     assert (block.status, block.json["error"]["details"]["message"]) == (422, 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.topics.publish_batch import Numbered
+from penstock.broker.topics.publish_batch import MessageNumbers
 from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, SchemaRejected, VerbatimDetails
 from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record.block import Block, Draft
@@ -110,7 +110,7 @@ def test_messages_are_recognised_by_a_key_or_by_a_producers_number() -> None:
     assert _numbered({"x-producer": "p"}) is None
     by_number = _numbered({"x-producer": "p", "x-request-id": "7"})
     assert by_number is not None
-    assert (by_number.producer, by_number.first, by_number.scattered) == ("p", 7, False)
+    assert (by_number.producer, by_number.first, by_number.unordered) == ("p", 7, False)
     by_key = _numbered({"idempotency-key": "a"})
     assert by_key is not None
     assert by_key == _numbered({"idempotency-key": "a"}) != _numbered({"idempotency-key": "b"})
@@ -121,7 +121,7 @@ def test_messages_are_recognised_by_a_key_or_by_a_producers_number() -> None:
         _numbered({"idempotency-key": "a", "x-producer": "p", "x-request-id": "7"})
 
 
-def _numbered(said: dict[str, str], count: int = 1, principal: str = "anonymous") -> Numbered | None:
+def _numbered(said: dict[str, str], count: int = 1, principal: str = "anonymous") -> MessageNumbers | None:
     return numbered(said, count, principal)
 
 
@@ -232,7 +232,7 @@ def test_one_event_in_json_is_one_message() -> None:
 
 
 def test_a_block_is_taken_whole_or_not() -> None:
-    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).sealed().data)
+    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).with_checksums().data)
     found = read({"content-type": BLOCK}, data, PublishDefaults())
     assert isinstance(found.messages, Block)
     assert len(found.messages) == 2
@@ -263,7 +263,7 @@ def test_of_one_message_the_broker_says_no_number() -> None:
 
 
 def test_of_a_block_the_message_is_named_that_the_broker_refuses() -> None:
-    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).sealed().data)
+    data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).with_checksums().data)
     posted = read({"content-type": BLOCK}, data, PublishDefaults())
     found = posted.with_position(
         SchemaRejected("message 1 of the block: wrong", refused=VerbatimDetails([[1, "wrong", ""]]))

@@ -64,7 +64,7 @@ class PendingAppend:
             raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
         if isinstance(self.outcome, PenstockError):
             raise self.outcome
-        assert self.outcome is not None, "released without an outcome"  # noqa: S101 - a defect here, not bad input
+        assert self.outcome is not None, "released without an outcome"  # noqa: S101 - a bug here, not bad input
         return self.outcome
 
     def release(self) -> None:
@@ -226,7 +226,7 @@ class GroupCommit:
         try:
             self._deliver(group)
         except Exception:  # an error in `deliver` must not end the writer thread
-            _LOG.exception("the outcomes of %d blocks that were written could not be delivered", len(group))
+            _LOG.exception("unhandled error in delivering the outcomes of %d written blocks", len(group))
 
     def _gather(self) -> list[PendingAppend]:
         """Take queued blocks up to the size of a group; return nothing when closed and drained."""
@@ -254,7 +254,7 @@ class GroupCommit:
     def _write(self, group: list[PendingAppend]) -> None:
         by_log: dict[Log, list[PendingAppend]] = {}
         for append in group:
-            assert append.log is not None, "writer tasks are not written"  # noqa: S101 - a defect here, not bad input
+            assert append.log is not None, "writer tasks are not written"  # noqa: S101 - a bug here, not bad input
             by_log.setdefault(append.log, []).append(append)
         run = map if self._helpers is None or len(by_log) == 1 else self._helpers.map
         # Write every log before the files of any may be closed.

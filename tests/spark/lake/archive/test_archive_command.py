@@ -65,7 +65,7 @@ def test_it_archives_reports_and_stops_in_order(tmp_path: Path, capsys: pytest.C
 def test_what_cannot_be_is_refused_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options.Spark, "session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr(options.SparkOptions, "session", lambda *_, **__: pytest.fail("Spark was started"))
     data, lake = ["--data", str(make_data(tmp_path / "data", messages=1))], tmp_path / "lake"
     store = ["--warehouse", "s3://bucket/lake", "--checkpoint", str(tmp_path / "checkpoint")]
     archive(None, Location(data[1]), ["orders"], warehouse=str(lake), once=True)
@@ -107,7 +107,7 @@ sys.exit(code)
 
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_a_little_is_archived_without_spark_and_much_is_not(tmp_path: Path, table_format: str) -> None:
-    """In a process of its own, which imports none of it; the bound says what is much."""
+    """The command runs in a process of its own, which does not import Spark; the bound says how much is much."""
     data, lake = make_data(tmp_path / "data", messages=30), tmp_path / "lake"
     words = ["archive", "--data", str(data), "--warehouse", str(lake), "--format", table_format, "--once"]
     command = [sys.executable, "-c", WITHOUT_SPARK, *words]

@@ -1,4 +1,4 @@
-"""The log of batches: as Spark writes it, and read by Spark."""
+"""The log of batches: in Spark's format, and readable by Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARKS = Path(__file__).parent / "golden"
-"""What Spark 4.3 kept of an archive of release 0.1.0: two batches that are done, and one that was begun."""
+"""Files that Spark 4.3 kept of an archive of release 0.1.0: two finished batches, and one in flight."""
 
 
 def ends(offset: int) -> Offsets:
@@ -42,7 +42,7 @@ def test_what_spark_wrote_is_read_and_its_settings_are_handed_on(tmp_path: Path)
         (tmp_path / name).write_bytes((SPARKS / "query" / name).read_bytes())
     log = QueryLog(tmp_path)
     assert (log.last_begun, log.in_flight) == (2, True)
-    assert [log.end_of(number).marks[str(ORDERS), 0].offset for number in range(3)] == [40, 70, 75]
+    assert [log.end_of(number).positions[str(ORDERS), 0].offset for number in range(3)] == [40, 70, 75]
     log.finish(2)
     assert (tmp_path / "commits" / "2").read_text() == (tmp_path / "commits" / "1").read_text()
     log.begin(3, ends(200))
@@ -82,7 +82,7 @@ def archived(tmp_path: Path) -> Path:
 
 
 def test_a_query_of_spark_goes_on_with_what_was_logged_without_it(spark: SparkSession, archived: Path) -> None:
-    """As an older Penstock archives, whose batches were those of a streaming query."""
+    """An older Penstock archives in this way: its batches were those of a streaming query."""
     checkpoint = archived / "lake" / "_checkpoints" / "archive" / "query"
     last = QueryLog(checkpoint).last_begun
     assert last > 1

@@ -27,8 +27,7 @@ class OpenRequest:
 
 
 class OpenRequests:
-    """At most `limit` open requests; any one requester or server may have 90 % of them. Accepted ones are never
-    dropped."""
+    """Open requests, at most `limit`; one requester or server may have 90 %. Accepted ones are never dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

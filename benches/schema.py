@@ -16,8 +16,8 @@ from tests.server.provoked import Question, block_of, questions
 from penstock.bench import Figure, schema
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.schema.steps import Examine
-from penstock.server.background.schema_workers import Examinations
+from penstock.schema.steps import ParseSchema
+from penstock.server.background.schema_workers import SchemaWorkers
 
 TARGETS = {
     "durable publish, 200 B JSON in blocks, enforced with payloads": 0.5,
@@ -40,18 +40,18 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
 
 async def _answered() -> list[tuple[Question, float]]:
     """Everything hostile, and how many ms its answer took."""
-    examinations = Examinations()
-    await examinations.examine(Examine(_NUMBERS))  # both workers start
-    await examinations.validate(_NUMBERS, block_of(b"1"))
-    answered = [(question, await _ms(question, examinations)) for question in questions()]
-    await examinations.close()
+    schema_workers = SchemaWorkers()
+    await schema_workers.examine(ParseSchema(_NUMBERS))  # both workers start
+    await schema_workers.validate(_NUMBERS, block_of(b"1"))
+    answered = [(question, await _ms(question, schema_workers)) for question in questions()]
+    await schema_workers.close()
     return answered
 
 
-async def _ms(question: Question, examinations: Examinations) -> float:
+async def _ms(question: Question, schema_workers: SchemaWorkers) -> float:
     began = time.perf_counter()
     with suppress(PenstockError):
-        await question.ask(examinations)
+        await question.ask(schema_workers)
     return (time.perf_counter() - began) * 1000
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from benches.report import report
 
-from penstock.bench import Figure, archiving, growth, spark
+from benches import scheduled_archive, spark_growth, spark_jobs
+from penstock.bench import Figure
 
 TARGETS = {
     "read, every column, verified": 0.7,
@@ -42,12 +43,12 @@ GROWTH = {
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     messages, rounds, seconds = (50_000, 1, 1.0) if quick else (4_000_000, 3, 20.0)
-    yield from spark.measure(folder, messages=messages, rounds=rounds, seconds=seconds)
-    yield from archiving.measure(folder / "scheduled", rounds=rounds)
+    yield from spark_jobs.measure(folder, messages=messages, rounds=rounds, seconds=seconds)
+    yield from scheduled_archive.measure(folder / "scheduled", rounds=rounds)
 
 
 def measure_growth(folder: Path, *, quick: bool) -> Iterator[Figure]:
-    yield from growth.measure(folder, messages=10_000 if quick else 1_000_000)
+    yield from spark_growth.measure(folder, messages=10_000 if quick else 1_000_000)
 
 
 def main(arguments: list[str]) -> int:

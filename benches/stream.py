@@ -1,6 +1,6 @@
 """The speeds that streams must reach on any machine, as ratios taken in one run. `./dev bench` runs this.
 
-Redis and NATS are measured where their servers, and the packages of the extra `bench`, are installed.
+Redis and NATS are measured where their servers are installed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benches.report import report
 
+from benches import rivals
 from penstock.bench import Figure, stream
 
 TARGETS = {
@@ -32,7 +33,8 @@ TARGETS = {
 
 def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     messages, rounds, seconds, topics = (10_000, 1, 0.3, 200) if quick else (1_000_000, 3, 10.0, 10_000)
-    yield from stream.measure(folder, messages=messages, rounds=rounds, seconds=seconds, topics=topics)
+    servers = [server for server in rivals.RIVALS if server.available()]
+    yield from stream.measure(folder, messages=messages, rounds=rounds, seconds=seconds, topics=topics, rivals=servers)
 
 
 def main(arguments: list[str]) -> int:

@@ -22,7 +22,7 @@ TARGETS = {
 }
 
 
-def measure(*, quick: bool, founding: wire.Founding | None = None) -> Iterator[Figure]:
+def measure(*, quick: bool, founding: wire.ReferenceServer | None = None) -> Iterator[Figure]:
     messages, trips, rounds = (20_000, 200, 1) if quick else (1_000_000, 5000, 3)
     yield from wire.measure(messages=messages, trips=trips, rounds=rounds, founding=founding)
 
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--reference", help="command that starts the founding server")
     parser.add_argument("--reference-port", type=int, default=8081, help="the TCP port it then listens on")
     given = parser.parse_args(arguments)
-    founding = wire.Founding(command=given.reference, port=given.reference_port) if given.reference else None
+    founding = wire.ReferenceServer(command=given.reference, port=given.reference_port) if given.reference else None
     figures = measure(quick=given.quick, founding=founding)
     return report("benches/wire.py", figures, TARGETS, quick=given.quick)
 

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 from benches.report import Targets, missed, report, target
+from benches.rivals import RIVALS, PackageClient, Redis, Rival, measure_package
 
 from benches import http, log, operations, schema, spark, stream, wire
 from penstock.bench import Figure
-from penstock.bench.rivals import RIVALS, Redis, Rival, Way, measure_way, pump
-from penstock.bench.stream import PenstockLane, best_in_turns
+from penstock.bench.connection import publish_all
+from penstock.bench.stream import PenstockConnection, best_in_turns
 from penstock.core.errors import InvalidRequest
 from penstock.testing import RunningBroker
 
 TARGETS: Targets = {"stamp, 100 B": 0.5}
-WAYS = [(kind, way) for kind in RIVALS for way in kind.ways]
+CLIENTS = [(kind, client) for kind in RIVALS for client in kind.clients]
 
 
 def check(figures: Iterable[Figure], targets: Targets, *, absent: tuple[str, ...] = ()) -> None:
@@ -70,10 +71,10 @@ def test_spark_is_measured() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "way"), WAYS)
-def test_what_a_package_has_confirmed_is_there(kind: type[Rival], way: Way, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "client"), CLIENTS)
+def test_what_a_package_has_confirmed_is_there(kind: type[Rival], client: PackageClient, tmp_path: Path) -> None:
     with kind(tmp_path) as rival:
-        assert measure_way(rival, way, 100, 1001, windows=(64,)) > 0
+        assert measure_package(rival, client, 100, 1001, windows=(64,)) > 0
         assert rival.stored() == 1001
 
 
@@ -84,27 +85,27 @@ def test_a_package_that_loses_messages_is_not_measured(tmp_path: Path) -> None:
         def stored(self) -> int:
             return 0
 
-    way = Way(name="nobody", package="sys", windows=(1,), publish=lambda *_: 1.0)
+    client = PackageClient(name="nobody", package="sys", windows=(1,), publish=lambda *_: 1.0)
     with pytest.raises(InvalidRequest, match="nobody: 0 of 7 messages"):
-        measure_way(Empty(tmp_path), way, 100, 7)
+        measure_package(Empty(tmp_path), client, 100, 7)
 
 
 def test_a_package_that_is_not_installed_is_not_available() -> None:
-    assert not Way(name="", package="no_such_package_anywhere", windows=(), publish=lambda *_: 1.0).available
+    assert not PackageClient(name="", package="no_such_package_anywhere", windows=(), publish=lambda *_: 1.0).available
 
 
 def test_a_confirmation_counts_once_wherever_it_is_cut(broker: RunningBroker) -> None:
     answer = b'{"partition":0,"offset":7,"duplicate":false}'
-    with PenstockLane(broker.tcp_port) as lane:
+    with PenstockConnection(broker.tcp_port) as connection:
         for cut in range(len(answer)):
-            assert lane.count(answer[:cut]) + lane.count(answer[cut:]) == 1
-        assert sum(lane.count(answer[place : place + 1]) for place in range(len(answer))) == 1
+            assert connection.count_confirmations(answer[:cut]) + connection.count_confirmations(answer[cut:]) == 1
+        assert sum(connection.count_confirmations(answer[place : place + 1]) for place in range(len(answer))) == 1
 
 
 def test_a_message_that_the_broker_refuses_is_an_error(broker: RunningBroker) -> None:
     """Topics are live at this broker, and nobody listens."""
-    with PenstockLane(broker.tcp_port) as lane, pytest.raises(InvalidRequest, match="refused a message"):
-        pump([lane], b"x", 10, window=4, batch=2)
+    with PenstockConnection(broker.tcp_port) as connection, pytest.raises(InvalidRequest, match="refused a message"):
+        publish_all([connection], b"x", 10, window=4, batch=2)
 
 
 def test_sides_take_turns_and_the_best_of_each_counts() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benches.spark import GROWTH
+from benches.spark_growth import MemoryWatch
+from benches.spark_jobs import TOPIC, Sample
 
-from penstock.bench.growth import Watched
-from penstock.bench.spark import TOPIC, Sample
 from penstock.storage.store import Store
 
 MIB = 1 << 20
@@ -29,7 +29,7 @@ def test_what_a_child_takes_is_seen_while_it_runs() -> None:
         assert family.stdin is not None
         assert family.stdout is not None
         assert family.stdout.readline() == b"ready\n"  # before that, they are copies of this process
-        with Watched(family.pid) as watched:
+        with MemoryWatch(family.pid) as watched:
             until(lambda: watched.peak > 0)
             before = watched.peak
             family.stdin.write(b"\n")

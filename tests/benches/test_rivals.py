@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from benches.rivals import JetStream, JetStreamConnection, Redis, RedisConnection, Rival, command
 
-from penstock.bench import rivals
-from penstock.bench.rivals import JetStream, JetStreamLane, Redis, RedisLane, Rival, command
+from benches import rivals
 from penstock.core.errors import InvalidRequest, ServiceUnavailable
 
 
@@ -45,20 +45,20 @@ def test_a_rival_is_measured_and_leaves_nothing_behind(kind: type[Rival], tmp_pa
 
 
 def test_redis_syncs_before_it_confirms(tmp_path: Path) -> None:
-    with Redis(tmp_path) as redis, RedisLane(redis.port) as lane:
-        assert lane.ask(b"CONFIG", b"GET", b"appendfsync").endswith(b"\r\nalways")
+    with Redis(tmp_path) as redis, RedisConnection(redis.port) as connection:
+        assert connection.ask(b"CONFIG", b"GET", b"appendfsync").endswith(b"\r\nalways")
 
 
 def test_a_message_that_redis_refuses_is_an_error(tmp_path: Path) -> None:
-    with Redis(tmp_path) as redis, RedisLane(redis.port) as lane:
-        lane.ask(b"SET", b"BENCH", b"not a stream")
+    with Redis(tmp_path) as redis, RedisConnection(redis.port) as connection:
+        connection.ask(b"SET", b"BENCH", b"not a stream")
         with pytest.raises(InvalidRequest, match="WRONGTYPE"):
             redis.publish(b"x", 1)
 
 
 def test_a_message_that_jetstream_refuses_is_an_error(tmp_path: Path) -> None:
-    with JetStream(tmp_path) as jetstream, JetStreamLane(jetstream.port) as lane:
-        lane.ask("STREAM.UPDATE.BENCH", {"name": "BENCH", "subjects": ["bench"], "max_msgs": 3, "discard": "new"})
+    with JetStream(tmp_path) as jetstream, JetStreamConnection(jetstream.port) as connection:
+        connection.ask("STREAM.UPDATE.BENCH", {"name": "BENCH", "subjects": ["bench"], "max_msgs": 3, "discard": "new"})
         with pytest.raises(InvalidRequest, match="maximum messages exceeded"):
             jetstream.publish(b"x", 4)
 

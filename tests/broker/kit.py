@@ -11,11 +11,21 @@ from random import Random
 from typing import Any
 
 from penstock.broker.access.policy import Access
-from penstock.broker.base.effects import Append, AppendAll, Close, Consult, Effect, Held, Inspect, Send, Work
+from penstock.broker.base.effects import (
+    AdjustBacklog,
+    Append,
+    AppendAtomically,
+    Close,
+    Effect,
+    RunInThread,
+    RunRegistryProcedure,
+    Send,
+    ValidatePayloads,
+)
 from penstock.broker.broker import Broker
 from penstock.broker.live.connections import Client
 from penstock.broker.live.routing import Kind, Trie, _Node
-from penstock.broker.topics.topics import AutoCreate, Stream
+from penstock.broker.topics.topics import AutoCreate, TopicState
 from penstock.core.errors import PenstockError
 from penstock.core.limits import Limits, WireLimits
 from penstock.core.names import TopicName, TopicPattern
@@ -24,13 +34,13 @@ from penstock.protocol.blocks import BlockReader, Scratch
 from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
-from penstock.schema.languages import Examiner
-from penstock.schema.steps import carry_out
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.steps import run_procedure
 from penstock.storage.log.log import Durability, Log
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 
-Elsewhere = Append | Work | Inspect | Consult
+Elsewhere = Append | RunInThread | ValidatePayloads | RunRegistryProcedure
 
 SUCCESS = '{"status":"success"}'
 FAILURE = '{"status":"failure"}'
@@ -248,7 +258,7 @@ class World:
         """What the broker wants done elsewhere and has not been, in the order in which it was asked for."""
 
         self._held_bytes: Counter[str] = Counter()
-        self._examiner = Examiner()
+        self._examiner = SchemaLanguages()
 
         self._seed = seed
         self._root = root
@@ -276,9 +286,9 @@ class World:
         assert self.store is not None
         return self.store
 
-    def stream(self, topic: str) -> Stream:
+    def topic(self, topic: str) -> TopicState:
         assert self.broker.durable is not None
-        return self.broker.durable.streams.find(TopicName.parse(topic))
+        return self.broker.durable.topics.find(TopicName.parse(topic))
 
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.data.log(TopicName.parse(topic), partition)
@@ -301,12 +311,12 @@ class World:
         return [each for each in self.open if isinstance(each, Append)]
 
     @property
-    def works(self) -> list[Work]:
-        return [each for each in self.open if isinstance(each, Work)]
+    def works(self) -> list[RunInThread]:
+        return [each for each in self.open if isinstance(each, RunInThread)]
 
     @property
-    def inspections(self) -> list[Inspect]:
-        return [each for each in self.open if isinstance(each, Inspect)]
+    def inspections(self) -> list[ValidatePayloads]:
+        return [each for each in self.open if isinstance(each, ValidatePayloads)]
 
     def do(self, effect: Elsewhere | None = None, error: PenstockError | None = None) -> None:
         """The disk does this, or what was asked for first; with an error it fails instead."""
@@ -327,11 +337,11 @@ class World:
             match effect:
                 case Append():
                     return self.data.writer.append(effect.log, effect.draft)
-                case Work():
+                case RunInThread():
                     return effect.run()
-                case Consult():
-                    return carry_out(effect.procedure, self._examiner)
-                case Inspect(definition, _, block):
+                case RunRegistryProcedure():
+                    return run_procedure(effect.procedure, self._examiner)
+                case ValidatePayloads(definition, _, block):
                     validator = self._examiner.validator(definition)
                     found = {row: validator.fault(bytes(block.payload(row))) for row in range(len(block))}
                     return {row: fault for row, fault in found.items() if fault is not None}
@@ -388,13 +398,13 @@ class World:
     def apply(self, effects: list[Effect]) -> None:
         """As the hub does it: what is for nobody is dropped, who is closed is gone."""
         for effect in effects:
-            if isinstance(effect, AppendAll):
+            if isinstance(effect, AppendAtomically):
                 self.open += effect.parts  # the disk has taken them all; each is written by itself
                 continue
-            if isinstance(effect, Append | Work | Inspect | Consult):
+            if isinstance(effect, Append | RunInThread | ValidatePayloads | RunRegistryProcedure):
                 self.open.append(effect)
                 continue
-            if isinstance(effect, Held):
+            if isinstance(effect, AdjustBacklog):
                 self._held_bytes[effect.client] += effect.size
                 continue
             peer = self.peers.get(effect.client)
@@ -412,7 +422,7 @@ class World:
         """What is not under way anywhere is not waited for either."""
         if self.broker.durable is not None:
             assert self.broker.durable.guards.idle
-            assert all(not stream.pending for stream in self.broker.durable.streams)
+            assert all(not topic.pending for topic in self.broker.durable.topics)
         assert not any(self._held_bytes.values())
 
     def _read(self, data: bytes) -> Iterator[Frame]:
@@ -447,15 +457,15 @@ class World:
         durable = self.broker.durable
         if durable is None:
             return
-        for stream in durable.streams:
-            for delivery in stream.deliveries.values():
-                delivery.group.check()
-                assert set(delivery.seats) == set(delivery.group.consumers)
-                assert {seat.client for seat in delivery.seats.values()} <= set(self.peers)
+        for topic in durable.topics:
+            for runner in topic.subscriptions.values():
+                runner.machine.check()
+                assert set(runner.endpoints) == set(runner.machine.consumers)
+                assert {seat.client for seat in runner.endpoints.values()} <= set(self.peers)
         if not self.open:
             assert durable.publishing.pending == 0
-            assert not durable.consuming.ledger._saving
-            assert not durable.streams._coming
+            assert not durable.subscriptions.cursor_store._saving
+            assert not durable.topics._creating
 
     def _check_routes(self) -> None:
         for kind in Kind:

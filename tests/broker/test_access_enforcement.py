@@ -82,7 +82,7 @@ def test_whoever_has_not_said_who_they_are_is_told_so_whatever_they_send(guarded
     assert code(nobody.call("subscribe", "system.#", {})) == "UNAUTHORIZED"
     assert nobody.ask("system.heartbeat") == {"status": "success"}
     assert nobody.closed is None
-    assert [str(each.name) for each in guarded.broker.durable.streams] == []  # type: ignore[union-attr]
+    assert [str(each.name) for each in guarded.broker.durable.topics] == []  # type: ignore[union-attr]
 
 
 def test_whoever_is_known_and_has_no_role_is_forbidden_everything_that_needs_one(guarded: Guarded) -> None:
@@ -310,7 +310,7 @@ def test_a_key_revoked_over_the_wire_is_revoked_when_that_is_answered(guarded: G
 
 
 def test_a_key_that_expires_closes_its_connections(guarded: Guarded) -> None:
-    until = guarded.broker.desk.unix_ms() + 5_000
+    until = guarded.broker.context.unix_ms() + 5_000
     ann = guarded.connect()
     assert ann.ask("system.client.authenticate", {"token": guarded.key("ann", expires_ms=until)})["expires_ms"] == until
     guarded.after(3_000)

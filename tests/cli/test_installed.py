@@ -244,31 +244,7 @@ from pyarrow import dataset
 print(dataset.dataset("warehouse/orders", format="parquet").count_rows())
 """
 
-MEASURED: Final = """
-from pathlib import Path
-from penstock.bench.rivals import RIVALS
-
-for kind in RIVALS:
-    with kind(Path(".")) as rival:
-        for way in kind.ways:
-            way.publish(rival.port, b"x", 100, 10)
-            print(way.package, rival.stored())
-"""
-
-
-def test_with_bench_the_clients_of_other_servers_publish_to_them(
-    wheel: Path, place: Path, keeper: RunningBroker
-) -> None:
-    env = install(wheel, place, keeper, "bench")
-    assert extras_there(examined(env)) == set()
-    assert "--messages" in env.penstock("bench", "stream", "--help")
-    refused = env("penstock", "bench", "stream")
-    assert (refused.code, refused.err.splitlines()[-1].endswith("'penstock[server]'")) == (2, True), refused.err
-    env = install(wheel, place, keeper, "bench", "server")
-    assert extras_there(examined(env)) == {"schema", "server", "stream"}
-    assert env.python(MEASURED).splitlines() == ["redis 100", "nats 100", "nats 200"]
-
 
 def test_the_extras_of_the_doctor_are_those_of_the_package() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {extra.name for extra in EXTRAS} == set(declared) - {"bench", "dev"}
+    assert {extra.name for extra in EXTRAS} == set(declared) - {"dev"}

@@ -20,9 +20,9 @@ ROOM = Room(block_bytes=1000, record_bytes=80, payload_bytes=100)
 class Pieces(io.BytesIO):
     """A stream that gives what it has piece by piece, and counts what was asked of it."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, backfill_ranges: Iterator[bytes]) -> None:
         super().__init__()
-        self._pieces = pieces
+        self._pieces = backfill_ranges
         self.given = 0
 
     def read1(self, _size: int | None = -1, /) -> bytes:
@@ -56,10 +56,10 @@ def test_nothing_has_no_lines() -> None:
 
 
 @given(st.lists(st.binary(max_size=8), max_size=12), st.integers(1, 5))
-def test_the_lines_are_the_same_in_whatever_pieces_they_arrive(pieces: list[bytes], count_max: int) -> None:
-    source = Pieces(piece for piece in pieces if piece)
+def test_the_lines_are_the_same_in_whatever_pieces_they_arrive(backfill_ranges: list[bytes], count_max: int) -> None:
+    source = Pieces(piece for piece in backfill_ranges if piece)
     split = [line for group in line_reader.groups(source, ROOM, count_max=count_max) for line in group]
-    assert split == [line for group in lines(b"".join(pieces)) for line in group]
+    assert split == [line for group in lines(b"".join(backfill_ranges)) for line in group]
 
 
 @given(st.lists(st.integers(0, 100), max_size=60), st.integers(1, 9))

@@ -27,14 +27,14 @@ from penstock.cli.lake import pipeline
 from penstock.cli.output import cell
 from penstock.cli.service import bench, demo, top
 from penstock.cli.tables import Column, columns_of, drawn, elided
-from penstock.demo.account import Counts
-from penstock.demo.orders import HOURS
-from penstock.demo.revenue import Revenue
-from penstock.demo.story import Result
+from penstock.demo.base.orders import HOURS
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.report.account import Counts
+from penstock.demo.story import DemoResult
 from penstock.spark.jobs.audit import audit
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats import stats
-from penstock.spark.pipeline.run.queries import Shown
+from penstock.spark.pipeline.run.queries import ConsoleRows
 from penstock.spark.pipeline.run.run import Result as Ran
 
 COUNT: Final = 1234
@@ -212,7 +212,7 @@ def archived(here: Run, filled: None, monkeypatch: pytest.MonkeyPatch) -> None:
         segment.write_bytes(content)
     monkeypatch.setattr(options.Spark, "session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
     for job in (audit, stats):
-        monkeypatch.setattr(job, "OnSpark", lambda _: Here())
+        monkeypatch.setattr(job, "SparkRunner", lambda _: LocalRunner())
 
 
 COMMANDS: Final[list[tuple[list[str], str]]] = [
@@ -260,7 +260,9 @@ def print_demo() -> None:
     counts["by_transport"] = {"tcp": 411_522, "websocket": 411_522, "http": 411_523}
     hours = Revenue(np.arange(HOURS), np.arange(HOURS))
     demo._print(
-        Result(counts=Counts(**counts), seconds=12.3, folder=Path("demo"), revenue=hours, broker={}, look_around=[]),
+        DemoResult(
+            counts=Counts(**counts), seconds=12.3, folder=Path("demo"), revenue=hours, broker={}, look_around=[]
+        ),
         kept=False,
     )
 
@@ -271,7 +273,7 @@ def print_pipeline() -> None:
     ran = Ran(query=name, batches=1_234, rows_in=MANY, rows_out=MANY, late=12_345, ms=9_876_543, lag=MANY)
     told.report(SimpleNamespace(name="revenue"), [ran])  # type: ignore[arg-type]  # its name is all that is asked for
     row = ["2026-01-31T12:00:00.000Z", "the eastern branch, with everything that it has", MANY, 1_234_567.89]
-    told(Shown(query=name, batch=7, columns=["hour", "branch", "orders", "revenue"], rows=[row], more=False))
+    told(ConsoleRows(query=name, batch=7, columns=["hour", "branch", "orders", "revenue"], rows=[row], more=False))
 
 
 FIGURE: Final = re.compile(r"-?[0-9][0-9,.:TZ-]*( [KMGT]?i?B)?")

@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from penstock.client.serde.encoder import Writer
-from penstock.client.serde.registry_client import Schemas
+from penstock.client.serde.encoder import ValueEncoder
+from penstock.client.serde.registry_client import RegistryClient
 from penstock.client.serde.schemas import Serde
 from penstock.core.errors import InvalidRequest
 
@@ -21,9 +21,9 @@ class FakeRegistry:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
 
-    def client(self) -> Schemas:
+    def client(self) -> RegistryClient:
         """What a client has of it."""
-        return Schemas(self.ask)
+        return RegistryClient(self.ask)
 
     async def ask(self, topic: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         self.asked.append((topic, facts))
@@ -89,7 +89,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, 20))
 
 
-def writer(source: Any, registry: FakeRegistry | None = None, topic: str = "orders", **options: Any) -> Writer:
-    made = run(Serde(source=source, **options).writer((registry or FakeRegistry()).client(), topic))
+def writer(source: Any, registry: FakeRegistry | None = None, topic: str = "orders", **options: Any) -> ValueEncoder:
+    made = run(Serde(source=source, **options).encoder((registry or FakeRegistry()).client(), topic))
     assert made is not None
     return made

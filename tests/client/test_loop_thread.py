@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from penstock.client import loop_thread
-from penstock.client.loop_thread import Loop, Workers
+from penstock.client.loop_thread import CallbackThreads, LoopThread
 from penstock.client.wire.protocol import Message
 
 NOTHING = Message.__new__(Message)
@@ -24,7 +24,7 @@ def gives(value: int, _message: Message) -> int:
 
 
 def test_work_behind_work_that_hangs_is_done() -> None:
-    workers = Workers()
+    workers = CallbackThreads()
     for _ in range(500):
         held = threading.Event()
         hangs = workers.submit(partial(waits, held), NOTHING)
@@ -37,7 +37,7 @@ def test_work_behind_work_that_hangs_is_done() -> None:
 def test_what_is_too_much_waits_and_threads_go_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_thread, "_WORKERS_MAX", 2)
     monkeypatch.setattr(loop_thread, "_IDLE_SECONDS", 0.01)
-    workers = Workers()
+    workers = CallbackThreads()
     for _ in range(20):
         held = threading.Event()
         waiting = [workers.submit(partial(waits, held), NOTHING) for _ in range(2)]
@@ -61,7 +61,7 @@ def test_what_ctrl_c_keeps_from_beginning_leaves_no_complaint(monkeypatch: pytes
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    loop, never = Loop(), work()
+    loop, never = LoopThread(), work()
     with monkeypatch.context() as now:
         now.setattr(loop._loop, "call_soon_threadsafe", interrupted)
         with pytest.raises(KeyboardInterrupt):

@@ -32,7 +32,7 @@ from penstock import aio
 from penstock.client.aio import AsyncClient
 from penstock.client.consume.consumer import Batch, Consumer, StreamMessage
 from penstock.client.produce.producer import Producer
-from penstock.client.wire.protocol import Event, Fed
+from penstock.client.wire.protocol import Event, RecordsReceived
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.names import TopicName
 from penstock.core.places import Earliest
@@ -93,9 +93,9 @@ class World:
 
     def vanish(self, client: AsyncClient) -> None:
         """Its connection goes without a word, and it does not come back."""
-        link = client._connection._link
-        if link is not None and link._transport is not None:
-            self.proxy.cut_port(link._transport.get_extra_info("sockname")[1])
+        transport = client._connection._transport
+        if transport is not None and transport._tcp is not None:
+            self.proxy.cut_port(transport._tcp.get_extra_info("sockname")[1])
         self.close_later(client, 0.0)
 
     def close_later(self, client: AsyncClient, seconds: float) -> None:
@@ -260,16 +260,16 @@ class Reader:
 
     def _listen(self, client: AsyncClient, life: str) -> None:
         """Write down what arrives, before anybody can lose it."""
-        handle = client._connection._handle_other
+        handle = client._connection._on_event
 
         def heard(event: Event) -> None:
-            if isinstance(event, Fed):
+            if isinstance(event, RecordsReceived):
                 self._arrived(event, life)
             handle(event)
 
-        client._connection._handle_other = heard
+        client._connection._on_event = heard
 
-    def _arrived(self, fed: Fed, life: str) -> None:
+    def _arrived(self, fed: RecordsReceived, life: str) -> None:
         now = time.monotonic()
         seat, partition = (fed.header.request_id or "")[:-12], int((fed.header.request_id or "")[-12:], 16)
         block, _ = scan(fed.payload)
@@ -364,12 +364,12 @@ class _AckBook:
         self._open: set[tuple[int, int]] = set()
         self._unheeded: set[tuple[int, int]] = set()
         self.ignored = 0
-        self._settle = consumer._settle
-        consumer._settle = self._watch  # type: ignore[method-assign]
+        self._call_subscription = consumer._call_subscription
+        consumer._call_subscription = self._watch  # type: ignore[method-assign]
 
     async def _watch(self, action: Action, facts: dict[str, Any]) -> dict[str, Any]:
         """An answer may say that some were not this consumer's to speak of, without saying which."""
-        answer = await self._settle(action, facts)
+        answer = await self._call_subscription(action, facts)
         if action is Action.ACK and answer.get("ignored"):
             spans = [(facts["partition"], each) for start, stop in facts["ranges"] for each in range(start, stop)]
             self._unheeded.update(spans)

@@ -389,12 +389,12 @@ async def _overtake(broker: RunningBroker, filler: Path) -> None:
 def test_what_was_lost_with_a_connection_is_sent_before_what_is_new(keeper: RunningBroker) -> None:
     async def story() -> None:
         async with aio.connect(keeper.url) as client, client.producer("crash.order") as producer:
-            link = client._connection._link
-            assert link is not None
-            link.write = lambda data: None  # type: ignore[method-assign]
+            transport = client._connection._transport
+            assert transport is not None
+            transport.write = lambda data: None  # type: ignore[method-assign]
             first = await producer.send(b"first")
             await asyncio.sleep(0.05)
-            link.abort()
+            transport.abort()
             second = producer.put(b"second")
             assert [(await first).offset, (await second).offset] == [0, 1]
 
@@ -405,9 +405,9 @@ def test_a_consumer_that_is_made_while_there_is_no_connection_is_made_once(keepe
     async def story() -> None:
         async with aio.connect(keeper.url) as client, client.producer("crash.early") as producer:
             await (await producer.send(b"first"))
-            link = client._connection._link
-            assert link is not None
-            link.abort()
+            transport = client._connection._transport
+            assert transport is not None
+            transport.abort()
             consumer = await client.consumer("crash.early", "s", start="earliest")
             assert set(await taken(consumer, 1)) == {0}
 

@@ -16,7 +16,7 @@ from penstock.core.places import Earliest
 from penstock.record.hashing import hash64
 from penstock.record.layout import CHECKSUM_BYTES
 from penstock.spark.scan.columns import NAMES
-from penstock.spark.scan.slice_reader import Loss, batches
+from penstock.spark.scan.slice_reader import LostRange, batches
 from penstock.spark.scan.slices import Slice
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log.index import claimed_ends
@@ -44,7 +44,7 @@ def copy(logs: Path, tmp_path: Path) -> Path:
 
 def checked_rows(root: Path, stop: int, *, verify: bool) -> tuple[set[int], set[int]]:
     """The offsets that are given, in batches that are valid through and through, and those that are told to be lost."""
-    losses: list[Loss] = []
+    losses: list[LostRange] = []
     given: set[int] = set()
     part = Slice(location(root), *ORDERS, 0, stop, 0)
     for batch in batches(part, NAMES, verify=verify, fail_on_data_loss=False, on_loss=losses.append):

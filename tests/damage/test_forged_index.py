@@ -24,8 +24,8 @@ from penstock.record.block import Draft
 from penstock.record.hashing import hash64
 from penstock.record.message import Message
 from penstock.spark.files.location import Location
-from penstock.spark.scan.slice_reader import Loss, blocks
-from penstock.spark.scan.slices import plan
+from penstock.spark.scan.slice_reader import LostRange, blocks
+from penstock.spark.scan.slices import plan_slices
 from penstock.storage.base.layout import TOPICS
 from penstock.storage.inspect.data_reader import LogReader, segment_facts
 from penstock.storage.inspect.verify import verify_segment
@@ -127,11 +127,11 @@ def scanned(disk: FaultDisk, monkeypatch: pytest.MonkeyPatch) -> dict[int, bytes
     with monkeypatch.context() as patched:
         patched.setattr("penstock.storage.inspect.data_reader.check_readable", lambda *_: None)
         data = DataReader(Path("/data"), disk=disk)
-        patched.setattr("penstock.spark.scan.slice_reader.opened_data", lambda _: data)
+        patched.setattr("penstock.spark.scan.slice_reader.open_data", lambda _: data)
         location = Location("/data")
         stop = int(LogReader(disk, FOLDER).view.next_offset)
-        parts = plan(location, {("/default/orders", 0): (0, stop)}, data=data, slices_min=3)
-        losses: list[Loss] = []
+        parts = plan_slices(location, {("/default/orders", 0): (0, stop)}, data=data, slices_min=3)
+        losses: list[LostRange] = []
         found = {
             int(record.offset): record.message.payload
             for part in parts

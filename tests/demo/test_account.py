@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.demo.account import Counts, rows
+from penstock.demo.report.account import Counts, rows
 
 COUNTS = Counts(
     published=1000,

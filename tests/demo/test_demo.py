@@ -18,7 +18,7 @@ import pytest
 from tests.cli.kit import child_environment
 
 from penstock.cli.app import run
-from penstock.demo.around import program
+from penstock.demo.look_around import program
 from penstock.demo.story import EVENTS_SMALL
 
 SECONDS = 900

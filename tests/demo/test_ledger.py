@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.demo.ledger import Ledger, Place
+from penstock.demo.base.ledger import Ledger, LogPosition
 
 
 def nobody() -> None:
@@ -13,7 +13,7 @@ def nobody() -> None:
 
 def test_what_is_stored_and_refused_is_answered() -> None:
     ledger = Ledger(4, half_way=nobody)
-    ledger.store(2, Place(1, 7), duplicate=False)
+    ledger.store(2, LogPosition(1, 7), duplicate=False)
     ledger.refuse(0, "it is not JSON")
     assert (ledger.answered, ledger.wrong) == (2, 0)
     found = ledger.acknowledged()
@@ -26,13 +26,13 @@ def test_the_answer_with_which_half_is_answered_is_told_of_once(count: int) -> N
     told: list[int] = []
     ledger = Ledger(count, half_way=lambda: told.append(ledger.answered))
     for number in range(count):
-        ledger.store(number, Place(0, number), duplicate=False)
+        ledger.store(number, LogPosition(0, number), duplicate=False)
     assert told == [(count + 1) // 2]
 
 
 def test_a_second_first_answer_is_a_contradiction() -> None:
     ledger = Ledger(2, half_way=nobody)
-    ledger.store(0, Place(0, 0), duplicate=False)
+    ledger.store(0, LogPosition(0, 0), duplicate=False)
     ledger.refuse(0, "no")
     assert ledger.complaints == ["event 0 was answered twice"]
 
@@ -40,10 +40,10 @@ def test_a_second_first_answer_is_a_contradiction() -> None:
 def test_what_is_sent_twice_has_to_be_recognised_at_its_place() -> None:
     ledger = Ledger(3, half_way=nobody)
     for number in range(3):
-        ledger.store(number, Place(0, number), duplicate=False)
-    ledger.repeat(0, Place(0, 0), duplicate=True)
-    ledger.repeat(1, Place(0, 9), duplicate=False)
-    ledger.repeat(2, Place(1, 2), duplicate=True)
+        ledger.store(number, LogPosition(0, number), duplicate=False)
+    ledger.repeat(0, LogPosition(0, 0), duplicate=True)
+    ledger.repeat(1, LogPosition(0, 9), duplicate=False)
+    ledger.repeat(2, LogPosition(1, 2), duplicate=True)
     assert (ledger.recognised, ledger.wrong) == (1, 2)
     assert "stored again" in ledger.complaints[0]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidRequest, StorageFailed
-from penstock.demo.interrupts import held
-from penstock.demo.lifetimes import folder
+from penstock.demo.base.interrupts import deferred_interrupts
+from penstock.demo.broker.lifetimes import demo_directory
 
 
 @pytest.fixture
@@ -32,21 +32,21 @@ def names(place: Path) -> list[str]:
 
 
 def test_only_the_results_are_left(scratch: Path) -> None:
-    with folder(None, keep=False) as place:
+    with demo_directory(None, keep=False) as place:
         fill(place)
     assert place.parent == scratch
     assert names(place) == ["audit.html", "revenue.png"]
 
 
 def test_everything_is_left_where_it_is_to_be_kept(tmp_path: Path) -> None:
-    with folder(tmp_path / "new" / "kept", keep=True) as place:
+    with demo_directory(tmp_path / "new" / "kept", keep=True) as place:
         fill(place)
     assert names(tmp_path / "new" / "kept") == ["audit.html", "broker.log", "data", "revenue.png"]
 
 
 def end(given: Path | None, error: BaseException, *, keep: bool) -> None:
     """A demo that comes so far and no further."""
-    with folder(given, keep=keep) as place:
+    with demo_directory(given, keep=keep) as place:
         fill(place)
         raise error
 
@@ -77,7 +77,7 @@ def test_a_directory_is_new_or_empty(tmp_path: Path, kind: str) -> None:
     mine = tmp_path / "file"
     mine.write_text("mine")
     given = {"a file": mine, "a directory with something in it": tmp_path, "below a file": mine / "below"}[kind]
-    with pytest.raises(InvalidRequest, match="--dir"), folder(given, keep=False):
+    with pytest.raises(InvalidRequest, match="--dir"), demo_directory(given, keep=False):
         pytest.fail("it was taken")
     assert mine.read_text() == "mine"
 
@@ -95,7 +95,7 @@ def test_a_signal_waits_until_it_may_come() -> None:
     reached = []
 
     def work() -> None:
-        with held():
+        with deferred_interrupts():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             reached.append("the end")
@@ -107,6 +107,6 @@ def test_a_signal_waits_until_it_may_come() -> None:
 
 def test_without_a_signal_everything_is_as_before() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with held():
+    with deferred_interrupts():
         pass
     assert signal.getsignal(signal.SIGINT) is before

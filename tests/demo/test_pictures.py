@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.demo import chart, plot
-from penstock.demo.orders import HOURS
-from penstock.demo.revenue import Revenue
+from penstock.demo.base.orders import HOURS
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.report import chart, plot
 
 
 def revenue(**hours: int) -> Revenue:

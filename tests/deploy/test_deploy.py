@@ -17,7 +17,7 @@ from tests.deploy.promql import Wrong, parse
 from tests.docs.test_docs import COMMANDS, section
 
 from penstock.record.kernels.kernel_cache import ENVIRONMENT
-from penstock.server.operations.metrics import ROWS, Kind
+from penstock.server.operations.metrics import ROWS, MetricKind
 from penstock.server.settings import SETTINGS, Settings
 
 ROOT: Final = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def known() -> dict[str, set[str]]:
     """Every series that a broker has, with its labels; and the one that Prometheus adds."""
     found: dict[str, set[str]] = {"up": set()}
     for family, _ in ROWS:
-        suffixes = ("_bucket", "_sum", "_count") if family.kind is Kind.HISTOGRAM else ("",)
+        suffixes = ("_bucket", "_sum", "_count") if family.kind is MetricKind.HISTOGRAM else ("",)
         found |= {family.name + suffix: set(family.labels) for suffix in suffixes}
     return found
 

@@ -18,11 +18,11 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind
 from penstock.record.block import Draft
 from penstock.record.message import SchemaRef
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.spark.scan.columns import NAMES
-from penstock.spark.sink.columns import NUMBERED, TAKEN
+from penstock.spark.sink.columns import ACCEPTED, NUMBERED
 from penstock.spark.sink.options import NAMES as SINK_OPTIONS
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.source import options
@@ -57,7 +57,7 @@ def test_every_option_of_the_sink_is_documented() -> None:
 
 
 def test_every_column_of_the_sink_is_documented() -> None:
-    assert {*TAKEN, *NUMBERED} <= set(part("Writing"))
+    assert {*ACCEPTED, *NUMBERED} <= set(part("Writing"))
 
 
 def test_the_defaults_of_the_sink_are_those_of_the_page() -> None:
@@ -73,7 +73,7 @@ def data(tmp_path: Path) -> Path:
         schema = Schema(
             kind=SchemaKind.JSON, text=json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}})
         )
-        made = carry_out(Registry(store.catalog.schemas).register("shop.orders-value", schema), Examiner())
+        made = run_procedure(Registry(store.catalog.schemas).register("shop.orders-value", schema), SchemaLanguages())
         ref = SchemaRef(made.schema_id, made.version)
         for kind in ("order.created", "order.returned"):
             store.append(TOPIC, Draft.of_payloads([b'{"n": 1}', b'{"n": 2}'], type=kind, schema=ref))

@@ -17,9 +17,9 @@ from penstock.core.clock import SystemClock
 from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Registered
+from penstock.schema.registry.models import RegisteredVersion
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import Form, Pair, Procedure, carry_out
+from penstock.schema.steps import Procedure, SchemaForm, SchemaPair, run_procedure
 from penstock.storage.catalog.catalog import Catalog
 
 T = TypeVar("T")
@@ -29,21 +29,21 @@ class Words:
     """Remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.examined: list[Definition] = []
+        self.parsed: list[Definition] = []
         self.compared: list[tuple[str, str]] = []
 
-    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
-        self.examined.append(definition)
+    def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str:
+        self.parsed.append(definition)
         if "!" in definition.text:
             raise InvalidSchema("Invalid schema: that is no word", path="/")
         return " ".join(sorted(set(definition.text.split())))
 
-    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+    def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]:
         self.compared += [(pair.reader.text, pair.writer.text) for pair in pairs]
         return [_missing(pair, optional="?~" if lenient else "?") for pair in pairs]
 
 
-def _missing(pair: Pair, optional: str) -> list[Problem]:
+def _missing(pair: SchemaPair, optional: str) -> list[Problem]:
     written = {word.rstrip("?~") for word in pair.writer.text.split()}
     needed = [word for word in pair.reader.text.split() if not word.endswith(tuple(optional))]
     missing = [word for word in needed if word.rstrip("~") not in written]
@@ -65,13 +65,13 @@ class Trial:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.registry = Registry(catalog.schemas)
-        self.examiner = Words()
+        self.engine = Words()
 
-    def do(self, procedure: Procedure[T]) -> T:
-        return carry_out(procedure, self.examiner)
+    def run(self, procedure: Procedure[T]) -> T:
+        return run_procedure(procedure, self.engine)
 
-    def register(self, subject: str, text: str, **references: tuple[str, int]) -> Registered:
-        return self.do(self.registry.register(subject, words(text, **references)))
+    def register(self, subject: str, text: str, **references: tuple[str, int]) -> RegisteredVersion:
+        return self.run(self.registry.register(subject, words(text, **references)))
 
     def reload(self) -> Registry:
         """As another process would have it."""

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import SchemaNotFound
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.models import fingerprint_of
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import Form, Procedure, carry_out
+from penstock.schema.steps import Procedure, SchemaForm, run_procedure
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.schema_rows import NewVersion
 from penstock.testing import ManualClock
@@ -36,7 +36,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 def do(procedure: Procedure[Any]) -> Any:
-    return carry_out(procedure, Examiner())
+    return run_procedure(procedure, SchemaLanguages())
 
 
 @pytest.mark.parametrize(("registered", "asked"), [(NAMED, INT), (INT, NAMED), (NAMED_LIST, LIST), (LIST, NAMED_LIST)])
@@ -59,8 +59,10 @@ def test_other_properties_and_the_names_of_types_that_have_one_do(catalog: Catal
 
 def test_what_was_stored_with_a_former_fingerprint_is_still_known(catalog: Catalog) -> None:
     schema = avro(NAMED)
-    former = fingerprint_of(schema, Examiner().examine(Definition(schema.kind, schema.text), Form.FORMER))
-    catalog.schemas.add_version(NewVersion(subject="s", schema=schema, fingerprint=former), expected={})
+    legacy_canonical = fingerprint_of(
+        schema, SchemaLanguages().parse(Definition(schema.kind, schema.text), SchemaForm.FORMER)
+    )
+    catalog.schemas.add_version(NewVersion(subject="s", schema=schema, fingerprint=legacy_canonical), expected={})
     registry = Registry(catalog.schemas)
     assert do(registry.look_up("s", schema)).version == 1
     assert do(registry.register("s", schema)).version == 1
@@ -74,4 +76,4 @@ def test_what_was_stored_with_a_former_fingerprint_is_still_known(catalog: Catal
 def test_of_others_the_former_form_is_the_canonical_one() -> None:
     for kind, text in ((SchemaKind.JSON, '{"type": "integer"}'), (SchemaKind.AVRO, '"int"'), (SchemaKind.STRING, "")):
         definition = Definition(kind, text)
-        assert Examiner().examine(definition, Form.FORMER) == Examiner().examine(definition)
+        assert SchemaLanguages().parse(definition, SchemaForm.FORMER) == SchemaLanguages().parse(definition)

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from starlette.types import ASGIApp
 
 from penstock.core.errors import Code
-from penstock.server.transports.http import Http
+from penstock.server.transports.http import HttpServer
 
 DEADLINE_SECONDS: Final = 20.0
 
@@ -29,11 +29,11 @@ class Serving:
         self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self.http: Http
+        self.http: HttpServer
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.http = self.run(Http.open(self._app, "127.0.0.1", 0, self._tls))
+        self.http = self.run(HttpServer.open(self._app, "127.0.0.1", 0, self._tls))
         return self
 
     def __exit__(self, *_exception: object) -> None:

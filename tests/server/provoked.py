@@ -10,10 +10,10 @@ from tests.schema.hostile import FAN_OUT, PAYLOADS, SCHEMAS
 from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message
-from penstock.schema.steps import Compare, Examine, Pair
-from penstock.server.background.schema_workers import Examinations
+from penstock.schema.steps import CheckCompatibility, ParseSchema, SchemaPair
+from penstock.server.background.schema_workers import SchemaWorkers
 
-Ask = Callable[[Examinations], Awaitable[object]]
+Ask = Callable[[SchemaWorkers], Awaitable[object]]
 
 
 class Question(NamedTuple):
@@ -38,11 +38,11 @@ def questions() -> Iterator[Question]:
 
 
 def _examine(definition: Definition) -> Ask:
-    return lambda made: made.examine(Examine(definition))
+    return lambda made: made.examine(ParseSchema(definition))
 
 
 def _compare(definition: Definition) -> Ask:
-    return lambda made: made.compare(Compare((Pair(definition, definition),)))
+    return lambda made: made.compare(CheckCompatibility((SchemaPair(definition, definition),)))
 
 
 def _validate(definition: Definition, *payloads: bytes) -> Ask:

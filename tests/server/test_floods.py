@@ -33,8 +33,8 @@ from tests.server.kit import (
 )
 
 from penstock.core.limits import MIB
-from penstock.server.resources.buffer_budget import STRANGERS_BYTES_MAX
-from penstock.server.session import UNKNOWN_MESSAGES_MAX
+from penstock.server.resources.buffer_budget import UNAUTHENTICATED_BYTES_MAX
+from penstock.server.session import UNAUTHENTICATED_MESSAGES_MAX
 
 ANSWERS = 50
 SECONDS = 30.0
@@ -93,7 +93,7 @@ def test_strangers_hold_little_each_and_little_together(start: Start, transport:
     broker = start("--auth", "on", "--log-level", "warn")
     port = broker.tcp_port if transport is TcpClient else broker.ws_port
     before = broker.rss_bytes()
-    room = STRANGERS_BYTES_MAX // 60_000
+    room = UNAUTHENTICATED_BYTES_MAX // 60_000
     with ExitStack() as stack:
         links = [stack.enter_context(transport(port)) for _ in range(room + 40)]
         for link in links:
@@ -128,7 +128,7 @@ def test_strangers_that_send_many_messages_go_before_much_is_held(
 def test_a_stranger_that_says_many_things_and_not_who_it_is_is_told_to(start: Start) -> None:
     broker = start("--auth", "on", "--log-level", "warn")
     with TcpClient(broker.tcp_port) as link:
-        for _ in range(UNKNOWN_MESSAGES_MAX - 1):
+        for _ in range(UNAUTHENTICATED_MESSAGES_MAX - 1):
             assert link.ask(f"request:system.topic.list:1.0.0:{ID}", b"{}").error == "UNAUTHORIZED"
         assert link.ask(f"request:system.topic.list:1.0.0:{ID}", b"{}").error == "UNAUTHORIZED"
         last = link.receive()

@@ -35,7 +35,7 @@ from penstock.core.limits import Limits, WireLimits
 from penstock.core.names import TopicName
 from penstock.record.block import Draft, read_draft
 from penstock.record.message import Message
-from penstock.server.background.registry_tasks import settled
+from penstock.server.background.registry_tasks import resolved
 from penstock.server.hub import Hub
 from penstock.server.main import now_ms
 from penstock.server.session import Session
@@ -64,12 +64,12 @@ async def _overloaded(root: Path) -> None:
         hub = Hub(broker, WireLimits(), now_ms, store.writer)
         handed.append(hub.committed)
         assert broker.durable is not None
-        publishing, stream = broker.durable.publishing, broker.durable.streams.find(topic)
+        publishing, state = broker.durable.publishing, broker.durable.topics.find(topic)
 
         def stored(numbers: range) -> asyncio.Future[object]:
             answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             keyed = [Message(payload=bytes(100), key=b"%d" % each) for each in numbers]
-            hub.apply(publishing.store(stream, read_draft(Draft.of(keyed)), partial(settled, answer)))
+            hub.apply(publishing.store(state, read_draft(Draft.of(keyed)), partial(resolved, answer)))
             return answer
 
         def hold() -> None:
@@ -85,7 +85,7 @@ async def _overloaded(root: Path) -> None:
             full.set()
         busy.join()
         answers = await asyncio.gather(*taken)
-        places = [log.next_offset for log in stream.logs]
+        places = [log.next_offset for log in state.logs]
         refused = [each for each in answers if isinstance(each, ServiceUnavailable)]
         assert 0 < len(refused) < 10, "some of it was too much"
         assert sum(places) == 8 * (10 - len(refused))
@@ -146,10 +146,10 @@ class House:
         self.loop.advance(0)  # a machine that stood still had to do some of it in a second turn
 
     def _connected(self) -> tuple[Session, ScriptedStream]:
-        stream = ScriptedStream()
-        session = self.hub.connect(stream, "here")
+        transport = ScriptedStream()
+        session = self.hub.connect(transport, "here")
         assert session is not None
-        return session, stream
+        return session, transport
 
     def publish(self) -> None:
         assert not self.waits, "whoever is paused sends nothing"
@@ -227,12 +227,12 @@ def test_many_that_fall_behind_one_after_another_cost_a_publisher_one_wait(monke
 
 def test_one_that_has_too_much_queued_is_let_go_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(monkeypatch, 2)
-    (slow, stream), (other, _) = house.subscribers
+    (slow, transport), (other, _) = house.subscribers
     slow.fell_behind()
-    stream.queued = (8 << 20) + 1
+    transport.queued = (8 << 20) + 1
     house.publish()
-    assert stream.closed is not None
-    assert stream.closed.code == "QUOTA_EXCEEDED"
+    assert transport.closed is not None
+    assert transport.closed.code == "QUOTA_EXCEEDED"
     assert not house.waits
     assert not other.ending
     assert len(house.hub) == 2
@@ -241,31 +241,31 @@ def test_one_that_has_too_much_queued_is_let_go_and_nobody_waits_for_it(monkeypa
 def let_go(monkeypatch: pytest.MonkeyPatch) -> tuple[House, ScriptedStream]:
     """One that was too slow, and the connection over which it is still to be told so."""
     house = House(monkeypatch, 1)
-    ((slow, stream),) = house.subscribers
+    ((slow, transport),) = house.subscribers
     slow.fell_behind()
-    stream.queued = (8 << 20) + 1
+    transport.queued = (8 << 20) + 1
     house.publish()
-    assert stream.closed is not None
-    return house, stream
+    assert transport.closed is not None
+    return house, transport
 
 
 def test_one_that_is_let_go_is_cut_off_when_it_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    house, stream = let_go(monkeypatch)
+    house, transport = let_go(monkeypatch)
     for _ in range(3):
-        stream.queued -= 1 << 20
+        transport.queued -= 1 << 20
         house.loop.advance(1.01)
-        assert not stream.aborted
+        assert not transport.aborted
     house.loop.advance(1.01)
-    assert stream.aborted
+    assert transport.aborted
 
 
 def test_one_that_is_let_go_does_not_stay_by_reading_a_little_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    house, stream = let_go(monkeypatch)
+    house, transport = let_go(monkeypatch)
     for _ in range(10):
-        assert not stream.aborted
-        stream.queued -= 1
+        assert not transport.aborted
+        transport.queued -= 1
         house.loop.advance(1.01)
-    assert stream.aborted
+    assert transport.aborted
 
 
 # with a real broker

@@ -53,16 +53,16 @@ class Publisher:
     """A connection that sends as long as anything is read from it."""
 
     def __init__(self, hub: Hub) -> None:
-        self.stream = ScriptedStream()
-        session = hub.connect(self.stream, "here")
+        self.transport = ScriptedStream()
+        session = hub.connect(self.transport, "here")
         assert session is not None
         self.session = session
 
     async def send(self, frame: bytes, times: int) -> None:
         for _ in range(times):
-            if self.stream.reading:
+            if self.transport.reading:
                 self.session.received(frame)
-            while self.session.busy and not self.session.stopped:
+            while self.session.busy and not self.session.suspended:
                 await asyncio.sleep(0)
 
 
@@ -99,7 +99,7 @@ def test_nobody_has_more_than_half_of_what_the_others_leave_nor_less_than_a_mess
     async def story(hub: Hub, _disk: StillDisk) -> None:
         session = Publisher(hub).session
         session.unstored_bytes, hub.unstored_bytes = own, of_all
-        assert session.has_enough is enough
+        assert session.is_backlogged is enough
 
     with_still_disk(tmp_path / "data", story)
 
@@ -109,7 +109,7 @@ def test_fifty_connections_with_large_messages_have_little_more_than_one_each_on
         crowd = [Publisher(hub) for _ in range(CROWD)]
         for each in crowd:
             await each.send(LARGE, 8)
-        assert not any(each.stream.reading for each in crowd)
+        assert not any(each.transport.reading for each in crowd)
         counts = [each.session.unstored_bytes // MIB for each in crowd]
         assert counts[:4] == [4, 4, 3, 2], "half of what is left, 4 MiB at most"
         assert set(counts[5:]) == {1}, "when there is nothing left, one message"
@@ -120,7 +120,7 @@ def test_fifty_connections_with_large_messages_have_little_more_than_one_each_on
         assert 0 < late.session.unstored_bytes < 1024, "it does not wait for any of them to end"
 
         hub.committed(disk.write(counts[0]))
-        while not crowd[0].stream.reading:
+        while not crowd[0].transport.reading:
             await asyncio.sleep(0)
         await crowd[0].send(LARGE, 8)
         assert crowd[0].session.unstored_bytes // MIB == 1, "it goes on, with its share"

@@ -17,12 +17,12 @@ from penstock.server import hub as module
 from penstock.server.hub import Hub
 from penstock.server.session import Session
 from penstock.server.transports.websocket import (
-    FRAMES_A_TURN,
+    FRAMES_PER_TURN,
     IDLE_FRAMES_MAX,
     IDLE_FRAMES_MS,
-    Door,
     IdleFrames,
-    WebSocketStream,
+    WebSocketPort,
+    WebSocketTransport,
 )
 from penstock.testing import ScriptedStream
 
@@ -59,21 +59,21 @@ def test_all_that_are_busy_share_one_slice_and_whoever_comes_does_not_wait_for_t
     async def story(hub: Hub) -> None:
         clock = Ticking()
         monkeypatch.setattr(module, "time", clock)
-        streams = [ScriptedStream() for _ in range(11)]
-        sessions = [hub.connect(stream, "here") for stream in streams]
+        transports = [ScriptedStream() for _ in range(11)]
+        sessions = [hub.connect(transport, "here") for transport in transports]
         *flooders, healthy = [each for each in sessions if isinstance(each, Session)]
         for flooder in flooders:
             flooder.received(framed(frame) * 1000)
         await asyncio.sleep(0)
         for _ in range(5):
-            for stream in streams:
-                stream.taken()
+            for transport in transports:
+                transport.taken()
             before = clock.looks
             await asyncio.sleep(0)
             assert clock.looks - before < 200, "one slice for all of them, and not a hundred looks for each"
-            assert all(stream.taken() for stream in streams[:-1]), "and each of them gets on"
+            assert all(transport.taken() for transport in transports[:-1]), "and each of them gets on"
             healthy.received(framed(BEAT))
-            (answer,) = streams[-1].taken()
+            (answer,) = transports[-1].taken()
             assert answer.header.request_id == ID
         monkeypatch.undo()
 
@@ -123,12 +123,12 @@ class Wire(asyncio.Transport):
         return written
 
 
-def opened(hub: Hub) -> tuple[WebSocketStream, Wire]:
-    stream, wire = WebSocketStream(Door(hub, (), here=True)), Wire()
-    stream.connection_made(wire)
-    stream.data_received(upgrade(1))
+def opened(hub: Hub) -> tuple[WebSocketTransport, Wire]:
+    transport, wire = WebSocketTransport(WebSocketPort(hub, (), loopback_only=True)), Wire()
+    transport.connection_made(wire)
+    transport.data_received(upgrade(1))
     assert wire.taken().startswith(b"HTTP/1.1 101 ")
-    return stream, wire
+    return transport, wire
 
 
 PONG = bytes((0x8A, 0))
@@ -136,9 +136,9 @@ PONG = bytes((0x8A, 0))
 
 def test_pings_of_one_read_are_answered_in_several_turns() -> None:
     async def story(hub: Hub) -> None:
-        stream, wire = opened(hub)
-        stream.data_received(ws_frame(PING) * (FRAMES_A_TURN + 50))
-        assert wire.taken() == PONG * FRAMES_A_TURN
+        transport, wire = opened(hub)
+        transport.data_received(ws_frame(PING) * (FRAMES_PER_TURN + 50))
+        assert wire.taken() == PONG * FRAMES_PER_TURN
         assert not wire.reading
         await asyncio.sleep(0)
         assert wire.taken() == PONG * 50
@@ -149,9 +149,9 @@ def test_pings_of_one_read_are_answered_in_several_turns() -> None:
 
 def test_fragments_of_one_read_are_put_together_in_several_turns() -> None:
     async def story(hub: Hub) -> None:
-        stream, wire = opened(hub)
-        parts = [ws_frame(CONTINUATION if place else BINARY, b"x", fin=False) for place in range(3 * FRAMES_A_TURN)]
-        stream.data_received(b"".join([*parts, ws_frame(CONTINUATION, b"x")]))
+        transport, wire = opened(hub)
+        parts = [ws_frame(CONTINUATION if place else BINARY, b"x", fin=False) for place in range(3 * FRAMES_PER_TURN)]
+        transport.data_received(b"".join([*parts, ws_frame(CONTINUATION, b"x")]))
         turns = 0
         while not wire.written:
             await asyncio.sleep(0)
@@ -164,11 +164,11 @@ def test_fragments_of_one_read_are_put_together_in_several_turns() -> None:
 
 def test_the_hub_cannot_have_a_connection_read_whose_turn_is_over() -> None:
     async def story(hub: Hub) -> None:
-        stream, wire = opened(hub)
-        stream.data_received(ws_frame(PING) * FRAMES_A_TURN + ws_frame(BINARY, BEAT))
-        stream.resume_reading()
+        transport, wire = opened(hub)
+        transport.data_received(ws_frame(PING) * FRAMES_PER_TURN + ws_frame(BINARY, BEAT))
+        transport.resume_reading()
         assert not wire.reading
-        stream.pause_reading()
+        transport.pause_reading()
         await asyncio.sleep(0)
         assert wire.reading, "its message was handled, and the hub wants more"
 
@@ -177,10 +177,10 @@ def test_the_hub_cannot_have_a_connection_read_whose_turn_is_over() -> None:
 
 def test_what_came_before_the_end_of_the_connection_is_handled_in_its_turn() -> None:
     async def story(hub: Hub) -> None:
-        stream, wire = opened(hub)
-        stream.data_received(ws_frame(PING) * FRAMES_A_TURN + ws_frame(BINARY, BEAT))
+        transport, wire = opened(hub)
+        transport.data_received(ws_frame(PING) * FRAMES_PER_TURN + ws_frame(BINARY, BEAT))
         wire.can_write_eof = lambda: True  # type: ignore[method-assign]
-        assert stream.eof_received(), "it is kept open for that"
+        assert transport.eof_received(), "it is kept open for that"
         wire.taken()
         await asyncio.sleep(0)
         assert ID.encode() in wire.taken()
@@ -191,12 +191,12 @@ def test_what_came_before_the_end_of_the_connection_is_handled_in_its_turn() -> 
 
 def test_idle_frames_are_counted_from_the_last_message_and_within_a_window() -> None:
     idle = IdleFrames()
-    assert not any(idle.too_many(0) for _ in range(IDLE_FRAMES_MAX))
-    assert idle.too_many(IDLE_FRAMES_MS)
-    assert not idle.too_many(IDLE_FRAMES_MS + 1), "another window"
+    assert not any(idle.exceeds_limit(0) for _ in range(IDLE_FRAMES_MAX))
+    assert idle.exceeds_limit(IDLE_FRAMES_MS)
+    assert not idle.exceeds_limit(IDLE_FRAMES_MS + 1), "another window"
     idle.message()
-    assert not any(idle.too_many(IDLE_FRAMES_MS + 2) for _ in range(IDLE_FRAMES_MAX))
-    assert idle.too_many(IDLE_FRAMES_MS + 3)
+    assert not any(idle.exceeds_limit(IDLE_FRAMES_MS + 2) for _ in range(IDLE_FRAMES_MAX))
+    assert idle.exceeds_limit(IDLE_FRAMES_MS + 3)
 
 
 def test_a_message_that_there_is_no_room_for_is_not_read_on_until_there_is() -> None:
@@ -211,6 +211,6 @@ def test_a_message_that_there_is_no_room_for_is_not_read_on_until_there_is() -> 
         assert (its_wire.reading, other_wire.reading) == (True, True)
         second.data_received(large[1000:])
         assert b"MALFORMED_MESSAGE" in other_wire.taken()
-        assert hub.holdings.incoming.used_bytes == 0
+        assert hub.buffers.incoming.used_bytes == 0
 
     with_hub(story, WireLimits(held_bytes_max=8 * MIB))

@@ -19,11 +19,11 @@ from tests.spark.source_kit import make_logs, unchanged
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.jobs.audit.audit import Wanted, audit
+from penstock.spark.jobs.audit.audit import AuditRequest, audit
 from penstock.spark.lake import open_table
 from penstock.spark.lake.archive.archive import archive
 from penstock.spark.runtime import versions
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 
@@ -107,8 +107,8 @@ def test_an_archive_is_the_log_and_an_audit_says_so(spark: SparkSession, tmp_pat
     assert archive(spark, location, warehouse=str(lake), once=True).rows == 30
     offsets = independent(open_table("delta", str(lake), "default.orders"), ["_offset"]).column(0).to_pylist()
     assert sorted(offsets) == list(range(230))
-    found = audit(spark, location, Wanted(against=Warehouse(str(lake)), duplicates=True))
-    assert found.is_clean, found.found.told
+    found = audit(spark, location, AuditRequest(against=Warehouse(str(lake)), duplicates=True))
+    assert found.is_clean, found.found.listed
     assert sum(each.comparison.compared for each in found.partitions if each.comparison is not None) == 245
 
 
@@ -127,7 +127,7 @@ def test_what_a_spark_does_not_have_is_said_where_it_is_asked_for(
     asked = {"path": str(data), "subscribe": "orders", **options}
     told: list[int] = []
     try:
-        with ours():
+        with penstock_errors():
             if feature is versions.FILTERS:
                 told = [spark.read.format("penstock").options(**asked).load().where("offset < 60").count()]
             else:
@@ -139,7 +139,7 @@ def test_what_a_spark_does_not_have_is_said_where_it_is_asked_for(
         refused: PenstockError | None = error
     else:
         refused = None
-    if feature.there:
+    if feature.is_available:
         assert refused is None
         assert told == [60] if feature is versions.FILTERS else len(told) > 1 and sum(told) == 120
     else:

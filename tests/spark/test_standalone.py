@@ -29,7 +29,7 @@ from penstock.core.places import Earliest
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.server.security.offline_keys import ask
-from penstock.spark.files.objects import opened
+from penstock.spark.files.objects import open_store
 from penstock.spark.lake import open_table
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
@@ -113,7 +113,7 @@ def s3(machines: Cluster) -> Iterator[dict[str, str]]:
 
 
 def upload(root: Path, options: dict[str, str]) -> str:
-    store = opened("s3://log/data", options)
+    store = open_store("s3://log/data", options)
     for file in (root / "store.json", *(root / "topics").rglob("*")):
         if file.is_file():
             obstore.put(store, str(file.relative_to(root)), file.read_bytes())

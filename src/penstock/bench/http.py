@@ -16,7 +16,7 @@ import uvloop
 
 from penstock.bench import Figure
 from penstock.bench.stream import best_in_turns
-from penstock.bench.wire import CORES, on
+from penstock.bench.wire import CORES, pinned_to
 from penstock.core.errors import Timeout
 from penstock.record.kernels import kernel_cache
 from penstock.testing import RunningBroker
@@ -35,13 +35,13 @@ def measure(folder: Path, *, requests: int = 60_000, events: int = 50_000, round
     """All servers keep their files in `folder`."""
     kernel_cache.load_all()
     with ExitStack() as stack:
-        with on(CORES[1:]):
+        with pinned_to(CORES[1:]):
             broker = stack.enter_context(
                 RunningBroker("--ws-port", "off", "--http-port", "0", "--log-level", "error", data=folder / "data")
             )
             bare = stack.enter_context(_bare(folder / "bare"))
         port = int(broker.http_url.rpartition(":")[2])
-        with on(CORES[:1]):
+        with pinned_to(CORES[:1]):
             yield _publishing(port, bare, requests, rounds)
             yield _reading(port, events, rounds)
             yield _following(port, events // 10, rounds)
@@ -99,7 +99,7 @@ def _fan_out(what: str, speed: float) -> Figure:
 # a client as bare as can be
 
 
-class Asking(asyncio.Protocol):
+class RepeatedRequest(asyncio.Protocol):
     """Asks the same again and again, each time it is answered."""
 
     def __init__(self, request: bytes, times: int, done: asyncio.Future[None]) -> None:
@@ -158,7 +158,7 @@ async def _asked(port: int, asked: list[tuple[bytes, int]]) -> None:
     waiting = []
     for request, times in asked:
         done: asyncio.Future[None] = loop.create_future()
-        await loop.create_connection(partial(Asking, request, times, done), "127.0.0.1", port)
+        await loop.create_connection(partial(RepeatedRequest, request, times, done), "127.0.0.1", port)
         waiting.append(done)
     async with asyncio.timeout(_ANSWER_SECONDS):
         await asyncio.gather(*waiting)
@@ -173,7 +173,7 @@ async def _filled(port: int, topic: str, events: int) -> None:
 _LINES: Final = "application/x-ndjson"
 
 
-class Reading(asyncio.Protocol):
+class EventReader(asyncio.Protocol):
     """Counts events until it has so many."""
 
     def __init__(self, path: str, events: int, begun: asyncio.Future[None], done: asyncio.Future[None]) -> None:
@@ -206,7 +206,7 @@ async def _readers(port: int, path: str, events: int) -> tuple[list[asyncio.Futu
     begun: list[asyncio.Future[None]] = [loop.create_future() for _ in range(READERS)]
     done: list[asyncio.Future[None]] = [loop.create_future() for _ in range(READERS)]
     for one, other in zip(begun, done, strict=True):
-        await loop.create_connection(partial(Reading, path, events, one, other), "127.0.0.1", port)
+        await loop.create_connection(partial(EventReader, path, events, one, other), "127.0.0.1", port)
     return begun, done
 
 

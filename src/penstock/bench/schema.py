@@ -20,7 +20,7 @@ import uvloop
 from penstock.aio import connect
 from penstock.bench import Figure
 from penstock.bench.stream import best_in_turns
-from penstock.client.serde.registry_client import Schemas
+from penstock.client.serde.registry_client import RegistryClient
 from penstock.core.errors import Timeout
 from penstock.record.kernels import kernel_cache
 from penstock.record.message import SchemaRef
@@ -129,7 +129,7 @@ def _known(url: str, schema_id: int, lookups: int) -> float:
 
     async def run() -> float:
         async with connect(url) as client:
-            schemas = Schemas(client.ask)
+            schemas = RegistryClient(client.ask)
             began = time.perf_counter()
             for _ in range(lookups):
                 await schemas.definition(schema_id)
@@ -145,7 +145,7 @@ def _fetched(url: str, schema_id: int, lookups: int) -> float:
         async with connect(url) as client:
             began = time.perf_counter()
             for _ in range(lookups):
-                await Schemas(client.ask).definition(schema_id)
+                await RegistryClient(client.ask).definition(schema_id)
             return lookups / (time.perf_counter() - began)
 
     return uvloop.run(run())

@@ -1,6 +1,6 @@
-"""How fast messages become durable and come back through a broker, beside other servers and the disk in the same run.
+"""The speed of durable messages: publishing, reading back, end-to-end latency, beside the disk in the same run.
 
-One Python process is the client of all of them, in turns. Servers run on one core, the client on another.
+One Python process is the client of all servers, in turns. Servers run on one core, the client on another.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import socket
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import uvloop
 
 from penstock.aio import connect
-from penstock.bench import Figure, rivals
+from penstock.bench import Figure
+from penstock.bench.connection import PublishConnection, single_publish_rate
 from penstock.bench.disk import BareFile
 from penstock.bench.kernels import sample
-from penstock.bench.rivals import Lane, Redis, RedisLane, Rival, pump
-from penstock.bench.wire import framed, on
+from penstock.bench.wire import framed, pinned_to
 from penstock.client.consume.consumer import Consumer
 from penstock.core.clock import SystemClock, now_ms
 from penstock.core.errors import InvalidRequest, Timeout
@@ -44,12 +44,12 @@ from penstock.testing import RunningBroker
 _OURS: Final = "Penstock"
 _SIZES: Final = ((100, "100 B", 1), (1024, "1 KiB", 4))
 """Bytes of a payload, their name, and the part of the messages that is enough of them."""
-_THEIRS: Final = 10
-"""A rival gets this part of the messages: it is slower, and its rate is the same."""
+SLOWER: Final = 10
+"""Divisor of the messages for another server, and for single messages: these are slower, and the rate is the same."""
 _CHUNK_MESSAGES: Final = 10_000
 _IN_FLIGHT: Final = 1024
 _BATCHES: Final = (1024, 256, 64)
-"""A lane sends when it has room for so many; one of these is the fastest."""
+"""A connection sends when it has room for so many; one of these is the fastest."""
 _RATE: Final = 1000
 _WAIT_SECONDS: Final = 30.0
 _MEMORY_MIB: Final = 300
@@ -64,19 +64,38 @@ _RESIDENT: Final = "VmRSS"
 _PEAK: Final = "VmHWM"
 
 
+class Rival(Protocol):
+    """Another server, running: how fast it publishes durably, by each client that there is for it."""
+
+    def publish_rates(self, size: int, count: int) -> Contenders: ...
+
+    def single_publish_rates(self, count: int, in_flight: int, batches: Sequence[int]) -> Contenders:
+        """Rates of messages that are published one at a time; empty if this is not to be compared."""
+
+
+StartRival = Callable[[Path], AbstractContextManager[Rival]]
+"""Starts another server that keeps its files in a directory of `Path`, and stops it at the end."""
+
+
 def measure(
-    folder: Path, *, messages: int = 1_000_000, rounds: int = 3, seconds: float = 10.0, topics: int = 10_000
+    folder: Path,
+    *,
+    messages: int = 1_000_000,
+    rounds: int = 3,
+    seconds: float = 10.0,
+    topics: int = 10_000,
+    rivals: Sequence[StartRival] = (),
 ) -> Iterator[Figure]:
-    """`seconds` is how long latency is measured in a round. All servers keep their files in `folder`."""
+    """Yield all figures; latency is measured for `seconds` in each round. All servers keep their files in `folder`."""
     kernel_cache.load_all()
     with ExitStack() as stack:
-        with on(_CORES[1:]):
+        with pinned_to(_CORES[1:]):
             broker = stack.enter_context(_broker(folder / "data"))
-            others = [stack.enter_context(kind(folder)) for kind in rivals.RIVALS if kind.available()]
-        with on(_CORES[:1]):
+            others = [stack.enter_context(start(folder)) for start in rivals]
+        with pinned_to(_CORES[:1]):
             for size, label, part in _SIZES:
                 yield from _publishing(broker, others, size, label, messages // part, rounds)
-            yield from _one_at_a_time(broker, others, messages // _THEIRS, rounds)
+            yield from _one_at_a_time(broker, others, messages // SLOWER, rounds)
             yield from _catching_up(broker, messages, rounds)
             yield from _latency(broker, int(seconds * _RATE), rounds)
         yield from _memory("broker memory, after all of this", broker, _PEAK)
@@ -99,11 +118,11 @@ def _within(name: str, unit: str, ours: float, bound: str, most: float) -> Figur
     return Figure(name=name, value=ours, unit=unit, reference=bound, reference_value=most, ratio=most / ours)
 
 
-Sides = Mapping[str, Callable[[], float]]
-"""Each measures a rate."""
+Contenders = Mapping[str, Callable[[], float]]
+"""Measurements of a rate that are compared, by name."""
 
 
-def best_in_turns(sides: Sides, rounds: int) -> dict[str, float]:
+def best_in_turns(sides: Contenders, rounds: int) -> dict[str, float]:
     """The best rate of each: they take turns, so that all meet the same neighbours."""
     best = dict.fromkeys(sides, 0.0)
     for _ in range(rounds):
@@ -112,11 +131,11 @@ def best_in_turns(sides: Sides, rounds: int) -> dict[str, float]:
     return best
 
 
-def _beside(what: str, ours: Callable[[], float], theirs: Sides, rounds: int) -> Iterator[Figure]:
-    """A figure for each of the others; none without any."""
-    if not theirs:
-        return
+def _beside(what: str, ours: Callable[[], float], theirs: Contenders, rounds: int) -> Iterator[Figure]:
+    """Yield a figure beside each rival; without rivals the rate alone."""
     best = best_in_turns({_OURS: ours, **theirs}, rounds)
+    if not theirs:
+        yield Figure(name=what, value=best[_OURS], unit="messages/s")
     for peer in theirs:
         yield _compared(f"{what}, beside {peer}", "messages/s", best[_OURS], peer, best[peer])
 
@@ -127,8 +146,8 @@ def _beside(what: str, ours: Callable[[], float], theirs: Sides, rounds: int) ->
 def _publishing(
     broker: RunningBroker, others: Sequence[Rival], size: int, label: str, count: int, rounds: int
 ) -> Iterator[Figure]:
-    theirs = {name: run for rival in others for name, run in _ways(rival, size, count // _THEIRS).items()}
-    ours = partial(sent, broker.url, _topic(size), size, count)
+    theirs = {name: rate for rival in others for name, rate in rival.publish_rates(size, count // SLOWER).items()}
+    ours = partial(publish_rate, broker.url, _topic(size), size, count)
     yield from _beside(f"durable publish, {label}", ours, theirs, rounds)
 
 
@@ -136,18 +155,7 @@ def _topic(size: int) -> str:
     return f"bench.bytes{size}"
 
 
-def _ways(rival: Rival, size: int, count: int) -> Sides:
-    """By each package that is there, and by a bare socket."""
-    ways = {way.name: partial(rivals.measure_way, rival, way, size, count) for way in rival.ways if way.available}
-    return {**ways, f"{type(rival).__name__} by a bare socket": partial(_bare, rival, size, count)}
-
-
-def _bare(rival: Rival, size: int, count: int) -> float:
-    rival.clear()
-    return count / rival.publish(b"x" * size, count)
-
-
-def sent(url: str, topic: str, size: int, count: int) -> float:
+def publish_rate(url: str, topic: str, size: int, count: int) -> float:
     """Messages a second by one client, from the first that is sent until all are confirmed."""
     payloads = [b"x" * size] * count
 
@@ -165,37 +173,37 @@ def sent(url: str, topic: str, size: int, count: int) -> float:
 # publishing one at a time
 
 
-class PenstockLane(Lane):
+class PenstockConnection(PublishConnection):
     """Each message is a frame with an id of its own; each confirmation says whether it was a duplicate."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
         self._tail = b""
         self._window = 1
-        self._place = 0
+        self._next = 0
         greeting_bytes = int.from_bytes(self.socket.recv(4, socket.MSG_WAITALL), "big")
         self.socket.recv(greeting_bytes, socket.MSG_WAITALL)
 
-    def frame(self, payload: bytes) -> bytes:
+    def encode(self, payload: bytes) -> bytes:
         return self._numbered(payload, 0)
 
     def _numbered(self, payload: bytes, number: int) -> bytes:
         return framed(f"publish:bench.single:1.0.0:{number:08x}-0000-4000-8000-000000000000\n".encode() + payload)
 
-    def fill(self, payload: bytes, window: int) -> None:
+    def encode_window(self, payload: bytes, window: int) -> None:
         """A ring of ids, laid out twice, so that each piece of it is in one piece."""
-        super().fill(payload, window)
+        super().encode_window(payload, window)
         ring = b"".join(self._numbered(payload, number) for number in range(window))
-        self._frames, self._window, self._place = memoryview(ring * 2), window, 0
+        self._frames, self._window, self._next = memoryview(ring * 2), window, 0
 
     def send(self, most: int) -> int:
-        whole, start = self._frames, self._place * self._frame_bytes
+        whole, start = self._frames, self._next * self._frame_bytes
         self._frames = whole[start:]
         sent = super().send(most)
-        self._frames, self._place = whole, (self._place + sent) % self._window
+        self._frames, self._next = whole, (self._next + sent) % self._window
         return sent
 
-    def count(self, data: bytes) -> int:
+    def count_confirmations(self, data: bytes) -> int:
         seen = self._tail + data  # a word may have been cut in two
         if b'"error"' in seen:
             raise InvalidRequest(f"the broker refused a message: {seen[-400:]!r}")
@@ -205,22 +213,10 @@ class PenstockLane(Lane):
 
 def _one_at_a_time(broker: RunningBroker, others: Sequence[Rival], messages: int, rounds: int) -> Iterator[Figure]:
     theirs: dict[str, Callable[[], float]] = {}
-    for redis in (rival for rival in others if isinstance(rival, Redis)):
-        for way in (way for way in redis.ways if way.available):
-            theirs[way.name] = partial(rivals.measure_way, redis, way, 100, messages, windows=(_IN_FLIGHT,))
-        theirs["Redis by a bare socket"] = partial(_in_flight, RedisLane, redis.port, messages)
-    ours = partial(_in_flight, PenstockLane, broker.tcp_port, messages)
+    for rival in others:
+        theirs |= rival.single_publish_rates(messages, _IN_FLIGHT, _BATCHES)
+    ours = partial(single_publish_rate, PenstockConnection, broker.tcp_port, messages, _IN_FLIGHT, _BATCHES)
     yield from _beside(f"publish one message at a time, {_IN_FLIGHT:,} in flight", ours, theirs, rounds)
-
-
-def _in_flight(lane: Callable[[int], Lane], port: int, count: int) -> float:
-    """Messages a second on one connection, with the best of the batches."""
-
-    def took(batch: int) -> float:
-        with lane(port) as one:
-            return pump([one], b"x" * 100, count, window=_IN_FLIGHT, batch=batch)
-
-    return count / min(took(batch) for batch in _BATCHES)
 
 
 # reading
@@ -228,9 +224,9 @@ def _in_flight(lane: Callable[[int], Lane], port: int, count: int) -> float:
 
 def _catching_up(broker: RunningBroker, messages: int, rounds: int) -> Iterator[Figure]:
     """From the first message of the topic on; without a rival there was none yet."""
-    sent(broker.url, _topic(100), 100, messages)
+    publish_rate(broker.url, _topic(100), 100, messages)
     for what, take, wanted in (("Arrow", _take_arrow, 1_000_000), ("Python objects", _take_objects, 200_000)):
-        rate = max(received(broker.url, _topic(100), messages, take) for _ in range(rounds))
+        rate = max(read_rate(broker.url, _topic(100), messages, take) for _ in range(rounds))
         yield _compared(f"catch-up read as {what}, 100 B", "messages/s", rate, "wanted", wanted)
 
 
@@ -255,7 +251,7 @@ async def _take_objects(reader: Consumer) -> int:
     return len(touched)
 
 
-def received(url: str, topic: str, count: int, take: Take) -> float:
+def read_rate(url: str, topic: str, count: int, take: Take) -> float:
     """Messages a second by one reader that begins with the first there is."""
 
     async def run() -> float:
@@ -344,9 +340,9 @@ def _memory(name: str, broker: RunningBroker, field: str) -> Iterator[Figure]:
 
 def many_topics(data: Path, topics: int) -> Iterator[Figure]:
     """A broker that finds so many topics, with a message and a subscription each: when it is ready, and how large."""
-    fill(data, topics)
+    create_topics(data, topics)
     what = f"{topics:,} topics and {topics:,} subscriptions"
-    with on(_CORES[1:]):
+    with pinned_to(_CORES[1:]):
         began = time.perf_counter()
         with _broker(data) as broker:
             took = time.perf_counter() - began
@@ -354,7 +350,7 @@ def many_topics(data: Path, topics: int) -> Iterator[Figure]:
             yield from _memory(f"memory with {what}", broker, _RESIDENT)
 
 
-def fill(data: Path, count: int) -> None:
+def create_topics(data: Path, count: int) -> None:
     """A data directory of so many topics: all in one transaction, since one each would take minutes."""
     with Store.open(data, create=True) as store:
         store.catalog.set_namespace_settings("default", TopicSettings())

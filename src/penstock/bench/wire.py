@@ -36,7 +36,7 @@ def framed(message: bytes) -> bytes:
     return len(message).to_bytes(4, "big") + message
 
 
-class Wire:
+class WireClient:
     """A client as bare as can be: a blocking socket."""
 
     def __init__(self, port: int) -> None:
@@ -77,7 +77,7 @@ CORES: Final = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity
 
 
 @contextmanager
-def on(cores: list[int]) -> Iterator[None]:
+def pinned_to(cores: list[int]) -> Iterator[None]:
     """This process, and those it starts meanwhile, on these cores only.
 
     A round trip takes five times as long between two cores as within one: what the scheduler happens to choose for
@@ -114,13 +114,13 @@ def _process(command: list[str], stdout: int) -> Iterator[subprocess.Popen[str]]
 @contextmanager
 def _peer(*arguments: str) -> Iterator[str]:
     """One of `peers`; the first line it prints."""
-    with _process([sys.executable, "-m", "penstock.bench.peers", *arguments], stdout=subprocess.PIPE) as process:
+    with _process([sys.executable, "-m", "penstock.bench.uvloop_peers", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None  # noqa: S101
         yield process.stdout.readline().strip()
 
 
 @contextmanager
-def reference(founding: Founding) -> Iterator[int]:
+def started(founding: ReferenceServer) -> Iterator[int]:
     """Another server that speaks the same protocol; its port, once it listens."""
     port = founding.port
     with _process(shlex.split(founding.command), stdout=subprocess.DEVNULL) as process:
@@ -147,7 +147,7 @@ def _delivered_bytes(size: int) -> int:
     return len(framed(f"publish:{_TOPIC}:1.0.0:{_ID}\n".encode() + b"x" * size))
 
 
-def _pump(sender: Wire, receiver: Wire, frame: bytes, count: int, received_bytes: int) -> float:
+def _pump(sender: WireClient, receiver: WireClient, frame: bytes, count: int, received_bytes: int) -> float:
     """Messages a second, from the first sent to the last received."""
     at_once = max(1, _CHUNK_BYTES // len(frame))
     chunk = frame * at_once
@@ -166,9 +166,9 @@ def _pump(sender: Wire, receiver: Wire, frame: bytes, count: int, received_bytes
     return total / seconds
 
 
-def routed(port: int, size: int, count: int) -> float:
+def route_rate(port: int, size: int, count: int) -> float:
     """Live messages a second through a broker: one producer, one subscriber."""
-    with Wire(port) as producer, Wire(port) as subscriber:
+    with WireClient(port) as producer, WireClient(port) as subscriber:
         for wire in (producer, subscriber):
             wire.receive()  # its greeting
         wanted = f'{{"action":"publish","topic":"{_TOPIC}"}}'
@@ -176,8 +176,8 @@ def routed(port: int, size: int, count: int) -> float:
         return _pump(producer, subscriber, _published(size), count, _delivered_bytes(size))
 
 
-def echoed(port: int, size: int, count: int) -> float:
-    with Wire(port) as wire:
+def echo_rate(port: int, size: int, count: int) -> float:
+    with WireClient(port) as wire:
         frame = _published(size)
         return _pump(wire, wire, frame, count, len(frame))
 
@@ -185,7 +185,7 @@ def echoed(port: int, size: int, count: int) -> float:
 # latency
 
 
-def _round_trip_ms(wire: Wire, message: bytes, count: int) -> float:
+def _round_trip_ms(wire: WireClient, message: bytes, count: int) -> float:
     """The median."""
     times = []
     for _ in range(count):
@@ -199,7 +199,7 @@ def _round_trip_ms(wire: Wire, message: bytes, count: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Founding:
+class ReferenceServer:
     """The founding system's own server: the command that starts it, and the port it then listens on."""
 
     command: str
@@ -207,16 +207,16 @@ class Founding:
 
 
 def measure(
-    *, messages: int = 1_000_000, rounds: int = 3, trips: int = 5000, founding: Founding | None = None
+    *, messages: int = 1_000_000, rounds: int = 3, trips: int = 5000, founding: ReferenceServer | None = None
 ) -> Iterator[Figure]:
     yield from headers(rounds=rounds)
     with ExitStack() as stack:
-        with on(CORES[1:]):
+        with pinned_to(CORES[1:]):
             port = stack.enter_context(broker())
             bare = int(stack.enter_context(_peer("echo")))
             relay = stack.enter_context(_peer("relay"))
-            other = None if founding is None else stack.enter_context(reference(founding))
-        with on(CORES[:1]):
+            other = None if founding is None else stack.enter_context(started(founding))
+        with pinned_to(CORES[:1]):
             yield from _throughput(port, bare, other, messages, rounds)
             yield from _latency(port, bare, relay, trips, rounds)
 
@@ -224,11 +224,11 @@ def measure(
 def _throughput(port: int, bare: int, founding: int | None, messages: int, rounds: int) -> Iterator[Figure]:
     for size, name in _SIZES:
         count = messages * 100 // size if size > 100 else messages
-        ours = max(routed(port, size, count) for _ in range(rounds))
-        theirs = max(echoed(bare, size, count) for _ in range(rounds))
+        ours = max(route_rate(port, size, count) for _ in range(rounds))
+        theirs = max(echo_rate(bare, size, count) for _ in range(rounds))
         yield _compared(f"route live messages, {name}", "messages/s", ours, "bare uvloop frame echo", theirs)
         if founding is not None:
-            first = max(routed(founding, size, max(count // 20, 1000)) for _ in range(rounds))
+            first = max(route_rate(founding, size, max(count // 20, 1000)) for _ in range(rounds))
             yield _compared(f"beside the founding server, {name}", "messages/s", ours, "founding server", first)
 
 
@@ -239,7 +239,7 @@ def _latency(port: int, bare: int, relay: str, trips: int, rounds: int) -> Itera
     with ExitStack() as stack:
         stack.enter_context(_peer("responder", str(port), subscribe))
         stack.enter_context(_peer("responder", relay, "here"))
-        wire, ping, passed = (stack.enter_context(Wire(each)) for each in (port, bare, int(relay)))
+        wire, ping, passed = (stack.enter_context(WireClient(each)) for each in (port, bare, int(relay)))
         wire.receive()
         time.sleep(0.2)
         own = min(_round_trip_ms(wire, beat, trips) for _ in range(rounds))

@@ -10,13 +10,13 @@ import logging
 from typing import Final
 
 from penstock.broker.access.policy import ANONYMOUS, SERVER, Access, Operation, Principal, Resource, unauthorized
-from penstock.broker.base.effects import Close, Effect, Send, Work
+from penstock.broker.base.effects import Close, Effect, RunInThread, Send
 from penstock.broker.base.replies import response
-from penstock.broker.context import Desk
+from penstock.broker.context import BrokerContext
 from penstock.broker.live.connections import Client, Clients
 from penstock.broker.live.routing import Kind, Routes
 from penstock.broker.permissions import LIVE
-from penstock.broker.subscriptions.service import Consuming
+from penstock.broker.subscriptions.service import Subscriptions
 from penstock.core.errors import InvalidRequest, PenstockError, Unauthorized
 from penstock.core.names import TopicName
 from penstock.protocol.header import NOTHING_READ
@@ -34,26 +34,26 @@ _LOG: Final = logging.getLogger(__name__)
 class Gate:
     """Access, carried out on the connections of one broker."""
 
-    def __init__(self, desk: Desk, clients: Clients, routes: Routes) -> None:
-        self._desk = desk
+    def __init__(self, context: BrokerContext, clients: Clients, routes: Routes) -> None:
+        self._context = context
         self._clients = clients
         self._routes = routes
         self._catalog: AccessCatalog | None = None
-        self._consuming: Consuming | None = None
-        self._look_ms = desk.now_ms
+        self._subscriptions: Subscriptions | None = None
+        self._look_ms = context.now_ms
         self._looking = False
         self._trouble = False
-        self.access.now_ms = desk.unix_ms()
+        self.access.now_ms = context.unix_ms()
         if self.access.enabled:
             routes.allowed = self._may_have
 
     @property
     def access(self) -> Access:
-        return self._desk.access
+        return self._context.access
 
-    def attach(self, catalog: AccessCatalog, consuming: Consuming) -> None:
+    def attach(self, catalog: AccessCatalog, subscriptions: Subscriptions) -> None:
         """Where keys and bindings are kept, and who consumes; read here and now."""
-        self._catalog, self._consuming = catalog, consuming
+        self._catalog, self._subscriptions = catalog, subscriptions
         if self.access.enabled:
             self.access.load(catalog.load())
 
@@ -103,12 +103,12 @@ class Gate:
         """What it has and may no longer have; the connection stays."""
         if client.log_filter is not None and not self.access.allows(client.principal, Operation.SERVER_VIEW, SERVER):
             self._clients.filter_logs(client, None)
-        if self._consuming is None:
+        if self._subscriptions is None:
             return []
-        return self._consuming.take_back(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
+        return self._subscriptions.revoke(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
 
     def _show_out(self, client: Client, reason: PenstockError) -> list[Effect]:
-        said = response(NOTHING_READ.topic, NOTHING_READ.version, self._desk.new_id(), self._desk.error(reason))
+        said = response(NOTHING_READ.topic, NOTHING_READ.version, self._context.new_id(), self._context.error(reason))
         return [Send(client.id, said), Close(client.id, reason)]
 
     # time
@@ -118,28 +118,28 @@ class Gate:
         return min(due_ms, self._look_ms) if self.access.enabled and not self._looking else due_ms
 
     def tick(self) -> list[Effect]:
-        self.access.now_ms = self._desk.unix_ms()
+        self.access.now_ms = self._context.unix_ms()
         if not self.access.enabled:
             return []
         effects = [each for client in list(self._clients) for each in self._overdue(client)]
-        if self._catalog is not None and not self._looking and self._look_ms <= self._desk.now_ms:
+        if self._catalog is not None and not self._looking and self._look_ms <= self._context.now_ms:
             self._looking = True
             catalog, known = self._catalog, self.access.stored_revision
-            effects.append(Work(lambda: _newer(catalog, known), self._looked, reads=True))
+            effects.append(RunInThread(lambda: _newer(catalog, known), self._looked, read_only=True))
         return effects
 
     def _overdue(self, client: Client) -> list[Effect]:
         if client.principal is not ANONYMOUS:
             live = self.access.is_live(client.principal)
             return [] if live else self._show_out(client, unauthorized(client.principal))
-        if self._desk.now_ms - client.connected_ms < UNKNOWN_MS_MAX:
+        if self._context.now_ms - client.connected_ms < UNKNOWN_MS_MAX:
             return []
         silent = Unauthorized(f"nobody said within {UNKNOWN_MS_MAX // 1000} s who this is; closing the connection")
         return self._show_out(client, silent)
 
     def _looked(self, outcome: AccessRows | PenstockError | None) -> list[Effect]:
         self._looking = False
-        self._look_ms = self._desk.now_ms + LOOK_EVERY_MS
+        self._look_ms = self._context.now_ms + LOOK_EVERY_MS
         if isinstance(outcome, PenstockError):
             if not self._trouble:
                 _LOG.warning("keys and bindings cannot be read", extra={"error": outcome.message})

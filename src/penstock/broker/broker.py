@@ -16,11 +16,11 @@ from penstock.broker.access_enforcement import Gate
 from penstock.broker.admin import operations
 from penstock.broker.base.effects import Close, Effect, Send
 from penstock.broker.base.metrics import COUNTED, Metrics
-from penstock.broker.base.redaction import Discretion
+from penstock.broker.base.redaction import PathRedactor
 from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, own_message, publish, request, response
 from penstock.broker.base.request_fields import Fields, check_known, read_fields
-from penstock.broker.context import Desk, Reply
-from penstock.broker.durable import Durable
+from penstock.broker.context import BrokerContext, Reply
+from penstock.broker.durable import DurableBroker
 from penstock.broker.live.connections import Client, Clients
 from penstock.broker.live.rate_limits import Rates
 from penstock.broker.live.requests import OpenRequest, OpenRequests
@@ -74,26 +74,26 @@ class Broker:
         self._probe = probe
         self._counted_ms = now_ms
         self._draining = False
-        self.desk = Desk(clock, random, now_ms, access)
+        self.context = BrokerContext(clock, random, now_ms, access)
         self._routes = Routes(random)
         self._requests = OpenRequests(limits.requests_open_max)
         self.rates = Rates(connection=limits.connection_rate_max, topic=limits.topic_rate_max)
         self.clients = Clients(retry_ms=limits.heartbeat_retry_ms, deregister_ms=limits.heartbeat_deregister_ms)
-        self.durable: Durable | None = None
+        self.durable: DurableBroker | None = None
         if store is not None:
-            self.desk.discretion = Discretion(str(store.root))
-            self.durable = Durable(store, self.desk, self._routes, self.rates, limits, auto_create=auto_create)
-        self.gate = Gate(self.desk, self.clients, self._routes)
+            self.context.redactor = PathRedactor(str(store.root))
+            self.durable = DurableBroker(store, self.context, self._routes, self.rates, limits, auto_create=auto_create)
+        self.gate = Gate(self.context, self.clients, self._routes)
         if self.durable is not None:
             self.durable.admit(self.gate)
 
     @property
     def access(self) -> Access:
-        return self.desk.access
+        return self.context.access
 
     @property
     def metrics(self) -> Metrics:
-        return self.desk.metrics
+        return self.context.metrics
 
     # what happens to connections
 
@@ -101,12 +101,12 @@ class Broker:
         self, address: str, now_ms: int, *, principal: Principal = ANONYMOUS, surface: str = "tcp"
     ) -> tuple[Client, list[Effect]]:
         """A new connection; the broker speaks first. Raises `ServiceUnavailable` if there are too many."""
-        self.desk.now_ms = now_ms
+        self.context.now_ms = now_ms
         if len(self.clients) >= self._limits.connections_max or self._draining:
             self.metrics.add("connection.rejected")
             why = "the broker is stopping" if self._draining else f"at most {self._limits.connections_max} connections"
             raise ServiceUnavailable(f"Connection refused: {why}; try again later")
-        client = Client(id=self.desk.new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
+        client = Client(id=self.context.new_id(), address=address, connected_ms=now_ms, heard_ms=now_ms)
         client.bucket = self.rates.for_connection(now_ms)
         client.principal, client.surface = principal, surface
         self.clients.add(client)
@@ -116,7 +116,7 @@ class Broker:
 
     def disconnect(self, client: Client, now_ms: int, reason: str = "closed by the client") -> list[Effect]:
         """The connection is gone: its subscriptions go, and whoever waits for its answer is told at once."""
-        self.desk.now_ms = now_ms
+        self.context.now_ms = now_ms
         if self.clients.remove(client.id) is None:
             return []
         client.connected = False
@@ -138,11 +138,13 @@ class Broker:
 
     def _failed(self, lost: OpenRequest, error: PenstockError) -> list[Effect]:
         self.metrics.add("router.request.error")
-        return [self.desk.answer(lost.requester, lost.header.head, lost.header.request_id, self.desk.error(error))]
+        return [
+            self.context.answer(lost.requester, lost.header.head, lost.header.request_id, self.context.error(error))
+        ]
 
     def drain(self, now_ms: int, grace_ms: int) -> list[Effect]:
         """No new connections and no new requests from now on; everybody is told."""
-        self.desk.now_ms = now_ms
+        self.context.now_ms = now_ms
         self._draining = True
         payload = json_bytes({"reason": "the broker is stopping", "graceMs": grace_ms})
         frame = own_message(CLOSING, payload)
@@ -165,7 +167,7 @@ class Broker:
 
     def abandon(self, now_ms: int) -> list[Effect]:
         """There is no more time: whoever still waits for an answer is told that none will come."""
-        self.desk.now_ms = now_ms
+        self.context.now_ms = now_ms
         error = ServiceUnavailable("The broker stops before this was answered; try again later")
         return [each for lost in self._requests.all_gone() for each in self._failed(lost, error)]
 
@@ -186,7 +188,7 @@ class Broker:
         waits: Callable[[], bool] = lambda: True,
     ) -> list[Effect]:
         """A request to a system topic that did not come through a connection; `waits`: whether it still matters."""
-        self.desk.now_ms = now_ms
+        self.context.now_ms = now_ms
         nobody = Client(
             id="",
             address="",
@@ -207,7 +209,7 @@ class Broker:
 
     def resume_all(self, results: Iterable[tuple[Callable[[Any], list[Effect]], Any]], now_ms: int) -> list[Effect]:
         """The same for all that came together, of which subscriptions then get to know at once."""
-        self.desk.now_ms = max(self.desk.now_ms, now_ms)
+        self.context.now_ms = max(self.context.now_ms, now_ms)
         effects = [each for done, outcome in results for each in self._resumed(done, outcome)]
         return effects if self.durable is None else [*effects, *self.durable.settle()]
 
@@ -221,7 +223,7 @@ class Broker:
     def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> Iterator[list[Effect]]:
         """Messages of one client, in order; what each of them brings about, as soon as it is known."""
         for item in items:
-            self.desk.now_ms = max(self.desk.now_ms, now_ms)  # others may have had their turns since these came
+            self.context.now_ms = max(self.context.now_ms, now_ms)  # others may have had their turns since these came
             client.heard_ms, client.asked = now_ms, False
             yield self._handle(client, item)
 
@@ -242,9 +244,11 @@ class Broker:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
-        over = not self.rates.allow(client.bucket, None, self.desk.now_ms) and not rejected.fatal
-        payload = self.desk.failure(client, self.rates.exceeded() if over else rejected.error)
-        answer = Send(client.id, response(found.topic, found.version, found.request_id or self.desk.new_id(), payload))
+        over = not self.rates.allow(client.bucket, None, self.context.now_ms) and not rejected.fatal
+        payload = self.context.failure(client, self.rates.exceeded() if over else rejected.error)
+        answer = Send(
+            client.id, response(found.topic, found.version, found.request_id or self.context.new_id(), payload)
+        )
         return [answer, Close(client.id, rejected.error)] if rejected.fatal else [answer]
 
     def _frame(self, client: Client, frame: Frame) -> list[Effect]:
@@ -265,7 +269,7 @@ class Broker:
                 },
             )
         try:
-            if not self.rates.allow(client.bucket, None, self.desk.now_ms):
+            if not self.rates.allow(client.bucket, None, self.context.now_ms):
                 raise self.rates.exceeded()
             return self._act(client, frame)
         except PenstockError as error:
@@ -276,7 +280,7 @@ class Broker:
 
     def _failed_frame(self, client: Client, header: Header, error: PenstockError) -> list[Effect]:
         self.metrics.count_error(header.action)
-        answer = self.desk.answer(client.id, header.head, header.request_id, self.desk.failure(client, error))
+        answer = self.context.answer(client.id, header.head, header.request_id, self.context.failure(client, error))
         return [answer, Close(client.id, error)] if isinstance(error, BadCredentials) else [answer]
 
     def _act(self, client: Client, frame: Frame) -> list[Effect]:
@@ -316,24 +320,24 @@ class Broker:
         """The answer, where one was asked for; `always`: the founding protocol answers a request also without an id."""
         if frame.header.request_id is None and not always:
             return []
-        return [self.desk.answer(client.id, frame.header.head, frame.header.request_id, payload)]
+        return [self.context.answer(client.id, frame.header.head, frame.header.request_id, payload)]
 
     # publish
 
     def _publish(self, client: Client, batch: Batch) -> list[Effect]:
         self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
-        first_id = self.desk.new_id()
+        first_id = self.context.new_id()
         effects: list[Effect] = []
-        allowed = self.rates.allowed(client.bucket, batch, self.desk.now_ms)
+        allowed = self.rates.allowed(client.bucket, batch, self.context.now_ms)
         if allowed is not None:
             effects.append(self._refuse(client, batch.where(~allowed), first_id, self.rates.exceeded()))
             batch = batch.where(allowed)
         kept: dict[TopicName, list[int]] = {}
         routed: dict[tuple[str, ...], list[int]] = {}
-        guarded = self.access.enabled
+        enforced = self.access.enabled
         for number, head, count in batch.counts():
-            denied = self._denied(client, head) if guarded else None
+            denied = self._denied(client, head) if enforced else None
             if denied is not None:
                 effects.append(self._refuse(client, batch.of((number,)), first_id, denied))
                 continue
@@ -384,19 +388,19 @@ class Broker:
     def _refuse(self, client: Client, batch: Batch, first_id: str, error: PenstockError) -> Effect:
         """The same error to each, also to those without a request id: nothing is dropped in silence."""
         self.metrics.add("router.publish.error", len(batch))
-        return Send(client.id, batch.answers(first_id, self.desk.failure(client, error, len(batch))))
+        return Send(client.id, batch.answers(first_id, self.context.failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
         """One that came alone, or with a parent id."""
         head = frame.header.head
-        if not self.rates.allow(None, head.destination, self.desk.now_ms):
+        if not self.rates.allow(None, head.destination, self.context.now_ms):
             raise self.rates.exceeded()
         if self.durable is not None and self._keeps(head):
             return self.durable.handle(client, frame)
         subscribers = self._routes.subscribers(head.destination)
         if not subscribers:
             raise self._no_route(head, 1)
-        delivered = publish(head.topic, head.version, self.desk.new_id(), frame.payload)
+        delivered = publish(head.topic, head.version, self.context.new_id(), frame.payload)
         self.metrics.add("live.delivered", len(subscribers))
         return [*(Send(each, delivered) for each in subscribers), *self._answered(client, frame, SUCCESS)]
 
@@ -410,8 +414,8 @@ class Broker:
         if server is None:
             self.metrics.add("router.request.dropped")
             raise NoRouteFound(f"No subscribers for topic {header.topic}")
-        deadline_ms = self.desk.now_ms + (header.timeout_ms or self._limits.request_timeout_ms)
-        opened = OpenRequest(self.desk.new_id(), client.id, server, header, deadline_ms)
+        deadline_ms = self.context.now_ms + (header.timeout_ms or self._limits.request_timeout_ms)
+        opened = OpenRequest(self.context.new_id(), client.id, server, header, deadline_ms)
         self._requests.add(opened)
         return [Send(server, request(header.topic, header.version, opened.id, frame.payload))]
 
@@ -419,7 +423,9 @@ class Broker:
         answered = self._requests.answer(frame.header.request_id, client.id)
         if answered is None:
             return []
-        return [self.desk.answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)]
+        return [
+            self.context.answer(answered.requester, answered.header.head, answered.header.request_id, frame.payload)
+        ]
 
     # subscriptions
 
@@ -471,7 +477,7 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """What is due: timeouts, heartbeats, the end of those that stayed silent."""
-        self.desk.now_ms = now_ms
+        self.context.now_ms = now_ms
         effects = self.gate.tick()
         for late in self._requests.expire(now_ms):
             self.metrics.add("router.request.timeout")
@@ -496,7 +502,7 @@ class Broker:
         effects: list[Effect] = []
         for client in ask:
             client.asked = True
-            effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.desk.new_id(), Action.REQUEST)))
+            effects.append(Send(client.id, own_message(HEARTBEAT, b"{}", self.context.new_id(), Action.REQUEST)))
         for client in gone:
             error = Timeout(f"Nothing was heard for {(now_ms - client.heard_ms) // 1000} s; closing the connection")
             effects += [self.last_word(client, error), Close(client.id, error)]
@@ -508,7 +514,7 @@ class Broker:
 
     def refusal(self, error: PenstockError) -> bytes:
         """An error that answers nothing in particular."""
-        return response(NOTHING_READ.topic, NOTHING_READ.version, self.desk.new_id(), self.desk.error(error))
+        return response(NOTHING_READ.topic, NOTHING_READ.version, self.context.new_id(), self.context.error(error))
 
     # what others ask
 
@@ -521,8 +527,8 @@ class Broker:
         ]
         if not wanted:
             return []
-        entry = {"timestamp": iso_time(self.desk.unix_ms()), "level": level, "message": text}
-        frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.desk.new_id())
+        entry = {"timestamp": iso_time(self.context.unix_ms()), "level": level, "message": text}
+        frame = own_message(LOG, json_bytes(entry | ({"details": facts} if facts else {})), self.context.new_id())
         return [Send(each.id, frame) for each in wanted]
 
     def measured(self) -> dict[str, float]:
@@ -532,12 +538,12 @@ class Broker:
         found["connection.active"] = len(self.clients)
         found["router.request.open"] = len(self._requests)
         if self.durable is not None:
-            found |= self.durable.streams.store.meter.shown()
+            found |= self.durable.topics.store.meter.shown()
         for client in self.clients:
             if client.name:
                 found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors
                 found[f"registry.service.{{serviceid:{client.id}}}.uptime"] = (
-                    self.desk.now_ms - client.connected_ms
+                    self.context.now_ms - client.connected_ms
                 ) // 1000
         return found
 

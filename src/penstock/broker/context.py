@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.broker.access.policy import Access
 from penstock.broker.base.effects import Effect, Send
 from penstock.broker.base.metrics import Metrics
-from penstock.broker.base.redaction import Discretion
+from penstock.broker.base.redaction import PathRedactor
 from penstock.broker.base.replies import error_payload, json_bytes, response
 from penstock.broker.live.connections import Client
 from penstock.core.clock import Clock
@@ -23,7 +23,7 @@ Reply = Callable[[Any], list[Effect]]
 """What is to be done once something is known: a value, or the `PenstockError` in its place."""
 
 
-def guarded(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
+def errors_to(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
     """Go on with what was waited for; an error, also one that is raised there, is the answer."""
 
     def go_on(outcome: Any) -> list[Effect]:
@@ -37,7 +37,7 @@ def guarded(reply: Reply, then: Callable[..., list[Effect]]) -> Reply:
     return go_on
 
 
-class Desk:
+class BrokerContext:
     """`now_ms` is a clock that only goes forward; the time of day, for people, comes from a `Clock`."""
 
     def __init__(self, clock: Clock, random: Random, now_ms: int, access: Access | None = None) -> None:
@@ -46,7 +46,7 @@ class Desk:
         self.now_ms = now_ms
         self.access = access or Access()
         self.metrics = Metrics()
-        self.discretion = Discretion()
+        self.redactor = PathRedactor()
         self.address = ""
         """Where clients reach this broker, for MessageIDs."""
 
@@ -68,12 +68,12 @@ class Desk:
     def answer(self, client_id: str, head: Head, request_id: str | None, payload: bytes) -> Send:
         return Send(client_id, response(head.topic, head.version, request_id or self.new_id(), payload))
 
-    def told(self, error: PenstockError) -> PenstockError:
+    def redact(self, error: PenstockError) -> PenstockError:
         """An error as clients are told it."""
-        return self.discretion.told(error, self.now_ms)
+        return self.redactor.redact(error, self.now_ms)
 
     def error(self, error: PenstockError) -> bytes:
-        return error_payload(self.told(error), self.unix_ms())
+        return error_payload(self.redact(error), self.unix_ms())
 
     def failure(self, client: Client, error: PenstockError, count: int = 1) -> bytes:
         """The payload of an error that is the client's."""

@@ -10,23 +10,24 @@ from typing import Final
 from penstock.broker.access.policy import Deed, Operation, Resource
 from penstock.broker.access_enforcement import Gate
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Held, Send, Work
+from penstock.broker.base.effects import AdjustBacklog, Effect, RunInThread, Send
 from penstock.broker.base.replies import json_bytes, own_message
 from penstock.broker.base.request_fields import Fields
-from penstock.broker.context import Desk, Reply, guarded
+from penstock.broker.context import BrokerContext, Reply, errors_to
 from penstock.broker.live.connections import Client
 from penstock.broker.live.rate_limits import Rates
 from penstock.broker.live.routing import Routes
 from penstock.broker.reads.feed import Feeds
 from penstock.broker.reads.scan import Scans
-from penstock.broker.subscriptions import machine as sub
-from penstock.broker.subscriptions.dead_letters import Burial
-from penstock.broker.subscriptions.service import DURABLE_OPTIONS, Consuming, parse_wish
+from penstock.broker.subscriptions import events
+from penstock.broker.subscriptions.dead_letters import DeadLetterWriter
+from penstock.broker.subscriptions.requests import DURABLE_OPTIONS, parse_subscribe
+from penstock.broker.subscriptions.service import Subscriptions
 from penstock.broker.topics.idempotence import Owner, Producers, check_not_own
 from penstock.broker.topics.publish_batch import Posting
 from penstock.broker.topics.publishing import Publishing
 from penstock.broker.topics.schema_policy import Guards
-from penstock.broker.topics.topics import AutoCreate, Stream, Streams
+from penstock.broker.topics.topics import AutoCreate, Topics, TopicState
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, TopicNotSupported
 from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
@@ -46,42 +47,49 @@ _RETAIN_EVERY_MS: Final = 60_000
 _SESSION_CHARS_MAX: Final = 64
 
 
-class Durable:
+class DurableBroker:
     """Everything that outlives a connection."""
 
     def __init__(
-        self, store: Store, desk: Desk, routes: Routes, rates: Rates, limits: WireLimits, *, auto_create: AutoCreate
+        self,
+        store: Store,
+        context: BrokerContext,
+        routes: Routes,
+        rates: Rates,
+        limits: WireLimits,
+        *,
+        auto_create: AutoCreate,
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._limits = limits
         self.rates = rates
-        store.catalog.suggests = not desk.access.enabled
-        self.streams = Streams(store, auto_create=auto_create)
+        store.catalog.suggests = not context.access.enabled
+        self.topics = Topics(store, auto_create=auto_create)
         self.registry = Registry(store.catalog.schemas)
-        self.guards = Guards(self.registry, store.catalog.schemas, desk)
-        self.publishing = Publishing(self.streams, desk, routes, rates, self.guards)
-        self.burial = Burial(self.streams, self.publishing)
-        self.consuming = Consuming(self.streams, desk, limits, self.burial.bury)
-        self.feeds = Feeds(self.streams)
-        self.posting = Posting(self.streams, self.publishing)
+        self.guards = Guards(self.registry, store.catalog.schemas, context)
+        self.publishing = Publishing(self.topics, context, routes, rates, self.guards)
+        self.dead_letter_writer = DeadLetterWriter(self.topics, self.publishing)
+        self.subscriptions = Subscriptions(self.topics, context, limits, self.dead_letter_writer.write)
+        self.feeds = Feeds(self.topics)
+        self.posting = Posting(self.topics, self.publishing)
         self.scans = Scans()
         self.gate: Gate | None = None
-        self._retain_ms = desk.now_ms + _RETAIN_EVERY_MS
-        self.streams.added = self._added
-        for stream in self.streams:
-            self._added(stream)
+        self._retain_ms = context.now_ms + _RETAIN_EVERY_MS
+        self.topics.on_added = self._added
+        for topic in self.topics:
+            self._added(topic)
 
-    def _added(self, stream: Stream) -> None:
-        self.rates.set_topic(stream.name, stream.topic.settings.rate_max)
+    def _added(self, topic: TopicState) -> None:
+        self.rates.set_topic(topic.name, topic.settings.rate_max)
 
     def admit(self, gate: Gate) -> None:
         """From now on it is asked who may."""
         self.gate = gate
-        gate.attach(self.streams.store.catalog.access, self.consuming)
+        gate.attach(self.topics.store.catalog.access, self.subscriptions)
 
     def may(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """For lists, of which only what one may see is shown."""
-        return self._desk.access.allows(client.principal, operation, resource)
+        return self._context.access.allows(client.principal, operation, resource)
 
     def sees(self, client: Client, name: TopicName) -> bool:
         """Whether a topic is in the lists that this one asks for."""
@@ -90,9 +98,9 @@ class Durable:
     def check(self, client: Client, operation: Operation, resource: Resource, action: str = "") -> None:
         """Raises `Unauthorized` or `Forbidden`. `action`: what was asked, for the audit log."""
         deed = Deed(action)
-        self._desk.access.require(client.principal, operation, resource, client.origin, deed)
+        self._context.access.require(client.principal, operation, resource, client.origin, deed)
         if client.trail is None:
-            self._desk.access.record(client.principal, operation, resource, client.origin, deed)
+            self._context.access.record(client.principal, operation, resource, client.origin, deed)
         else:  # and is told how it ended
             client.trail.add(operation, resource, deed)
 
@@ -103,17 +111,17 @@ class Durable:
 
     def check_references(self, client: Client, schema: Schema) -> None:
         """Whoever refers to a subject reads it, and holds on to it: that they must be allowed."""
-        if self._desk.access.enabled:
+        if self._context.access.enabled:
             for subject in sorted({each.subject for each in schema.references}):
                 self.check(client, Operation.SCHEMA_READ, Resource.subject(subject))
 
     def creates(self, name: TopicName) -> bool:
         """Whether a topic comes to be once somebody writes to it."""
-        return self.streams.auto_create is AutoCreate.RELIABLE and self.streams.get(name) is None
+        return self.topics.auto_create is AutoCreate.RELIABLE and self.topics.get(name) is None
 
     def unix_ms(self) -> int:
         """The time of day."""
-        return self._desk.unix_ms()
+        return self._context.unix_ms()
 
     @property
     def answer_bytes_max(self) -> int:
@@ -123,18 +131,18 @@ class Durable:
     @property
     def idle(self) -> bool:
         """The disk has answered everything."""
-        return not self.publishing.pending and self.guards.idle and self.consuming.ledger.idle
+        return not self.publishing.pending and self.guards.idle and self.subscriptions.cursor_store.idle
 
     # topics
 
     def keeps(self, name: TopicName) -> bool:
         """Whether a message to this topic is kept, also if the topic is yet to be created."""
-        stream = self.streams.get(name)
-        return stream.kept if stream is not None else self.streams.auto_create is AutoCreate.RELIABLE
+        topic = self.topics.get(name)
+        return topic.is_durable if topic is not None else self.topics.auto_create is AutoCreate.RELIABLE
 
     def refuses(self, name: TopicName) -> PenstockError | None:
         """Why nothing may be published to it; None if it may."""
-        if self.streams.auto_create is AutoCreate.OFF and self.streams.get(name) is None:
+        if self.topics.auto_create is AutoCreate.OFF and self.topics.get(name) is None:
             return TopicNotSupported(
                 f"there is no topic {name}, and this broker creates none by itself: `penstock topic create` does",
                 topic=str(name),
@@ -146,12 +154,12 @@ class Durable:
         effects: list[Effect] = []
         stored = self.publishing.grown()
         if stored:
-            effects += self.feeds.grown([(stream, appended) for (stream, _), appended in stored.items()])
-        for (stream, partition), appended in stored.items():
+            effects += self.feeds.grown([(topic, appended) for (topic, _), appended in stored.items()])
+        for (topic, partition), appended in stored.items():
             try:
-                effects += self.consuming.grown(stream, partition, appended)
+                effects += self.subscriptions.log_grown(topic, partition, appended)
             except Exception:
-                _LOG.exception("a defect in the broker", extra={"topic": str(stream.name)})
+                _LOG.exception("a defect in the broker", extra={"topic": str(topic.name)})
         return effects
 
     # what clients send
@@ -159,66 +167,66 @@ class Durable:
     def publish(self, client: Client, name: TopicName, batch: Batch) -> list[Effect]:
         kept = batch.kept()
 
-        def then(stream: Stream | PenstockError) -> list[Effect]:
-            if not isinstance(stream, PenstockError) and not stream.kept:
-                stream = ServiceUnavailable(f"{name} was just created as a live topic; try again")
-            if not isinstance(stream, PenstockError):
-                return self.publishing.publish(client, stream, kept)
-            failure = self._desk.failure(client, stream, len(kept))
-            self._desk.metrics.add("router.publish.error", len(kept))
-            return [Send(client.id, kept.answers(self._desk.new_id(), failure))]
+        def then(topic: TopicState | PenstockError) -> list[Effect]:
+            if not isinstance(topic, PenstockError) and not topic.is_durable:
+                topic = ServiceUnavailable(f"{name} was just created as a live topic; try again")
+            if not isinstance(topic, PenstockError):
+                return self.publishing.publish(client, topic, kept)
+            failure = self._context.failure(client, topic, len(kept))
+            self._context.metrics.add("router.publish.error", len(kept))
+            return [Send(client.id, kept.answers(self._context.new_id(), failure))]
 
-        return self._ensure(client, name, then, Held(client.id, kept.payload_bytes))
+        return self._ensure(client, name, then, AdjustBacklog(client.id, kept.payload_bytes))
 
-    def _ensure(self, client: Client, name: TopicName, then: Reply, held: Held) -> list[Effect]:
+    def _ensure(self, client: Client, name: TopicName, then: Reply, backlog: AdjustBacklog) -> list[Effect]:
         """The stream to write to. That it comes to be is told to the audit log here where nobody is asked who it is."""
-        if not self._desk.access.enabled:
+        if not self._context.access.enabled:
             self.check_create(client, name)
-        return self.streams.ensure(name, then, held=held)
+        return self.topics.get_or_create(name, then, backlog=backlog)
 
     def handle(self, client: Client, frame: Frame) -> list[Effect]:
         """A message about kept topics, other than a batch. Raises what is wrong with it."""
-        head, reply = frame.header.head, self._desk.reply(client, frame.header)
-        held = Held(client.id, len(frame.payload))
+        head, reply = frame.header.head, self._context.reply(client, frame.header)
+        backlog = AdjustBacklog(client.id, len(frame.payload))
         match frame.header.action:
             case Action.PUBLISH:
                 then = partial(self._publish_one, client, frame)
-                return self._ensure(client, head.destination, guarded(reply, then), held)
+                return self._ensure(client, head.destination, errors_to(reply, then), backlog)
             case Action.APPEND | Action.MESSAGE as action:
                 store = self.publishing.append if action is Action.APPEND else self.publishing.message
                 store_it = partial(self._store, client, frame.payload, reply, store)
-                return self._ensure(client, head.destination, guarded(reply, store_it), held)
+                return self._ensure(client, head.destination, errors_to(reply, store_it), backlog)
             case Action.ACK | Action.NACK as action:
-                settle = self.consuming.ack if action is Action.ACK else self.consuming.nack
+                settle = self.subscriptions.ack if action is Action.ACK else self.subscriptions.nack
                 confirm = frame.header.request_id is not None
                 return settle(client, head.destination, read.read_fields(frame.payload), reply, confirm=confirm)
             case Action.SEEK:
                 self._check_seek(client, head.destination, read.read_fields(frame.payload))
-                return self.consuming.seek(client, head.destination, read.read_fields(frame.payload), reply)
+                return self.subscriptions.seek(client, head.destination, read.read_fields(frame.payload), reply)
             case action:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
 
     def _check_seek(self, client: Client, topic: TopicName, fields: Fields) -> None:
         """Whoever consumes it may move it; others only if they may manage it."""
-        mine = self.consuming.consumes(client, topic, fields.get("subscription"))
+        mine = self.subscriptions.consumes(client, topic, fields.get("subscription"))
         self.check(client, Operation.CONSUME if mine else Operation.MANAGE, Resource.topic(topic))
 
-    def _publish_one(self, client: Client, frame: Frame, stream: Stream) -> list[Effect]:
-        if not stream.kept:
-            raise ServiceUnavailable(f"{stream.name} was just created as a live topic; try again")
-        return self.publishing.publish_one(client, stream, frame)
+    def _publish_one(self, client: Client, frame: Frame, topic: TopicState) -> list[Effect]:
+        if not topic.is_durable:
+            raise ServiceUnavailable(f"{topic.name} was just created as a live topic; try again")
+        return self.publishing.publish_one(client, topic, frame)
 
     def _store(
         self,
         client: Client,
         payload: bytes,
         reply: Reply,
-        store: Callable[[Client, Stream, bytes, Reply], list[Effect]],
-        stream: Stream,
+        store: Callable[[Client, TopicState, bytes, Reply], list[Effect]],
+        topic: TopicState,
     ) -> list[Effect]:
-        if not stream.kept:
-            raise TopicNotSupported(f"{stream.name} is a live topic: publish to it; append and message need a kept one")
-        return store(client, stream, payload, reply)
+        if not topic.is_durable:
+            raise TopicNotSupported(f"{topic.name} is a live topic: publish to it; append and message need a kept one")
+        return store(client, topic, payload, reply)
 
     def wants(self, fields: Fields) -> bool:
         """Whether a `subscribe` or `unsubscribe` is about a subscription that is not live."""
@@ -226,23 +234,23 @@ class Durable:
 
     def subscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
         header = frame.header
-        wish = parse_wish(_one_topic(header.head), fields, client)
+        wish = parse_subscribe(_one_topic(header.head), fields, client)
         self.check(client, Operation.CONSUME, Resource.topic(wish.topic))
         self.check_create(client, wish.topic)
-        return self.consuming.subscribe(client, header, wish, self._desk.reply(client, header))
+        return self.subscriptions.subscribe(client, header, wish, self._context.reply(client, header))
 
     def unsubscribe(self, client: Client, frame: Frame, fields: Fields) -> list[Effect]:
         read.check_known(fields, ("subscription",))
-        found = self.consuming.unsubscribe(client, _one_topic(frame.header.head), read.text(fields, "subscription"))
+        found = self.subscriptions.unsubscribe(client, _one_topic(frame.header.head), read.text(fields, "subscription"))
         answer = {"status": "failure" if found is None else "success"}
-        return [*(found or []), *self._desk.reply(client, frame.header)(answer)]
+        return [*(found or []), *self._context.reply(client, frame.header)(answer)]
 
     def disconnect(self, client: Client) -> list[Effect]:
-        for stream in client.produces:
-            if stream.producers is not None:
-                stream.producers.release(client.id)
+        for topic in client.produces:
+            if topic.producers is not None:
+                topic.producers.release(client.id)
         client.produces.clear()
-        return self.consuming.disconnect(client)
+        return self.subscriptions.disconnect(client)
 
     # producers
 
@@ -266,34 +274,36 @@ class Durable:
             session=read.text(fields, "session", client.id)[:_SESSION_CHARS_MAX],
             resumes=read.flag(fields, "resume"),
         )
-        with_stream = partial(self._register, client, owner, number, reply)
-        return self.streams.ensure(topic, guarded(reply, with_stream))
+        with_topic = partial(self._register, client, owner, number, reply)
+        return self.topics.get_or_create(topic, errors_to(reply, with_topic))
 
-    def _register(self, client: Client, owner: Owner, number: int | None, reply: Reply, stream: Stream) -> list[Effect]:
-        if not stream.kept:
-            raise TopicNotSupported(f"{stream.name} is a live topic: nothing in it is kept; publish to it instead")
-        catalog, topic = self.streams.store.catalog, stream.topic
-        principal = client.principal.signature if self._desk.access.enabled else ""
+    def _register(
+        self, client: Client, owner: Owner, number: int | None, reply: Reply, topic: TopicState
+    ) -> list[Effect]:
+        if not topic.is_durable:
+            raise TopicNotSupported(f"{topic.name} is a live topic: nothing in it is kept; publish to it instead")
+        catalog, stored = self.topics.store.catalog, topic.catalog_topic
+        principal = client.principal.signature if self._context.access.enabled else ""
 
         def take() -> int:
             if owner.name and owner.exclusive:
                 resumes, session = owner.resumes, owner.session
-                return catalog.claim_producer(topic, owner.name, session, resumes=resumes, principal=principal)
+                return catalog.claim_producer(stored, owner.name, session, resumes=resumes, principal=principal)
             if owner.name:
-                return catalog.producer_id(topic, owner.name, principal=principal)
+                return catalog.producer_id(stored, owner.name, principal=principal)
             if number is None:
                 return catalog.take_producer_id()
-            if any(each.producer_id == number for each in catalog.producers(topic)):
-                raise NotOwner(f"producer {number} of {stream.name} has a name: register under it", producer_id=number)
+            if any(each.producer_id == number for each in catalog.producers(stored)):
+                raise NotOwner(f"producer {number} of {topic.name} has a name: register under it", producer_id=number)
             return number
 
         def taken(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return reply(outcome)
-            claimed = partial(self._claimed, client, owner, outcome, reply, stream)
-            return self.streams.with_producers(stream, claimed)
+            claimed = partial(self._claimed, client, owner, outcome, reply, topic)
+            return self.topics.with_producers(topic, claimed)
 
-        return [Work(take, taken)]
+        return [RunInThread(take, taken)]
 
     def _claimed(
         self,
@@ -301,7 +311,7 @@ class Durable:
         owner: Owner,
         producer_id: int,
         reply: Reply,
-        stream: Stream,
+        topic: TopicState,
         producers: Producers | PenstockError,
     ) -> list[Effect]:
         if isinstance(producers, PenstockError):
@@ -309,18 +319,18 @@ class Durable:
         if not client.connected:
             return []
         lost = producers.claim(producer_id, owner)
-        notice = {"topic": str(stream.name), "producer_id": producer_id, "name": owner.name}
+        notice = {"topic": str(topic.name), "producer_id": producer_id, "name": owner.name}
         fenced = [Send(each, own_message(FENCED, json_bytes(notice))) for each in lost]
-        client.produces.add(stream)
+        client.produces.add(topic)
         window = producers.window(producer_id)
         answer = {
             "producer_id": producer_id,
             "name": owner.name,
             "last_request_id": max(window.highest, window.submitted),
-            "partitions": len(stream.logs),
-            "payload_bytes_max": stream.logs[0].limits.payload_bytes_max,
+            "partitions": len(topic.logs),
+            "payload_bytes_max": topic.logs[0].limits.payload_bytes_max,
             "window": WINDOW,
-            "block_bytes_max": min(stream.logs[0].limits.block_bytes_max, self._limits.block_bytes_max),
+            "block_bytes_max": min(topic.logs[0].limits.block_bytes_max, self._limits.block_bytes_max),
         }
         return [*fenced, *reply(answer)]
 
@@ -330,42 +340,42 @@ class Durable:
         due_ms, warned_ms = self._retain_ms, self.guards.mismatches.due_ms
         if warned_ms is not None and warned_ms < due_ms:
             due_ms = warned_ms
-        consumed_ms = self.consuming.next_due_ms()
+        consumed_ms = self.subscriptions.next_due_ms()
         return due_ms if consumed_ms is None or consumed_ms > due_ms else consumed_ms
 
     def tick(self) -> list[Effect]:
-        self.guards.mismatches.tick(self._desk.now_ms)
-        effects = self.consuming.tick()
-        if self._retain_ms <= self._desk.now_ms:
-            self._retain_ms = self._desk.now_ms + _RETAIN_EVERY_MS
-            effects.append(Work(self.streams.store.retain, self._retained))
+        self.guards.mismatches.tick(self._context.now_ms)
+        effects = self.subscriptions.tick()
+        if self._retain_ms <= self._context.now_ms:
+            self._retain_ms = self._context.now_ms + _RETAIN_EVERY_MS
+            effects.append(RunInThread(self.topics.store.retain, self._retained))
         return effects
 
     def second_passed(self) -> None:
-        for stream in self.streams:
-            stream.second_passed()
+        for topic in self.topics:
+            topic.second_passed()
 
     def _retained(self, outcome: object) -> list[Effect]:
         """Subscriptions step over what is gone."""
         if isinstance(outcome, int):
-            self._desk.metrics.add("retention.segments", outcome)
-        return [each for stream in self.streams for each in self.step_over(stream)]
+            self._context.metrics.add("retention.segments", outcome)
+        return [each for topic in self.topics for each in self.step_over(topic)]
 
-    def step_over(self, stream: Stream) -> list[Effect]:
+    def step_over(self, topic: TopicState) -> list[Effect]:
         effects: list[Effect] = []
-        for delivery in stream.deliveries.values():
-            for partition, lane in delivery.group.lanes.items():
-                first = int(stream.logs[partition].first_offset)
-                if lane.floor < first:
-                    effects += delivery.handle(sub.Lost(partition, lane.floor, first))
+        for runner in topic.subscriptions.values():
+            for partition, cursor in runner.machine.cursors.items():
+                first = int(topic.logs[partition].first_offset)
+                if cursor.floor < first:
+                    effects += runner.handle(events.Lost(partition, cursor.floor, first))
         return effects
 
     def close(self) -> None:
         """Save what has changed, here and now: the broker stops, and nothing else is done any more."""
         self.guards.mismatches.close()
-        self.consuming.ledger.close()
-        for stream in self.streams:
-            for work in self.streams.save_checkpoints(stream):
+        self.subscriptions.cursor_store.close()
+        for topic in self.topics:
+            for work in self.topics.save_checkpoints(topic):
                 work.run()
 
 

@@ -14,8 +14,8 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, overload
 
-from penstock.client.consume.positions import Start, place_field
-from penstock.client.endpoints import Streams
+from penstock.client.consume.positions import Start, position_field
+from penstock.client.endpoints import Endpoints
 from penstock.client.live import Pending, Serving, Subscription
 from penstock.client.produce.receipts import Receipt, receipt_of
 from penstock.client.serde.schemas import Serde, Source
@@ -25,16 +25,16 @@ from penstock.client.wire.connection import Connection
 from penstock.client.wire.credentials import Secret, Token, find_secret
 from penstock.client.wire.protocol import (
     PAYLOAD_BYTES_MAX,
-    Asked,
-    Core,
-    Delivered,
-    Dropped,
+    ClientProtocol,
+    ConnectionLost,
     Event,
-    Fed,
     Message,
-    Noticed,
+    MessageReceived,
+    NoticeReceived,
     Payload,
-    Wanted,
+    RecordsReceived,
+    RequestReceived,
+    SubscriptionSpec,
     milliseconds,
 )
 from penstock.core.clock import SystemClock, iso_time, now_ms
@@ -91,8 +91,8 @@ def connect(
     if address.secure and tls is None:
         tls = tls_context(tls_ca, tls_cert, tls_key)
     service = None if name is None else (name, description or name)
-    core, secret = Core(payload_bytes_max), find_secret(token, token_file)
-    return AsyncClient(address, core, tls=tls, secret=secret, service=service, timeout=timeout, again=reconnect)
+    protocol, secret = ClientProtocol(payload_bytes_max), find_secret(token, token_file)
+    return AsyncClient(address, protocol, tls=tls, secret=secret, service=service, timeout=timeout, reconnect=reconnect)
 
 
 class AsyncClient:
@@ -101,27 +101,27 @@ class AsyncClient:
     def __init__(
         self,
         address: Address,
-        core: Core,
+        protocol: ClientProtocol,
         *,
         tls: ssl.SSLContext | None,
         secret: Secret | None = None,
         service: tuple[str, str] | None,
         timeout: float,
-        again: bool,
+        reconnect: bool,
     ) -> None:
-        self._core = core
+        self._protocol = protocol
         self._connection = Connection(
             address,
-            self._core,
+            self._protocol,
             tls=tls,
             secret=secret,
             timeout=timeout,
-            again=again,
-            handle=self._handle,
-            refused=self._refused,
-            over=self._end_subscriptions,
+            reconnect=reconnect,
+            on_event=self._handle,
+            on_refused=self._subscription_refused,
+            on_end=self._end_subscriptions,
         )
-        self._streams = Streams(self._connection, self._core, self.ask)
+        self._endpoints = Endpoints(self._connection, self._protocol, self.ask)
         self._service = service
         self._started = False
         self._subscriptions: dict[TopicPattern, list[Subscription]] = {}
@@ -160,7 +160,7 @@ class AsyncClient:
         """Let handlers finish, send what was written, and end. Calls that still wait are told, iterators end."""
         mine = asyncio.current_task()
         try:
-            await self._streams.close_producers()
+            await self._endpoints.close_producers()
             if answering := self._answering - {mine}:
                 await asyncio.wait(answering, timeout=_GOODBYE_SECONDS)
             await self._connection.close()
@@ -176,7 +176,7 @@ class AsyncClient:
         for listening in self._subscriptions.values():
             for subscription in listening:
                 subscription.end(reason)
-        self._streams.end(reason)
+        self._endpoints.end(reason)
 
     # calls
 
@@ -185,7 +185,7 @@ class AsyncClient:
 
         Raises `NoRouteFound` if the topic is live and nobody would have received it.
         """
-        return receipt_of(await self._connection.call(self._core.publish(topic, payload, version)))
+        return receipt_of(await self._connection.call(self._protocol.publish(topic, payload, version)))
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
         """Publish in order, many at a time; how many.
@@ -200,7 +200,7 @@ class AsyncClient:
                 if len(window) >= _WINDOW:
                     await self._connection.answer(window.popleft())
                     confirmed += 1
-                window.append(await self._connection.send(self._core.publish(topic, payload, version)))
+                window.append(await self._connection.send(self._protocol.publish(topic, payload, version)))
             while window:
                 await self._connection.answer(window.popleft())
                 confirmed += 1
@@ -217,7 +217,7 @@ class AsyncClient:
     ) -> bytes:
         """The answer of whoever serves the topic. Raises its error, `NoRouteFound`, or `Timeout`."""
         timeout_ms = None if timeout is None else milliseconds(timeout)
-        call = self._core.request(topic, payload, version, timeout_ms)
+        call = self._protocol.request(topic, payload, version, timeout_ms)
         return await self._connection.call(call, (timeout or self._connection.timeout) + _REQUEST_GRACE_SECONDS)
 
     async def ask(self, topic: str, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -231,14 +231,14 @@ class AsyncClient:
 
     async def register(self, name: str, description: str = "") -> None:
         """Be listed as a service. Done again on every new connection."""
-        await self._connection.call(self._core.register(name, description or name))
-        self._core.registered(name, description or name)
+        await self._connection.call(self._protocol.register(name, description or name))
+        self._protocol.remember_service(name, description or name)
 
     async def ping(self) -> float:
         """Seconds to the broker and back."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._connection.call(self._core.heartbeat())
+        await self._connection.call(self._protocol.heartbeat())
         return loop.time() - began
 
     # subscriptions
@@ -251,13 +251,13 @@ class AsyncClient:
         return Pending(self._subscribe(pattern, callback))
 
     async def _subscribe(self, pattern: str, callback: Callback | None) -> Subscription:
-        wanted = Wanted(TopicPattern.parse(pattern), "publish")
-        subscription = Subscription(wanted.pattern, leave=self._unsubscribe, room=self._read_or_not)
+        spec = SubscriptionSpec(TopicPattern.parse(pattern), "publish")
+        subscription = Subscription(spec.pattern, leave=self._unsubscribe, room=self._pause_or_resume_reading)
         async with self._subscribing:
-            listening = self._subscriptions.get(wanted.pattern, [])
+            listening = self._subscriptions.get(spec.pattern, [])
             if not listening:
-                await self._want(wanted)
-            self._subscriptions[wanted.pattern] = [*listening, subscription]
+                await self._subscribe_on_broker(spec)
+            self._subscriptions[spec.pattern] = [*listening, subscription]
         if callback is not None:
             self._spawn(self._call_back(subscription, callback))
         return subscription
@@ -270,34 +270,34 @@ class AsyncClient:
         return Pending(self._respond_to(pattern, handler, priority))
 
     async def _respond_to(self, pattern: str, handler: Handler, priority: int) -> Serving:
-        wanted = Wanted(TopicPattern.parse(pattern), "request", priority)
+        spec = SubscriptionSpec(TopicPattern.parse(pattern), "request", priority)
         async with self._subscribing:
-            if wanted.pattern in self._handlers:
+            if spec.pattern in self._handlers:
                 raise InvalidRequest(f"{pattern} is served already by this client")
-            self._handlers[wanted.pattern] = handler  # a request may come before the answer to our own
+            self._handlers[spec.pattern] = handler  # a request may come before the answer to our own
             try:
-                await self._want(wanted)
+                await self._subscribe_on_broker(spec)
             except BaseException:
-                del self._handlers[wanted.pattern]
+                del self._handlers[spec.pattern]
                 raise
 
         async def leave() -> None:
             async with self._subscribing:
-                if self._handlers.pop(wanted.pattern, None) is not None:
-                    await self._unwant(wanted)
+                if self._handlers.pop(spec.pattern, None) is not None:
+                    await self._unsubscribe_on_broker(spec)
 
         return Serving(leave)
 
-    async def _want(self, wanted: Wanted) -> None:
+    async def _subscribe_on_broker(self, spec: SubscriptionSpec) -> None:
         """Where this fails the broker may have heard of it all the same: it is told that nothing is wanted."""
         try:
-            await self._connection.call(self._core.subscribe(wanted))
+            await self._connection.call(self._protocol.subscribe(spec))
         except BaseException:
-            self._connection.write(self._core.unsubscribe(wanted).data)
+            self._connection.write(self._protocol.unsubscribe(spec).data)
             raise
 
-    async def _unwant(self, wanted: Wanted) -> None:
-        call = self._core.unsubscribe(wanted)
+    async def _unsubscribe_on_broker(self, spec: SubscriptionSpec) -> None:
+        call = self._protocol.unsubscribe(spec)
         if self.connected:
             with suppress(ServiceUnavailable, Timeout):  # a connection that is gone has no subscriptions
                 await self._connection.call(call)
@@ -308,17 +308,17 @@ class AsyncClient:
             if listening:
                 self._subscriptions[subscription.pattern] = listening
             elif self._subscriptions.pop(subscription.pattern, None) is not None:
-                await self._unwant(Wanted(subscription.pattern, "publish"))
-        self._read_or_not()
+                await self._unsubscribe_on_broker(SubscriptionSpec(subscription.pattern, "publish"))
+        self._pause_or_resume_reading()
 
-    def _refused(self, wanted: Wanted, error: PenstockError) -> None:
+    def _subscription_refused(self, spec: SubscriptionSpec, error: PenstockError) -> None:
         """The broker would not have it again on a new connection."""
-        self._core.forget(wanted)
-        self._streams.refused(wanted, error)
-        if wanted.kind == "request":
-            self._handlers.pop(wanted.pattern, None)
-            _LOG.error("%s is not served any more: %s", wanted.pattern, error.message)
-        for subscription in self._subscriptions.pop(wanted.pattern, ()) if wanted.kind == "publish" else ():
+        self._protocol.forget(spec)
+        self._endpoints.subscription_refused(spec, error)
+        if spec.kind == "request":
+            self._handlers.pop(spec.pattern, None)
+            _LOG.error("%s is not served any more: %s", spec.pattern, error.message)
+        for subscription in self._subscriptions.pop(spec.pattern, ()) if spec.kind == "publish" else ():
             subscription.end(error)
 
     # producers and consumers
@@ -353,7 +353,7 @@ class AsyncClient:
         must be there already. `framing="confluent"` writes payloads as clients of other registries read them.
         """
         serde = Serde(source=schema, subject=subject, register=register, framing=framing)
-        return Pending(self._streams.produce(topic, serde, options))
+        return Pending(self._endpoints.open_producer(topic, serde, options))
 
     @overload
     def consumer(
@@ -391,7 +391,7 @@ class AsyncClient:
         read. `framing="confluent"` reads payloads that clients of other registries wrote, `"auto"` takes both.
         """
         asked: dict[str, Any] = {
-            "from": place_field(start, "start"),
+            "from": position_field(start, "start"),
             "format": "records",
             "window": {"messages": window, "bytes": window_bytes},
             "consumer": name or str(uuid.uuid4()),
@@ -404,22 +404,22 @@ class AsyncClient:
         if any(filters.values()):
             asked["filter"] = {key: globs for key, globs in filters.items() if globs}
         serde = Serde(source=schema, subject=subject, framing=framing)
-        return Pending(self._streams.consume(topic, subscription or "", serde, asked))
+        return Pending(self._endpoints.open_consumer(topic, subscription or "", serde, asked))
 
     # what arrives
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Delivered(message, patterns):
+            case MessageReceived(message, patterns):
                 self._deliver(message, patterns)
-            case Asked(message, pattern):
+            case RequestReceived(message, pattern):
                 self._serve(message, pattern)
-            case Fed():
-                self._streams.fed(event)
-            case Noticed():
-                self._streams.notice(event)
-            case Dropped():
-                self._streams.dropped()
+            case RecordsReceived():
+                self._endpoints.records_received(event)
+            case NoticeReceived():
+                self._endpoints.notice_received(event)
+            case ConnectionLost():
+                self._endpoints.connection_lost()
 
     def _deliver(self, message: Message, patterns: tuple[TopicPattern, ...]) -> None:
         for pattern in patterns:
@@ -428,7 +428,7 @@ class AsyncClient:
                 if subscription.full:
                     self._connection.hold_reading(hold=True)
 
-    def _read_or_not(self) -> None:
+    def _pause_or_resume_reading(self) -> None:
         """Whether a subscription is full."""
         full = any(each.full for listening in self._subscriptions.values() for each in listening)
         self._connection.hold_reading(hold=full)
@@ -460,7 +460,7 @@ class AsyncClient:
         try:
             result = handler(message)
             answer = await result if isawaitable(result) else result
-            self._connection.write(self._core.respond(message, answer))
+            self._connection.write(self._protocol.respond(message, answer))
         except PenstockError as error:
             self._respond_error(message, error)
         except Exception as error:
@@ -468,7 +468,7 @@ class AsyncClient:
             self._respond_error(message, PenstockError(f"The service failed: {type(error).__name__}"))
 
     def _respond_error(self, message: Message, error: PenstockError) -> None:
-        self._connection.write(self._core.respond_error(message, error, iso_time(now_ms(SystemClock()))))
+        self._connection.write(self._protocol.respond_error(message, error, iso_time(now_ms(SystemClock()))))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

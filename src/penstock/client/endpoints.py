@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.serde.registry_client import Ask, Schemas
+from penstock.client.serde.registry_client import Ask, RegistryClient
 from penstock.client.serde.schemas import Serde
 from penstock.client.wire.connection import Connection
-from penstock.client.wire.protocol import Core, Fed, Noticed, Wanted
+from penstock.client.wire.protocol import ClientProtocol, NoticeReceived, RecordsReceived, SubscriptionSpec
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError
 from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.notices import ACTIVE, ENDED, FENCED, GAP, SOUGHT
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _needs_blocks() -> Iterator[None]:
+def _require_stream_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
@@ -31,7 +31,7 @@ def _needs_blocks() -> Iterator[None]:
         ) from None
 
 
-def _one(topic: object, who: str) -> str:
+def _topic_name(topic: object, who: str) -> str:
     """The name of a topic, which may come from a program that nobody type-checked."""
     if not isinstance(topic, str):
         raise InvalidRequest(
@@ -40,48 +40,50 @@ def _one(topic: object, who: str) -> str:
     return topic
 
 
-class Streams:
-    def __init__(self, connection: Connection, core: Core, ask: Ask) -> None:
+class Endpoints:
+    def __init__(self, connection: Connection, protocol: ClientProtocol, ask: Ask) -> None:
         self._connection = connection
-        self._core = core
-        self.schemas = Schemas(ask)
+        self._protocol = protocol
+        self.registry = RegistryClient(ask)
         self._consumers: dict[str, Consumer] = {}
         self._producers: list[Producer] = []
 
-    async def produce(self, topic: str, serde: Serde, options: dict[str, Any]) -> Producer:
-        with _needs_blocks():
+    async def open_producer(self, topic: str, serde: Serde, options: dict[str, Any]) -> Producer:
+        with _require_stream_extra():
             from penstock.client.produce.producer import Producer
 
-        writer = await serde.writer(self.schemas, _one(topic, "a producer"))
-        made: Producer = Producer(self._connection, self._core, topic, writer=writer, **options)
-        await made.start()
-        self._producers = [*(each for each in self._producers if each.open), made]
-        return made
+        encoder = await serde.encoder(self.registry, _topic_name(topic, "a producer"))
+        opened: Producer = Producer(self._connection, self._protocol, topic, encoder=encoder, **options)
+        await opened.start()
+        self._producers = [*(each for each in self._producers if each.open), opened]
+        return opened
 
-    async def consume(self, topic: str, subscription: str, serde: Serde, asked: dict[str, Any]) -> Consumer:
-        with _needs_blocks():
+    async def open_consumer(self, topic: str, subscription: str, serde: Serde, request: dict[str, Any]) -> Consumer:
+        with _require_stream_extra():
             from penstock.client.consume.consumer import Consumer
 
-        name = TopicName.parse(_one(topic, "a consumer"))
-        reader = await serde.reader(self.schemas, topic)
-        wanted = Wanted(
+        name = TopicName.parse(_topic_name(topic, "a consumer"))
+        decoder = await serde.decoder(self.registry, topic)
+        spec = SubscriptionSpec(
             TopicPattern(name.namespace, name.topic),
             "durable",
             subscribe_id=str(uuid.uuid4()),
             subscription=subscription,
-            options=json.dumps(asked),
+            options=json.dumps(request),
         )
-        made: Consumer = Consumer(self._connection, self._core, wanted, reader=reader, leave=self._left)
-        self._consumers[wanted.subscribe_id] = made
+        opened: Consumer = Consumer(
+            self._connection, self._protocol, spec, decoder=decoder, leave=self._forget_consumer
+        )
+        self._consumers[spec.subscribe_id] = opened
         try:
-            return await made.start()
+            return await opened.start()
         except BaseException:
-            self._left(made)
-            self._core.forget(wanted)
+            self._forget_consumer(opened)
+            self._protocol.forget(spec)
             raise
 
-    def _left(self, consumer: Consumer) -> None:
-        self._consumers.pop(consumer.wanted.subscribe_id, None)
+    def _forget_consumer(self, consumer: Consumer) -> None:
+        self._consumers.pop(consumer.spec.subscribe_id, None)
 
     async def close_producers(self) -> None:
         for producer in list(self._producers):
@@ -94,35 +96,35 @@ class Streams:
 
     # what the broker says
 
-    def fed(self, fed: Fed) -> None:
-        consumer = self._consumers.get(fed.subscribe_id)
+    def records_received(self, event: RecordsReceived) -> None:
+        consumer = self._consumers.get(event.subscribe_id)
         if consumer is not None:
-            consumer.put(fed)
+            consumer.records_received(event)
 
-    def dropped(self) -> None:
+    def connection_lost(self) -> None:
         """The connection is gone; another will come."""
         for consumer in self._consumers.values():
-            consumer.dropped()
+            consumer.connection_lost()
 
-    def refused(self, wanted: Wanted, error: PenstockError) -> None:
+    def subscription_refused(self, spec: SubscriptionSpec, error: PenstockError) -> None:
         """The broker would not have it again on a new connection."""
-        consumer = self._consumers.pop(wanted.subscribe_id, None)
+        consumer = self._consumers.pop(spec.subscribe_id, None)
         if consumer is not None:
             consumer.end(error)
 
-    def notice(self, notice: Noticed) -> None:
-        consumer = self._consumers.get(str(notice.facts.get("subscribeId")))
-        if notice.topic == ENDED and consumer is not None:
-            self._core.forget(consumer.wanted)
-            self._left(consumer)
-            consumer.end(NotOwner(f"{consumer.subscription}: {notice.facts.get('reason')}"))
-        elif notice.topic == ACTIVE and consumer is not None:
+    def notice_received(self, event: NoticeReceived) -> None:
+        consumer = self._consumers.get(str(event.facts.get("subscribeId")))
+        if event.topic == ENDED and consumer is not None:
+            self._protocol.forget(consumer.spec)
+            self._forget_consumer(consumer)
+            consumer.end(NotOwner(f"{consumer.subscription}: {event.facts.get('reason')}"))
+        elif event.topic == ACTIVE and consumer is not None:
             consumer.active = True
-        elif notice.topic == SOUGHT and consumer is not None:
-            consumer.sought(notice.facts.get("positions", {}))
-        elif notice.topic == GAP and consumer is not None:
-            consumer.missed(notice.facts)
-        elif notice.topic == FENCED:
+        elif event.topic == SOUGHT and consumer is not None:
+            consumer.position_moved(event.facts.get("positions", {}))
+        elif event.topic == GAP and consumer is not None:
+            consumer.gap_reported(event.facts)
+        elif event.topic == FENCED:
             for producer in self._producers:
-                if producer.producer_id == notice.facts.get("producer_id"):
+                if producer.producer_id == event.facts.get("producer_id"):
                     producer.fenced()

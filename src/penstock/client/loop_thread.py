@@ -19,7 +19,7 @@ _WORKERS_MAX: Final = 64
 _IDLE_SECONDS: Final = 10.0
 
 
-class Workers:
+class CallbackThreads:
     """Threads for callbacks and handlers, as many as are needed up to a bound. None of them keeps the program alive."""
 
     def __init__(self) -> None:
@@ -81,12 +81,12 @@ class Workers:
             return True
 
 
-class Loop:
+class LoopThread:
     """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self.workers = Workers()
+        self.workers = CallbackThreads()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-client", daemon=True)
         self._thread.start()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, 
 from penstock.client import aio
 from penstock.client.consume.positions import Start
 from penstock.client.live import Subscription as AioSubscription
-from penstock.client.loop_thread import Loop
+from penstock.client.loop_thread import LoopThread
 from penstock.client.produce.receipts import Receipt
 from penstock.client.serde.values import V
 from penstock.client.wire.credentials import Token
@@ -52,7 +52,7 @@ def connect(
     token_file: Path | str | None = None,
 ) -> Client:
     """As `penstock.aio.connect`, connected on return: `with penstock.connect() as client: ...`."""
-    loop = Loop()
+    loop = LoopThread()
 
     async def start() -> aio.AsyncClient:
         return await aio.connect(
@@ -77,14 +77,14 @@ def connect(
         raise
 
 
-class _Closable(Protocol):
+class _AsyncCloseable(Protocol):
     async def close(self) -> None: ...
 
 
-class _Held:
+class _ClosedOnExit:
     """Something that lasts until it is closed, or left."""
 
-    def __init__(self, loop: Loop, inner: _Closable) -> None:
+    def __init__(self, loop: LoopThread, inner: _AsyncCloseable) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -99,16 +99,16 @@ class _Held:
         self.close()
 
 
-class Serving(_Held):
+class Serving(_ClosedOnExit):
     """A topic being served. Leave it to stop."""
 
 
-class Subscription(_Held):
+class Subscription(_ClosedOnExit):
     """Messages of one pattern, in order: iterate over it, or `get` one. Leave it to end it."""
 
     _inner: AioSubscription
 
-    def __init__(self, loop: Loop, inner: AioSubscription) -> None:
+    def __init__(self, loop: LoopThread, inner: AioSubscription) -> None:
         super().__init__(loop, inner)
 
     @property
@@ -127,13 +127,13 @@ class Subscription(_Held):
 class Sent:
     """A message, or several, on the way. Not asking is fine: `flush` tells."""
 
-    def __init__(self, loop: Loop, inner: AioSent) -> None:
+    def __init__(self, loop: LoopThread, inner: AioSent) -> None:
         self._loop = loop
         self._inner = inner
 
     def result(self, timeout: float | None = None) -> Any:
         """The receipt, or the list of them, once all is on disk. Raises why it is not, or `TimeoutError`."""
-        return self._loop.run(_awaited(self._inner), timeout)
+        return self._loop.run(_await(self._inner), timeout)
 
     def stored(self, timeout: float | None = None) -> None:
         """Until all is on disk, as `result`, without the receipts."""
@@ -144,7 +144,7 @@ class Sent:
         return self._loop.run(self._inner.outcomes(), timeout)
 
 
-class Producer(_Held, Generic[V]):
+class Producer(_ClosedOnExit, Generic[V]):
     """Messages for a topic, in blocks, each stored once. Leaving it flushes, and raises what failed."""
 
     _inner: AioProducer[V]
@@ -215,14 +215,14 @@ class Producer(_Held, Generic[V]):
         self._loop.run(self._inner.flush())
 
 
-class Consumer(_Held, Generic[V]):
+class Consumer(_ClosedOnExit, Generic[V]):
     """Messages of a durable subscription, or of a reader: iterate, and acknowledge what is done."""
 
     _inner: AioConsumer[V]
 
-    def __init__(self, loop: Loop, inner: AioConsumer[V]) -> None:
+    def __init__(self, loop: LoopThread, inner: AioConsumer[V]) -> None:
         super().__init__(loop, inner)
-        self._current = inner.held
+        self._current = inner.handed_over
         self._opened: Batch[V] | None = None
 
     @property
@@ -281,13 +281,13 @@ class Consumer(_Held, Generic[V]):
 
     def ack(self, done: StreamMessage | Batch | pa.RecordBatch) -> None:
         """Done with: it is not delivered again. `flush` waits until that is durable, and raises if it is not."""
-        from penstock.client.consume.messages import spoken_of
+        from penstock.client.consume.messages import offsets_of
 
-        self._loop.call(self._inner.note_ack, *spoken_of(done))
+        self._loop.call(self._inner.ack_offsets, *offsets_of(done))
 
     def ack_cumulative(self, message: StreamMessage) -> None:
         """Everything of its partition up to and with this one; exclusive and failover only."""
-        self._loop.call(self._inner.note_ack_through, message.partition, message.offset)
+        self._loop.call(self._inner.ack_offsets_through, message.partition, message.offset)
 
     def nack(
         self,
@@ -318,7 +318,7 @@ class Consumer(_Held, Generic[V]):
 class Client:
     """One connection to a broker, made again when it breaks. Made by `penstock.connect`; any thread may use it."""
 
-    def __init__(self, loop: Loop, inner: aio.AsyncClient) -> None:
+    def __init__(self, loop: LoopThread, inner: aio.AsyncClient) -> None:
         self._loop = loop
         self._inner = inner
         self._open = True
@@ -358,7 +358,7 @@ class Client:
 
     def producer(self, topic: str, **options: Any) -> Producer[Any]:
         """As `AsyncClient.producer`."""
-        return Producer(self._loop, self._loop.run(_made(lambda: self._inner.producer(topic, **options))))
+        return Producer(self._loop, self._loop.run(_await_call(lambda: self._inner.producer(topic, **options))))
 
     @overload
     def consumer(
@@ -370,7 +370,9 @@ class Client:
 
     def consumer(self, topic: str, subscription: str | None = None, **options: Any) -> Consumer[Any]:
         """As `AsyncClient.consumer`."""
-        return Consumer(self._loop, self._loop.run(_made(lambda: self._inner.consumer(topic, subscription, **options))))
+        return Consumer(
+            self._loop, self._loop.run(_await_call(lambda: self._inner.consumer(topic, subscription, **options)))
+        )
 
     def publish_many(self, topic: str, payloads: Iterable[Payload], *, version: str = "1.0.0") -> int:
         """Publish in order, many at a time; how many. At the first that fails no more are sent, and it is raised."""
@@ -415,24 +417,24 @@ class Client:
     def subscribe(self, pattern: str, callback: Callable[[Message], object] | None = None) -> Subscription:
         """Live messages of a topic or a pattern, from now on. A callback is called in the client's own thread."""
         called = None if callback is None else _in_thread(self._loop, callback)
-        return Subscription(self._loop, self._loop.run(_awaited(self._inner.subscribe(pattern, called))))
+        return Subscription(self._loop, self._loop.run(_await(self._inner.subscribe(pattern, called))))
 
     def respond(self, pattern: str, handler: Callable[[Message], Payload], *, priority: int = 0) -> Serving:
         """Serve a topic, each request in a thread: what the handler returns is the answer."""
         pending = self._inner.respond(pattern, _in_thread(self._loop, handler), priority=priority)
-        return Serving(self._loop, self._loop.run(_awaited(pending)))
+        return Serving(self._loop, self._loop.run(_await(pending)))
 
 
-async def _made(make: Callable[[], Awaitable[_T]]) -> _T:
+async def _await_call(make: Callable[[], Awaitable[_T]]) -> _T:
     """What is made in the event loop itself."""
     return await make()
 
 
-async def _awaited(pending: Awaitable[_T]) -> _T:
+async def _await(pending: Awaitable[_T]) -> _T:
     return await pending
 
 
-def _in_thread(loop: Loop, function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:
+def _in_thread(loop: LoopThread, function: Callable[[Message], _T]) -> Callable[[Message], Coroutine[Any, Any, _T]]:
     """It may wait, and call this very client, without holding up the event loop."""
 
     async def called(message: Message) -> _T:

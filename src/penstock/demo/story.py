@@ -16,23 +16,25 @@ import numpy as np
 
 from penstock.client.sync import Client, connect
 from penstock.core.errors import PenstockError
-from penstock.demo import billing, plot, revenue, schemas
-from penstock.demo.account import Counts, Row, rows
-from penstock.demo.around import commands
-from penstock.demo.counting import Seen, count
-from penstock.demo.http import HttpPublisher
-from penstock.demo.interrupts import last
-from penstock.demo.lakehouse import Archived, Audited, Lakehouse
-from penstock.demo.ledger import Ledger
-from penstock.demo.lifetimes import RESULTS, ended, folder, quiet
-from penstock.demo.orders import generate
-from penstock.demo.process import Broker
-from penstock.demo.revenue import Revenue
-from penstock.demo.schemas import Versions
-from penstock.demo.screen import Screen
-from penstock.demo.tcp import TcpPublisher
-from penstock.demo.traffic import Killed, Publisher, Traffic
-from penstock.demo.websocket import WebSocketPublisher
+from penstock.demo.base.interrupts import final_interrupt
+from penstock.demo.base.ledger import Ledger
+from penstock.demo.base.orders import generate
+from penstock.demo.base.screen import Screen
+from penstock.demo.broker.lifetimes import RESULTS, broker_lifetime, demo_directory, quiet_logs
+from penstock.demo.broker.process import BrokerProcess
+from penstock.demo.lake import revenue
+from penstock.demo.lake.lakehouse import ArchiveSummary, AuditSummary, Lakehouse
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.look_around import commands
+from penstock.demo.report import plot
+from penstock.demo.report.account import AccountRow, Counts, rows
+from penstock.demo.report.counting import Observations, count
+from penstock.demo.traffic import billing, schemas
+from penstock.demo.traffic.http_publisher import HttpPublisher
+from penstock.demo.traffic.schemas import SchemaVersions
+from penstock.demo.traffic.tcp_publisher import TcpPublisher
+from penstock.demo.traffic.traffic import KillReport, Publisher, Traffic
+from penstock.demo.traffic.websocket_publisher import WebSocketPublisher
 from penstock.record.kernels.kernel_cache import prepare
 
 EVENTS: Final = 200_000
@@ -44,7 +46,7 @@ _ROW: Final = re.compile(r"^message \d+ of the block: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DemoOptions:
     """How the demo is to run."""
 
     events: int = EVENTS
@@ -54,7 +56,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class DemoResult:
     """What happened. `holds` is False if a sum does not add up."""
 
     counts: Counts
@@ -66,7 +68,7 @@ class Result:
     look_around: list[tuple[str, str]]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[AccountRow]:
         return list(rows(self.counts))
 
     @property
@@ -86,11 +88,11 @@ class Result:
         }
 
 
-def run(asked: Asked, screen: Screen) -> Result:
+def run(asked: DemoOptions, screen: Screen) -> DemoResult:
     """Raises `InvalidRequest` for a directory that is not new or empty, and whatever made a step fail."""
     _check_installed()
     prepare(say=screen.say)
-    with last(), quiet(), folder(asked.folder, keep=asked.keep) as place:
+    with final_interrupt(), quiet_logs(), demo_directory(asked.folder, keep=asked.keep) as place:
         return _Story(asked, place, screen).tell()
 
 
@@ -104,27 +106,27 @@ def _check_installed() -> None:
 class _Story:
     """One run, in one directory."""
 
-    def __init__(self, asked: Asked, place: Path, screen: Screen) -> None:
+    def __init__(self, asked: DemoOptions, place: Path, screen: Screen) -> None:
         self._asked = asked
         self._folder = place
         self._screen = screen
-        self._broker = Broker(place)
+        self._broker = BrokerProcess(place)
         self._lakehouse = Lakehouse(self._broker.data, place)
         self._orders = generate(asked.events)
-        self._ledger = Ledger(asked.events, half_way=self._broker.strike)
+        self._ledger = Ledger(asked.events, half_way=self._broker.send_kill)
 
-    def tell(self) -> Result:
+    def tell(self) -> DemoResult:
         began = time.monotonic()
-        with self._lakehouse, ended(self._broker, keep=self._asked.keep):
+        with self._lakehouse, broker_lifetime(self._broker, keep=self._asked.keep):
             try:
                 return self._told(began)
             except PenstockError:
                 self._broker.check_soon()  # where the broker is gone, that is the reason, and not what it led to
                 raise
 
-    def _told(self, began: float) -> Result:
+    def _told(self, began: float) -> DemoResult:
         traffic, killed, redriven = self._traffic()
-        seen = Seen(
+        seen = Observations(
             by_transport=traffic.answered(),
             killed=killed,
             billed=traffic.billing.billed(),
@@ -134,7 +136,7 @@ class _Story:
             revenue=self._revenue(),
         )
         self._broker.check()
-        return Result(
+        return DemoResult(
             counts=count(self._orders, self._ledger, seen, self._broker.data),
             seconds=time.monotonic() - began,
             folder=self._folder,
@@ -143,7 +145,7 @@ class _Story:
             look_around=commands(self._broker, self._folder, self._asked.events) if self._asked.keep else [],
         )
 
-    def _traffic(self) -> tuple[Traffic, Killed, int]:
+    def _traffic(self) -> tuple[Traffic, KillReport, int]:
         with self._start() as client:
             versions = self._register(client)
             with Traffic(self._broker, self._orders, self._ledger) as traffic:
@@ -159,19 +161,19 @@ class _Story:
             step.outcome = f"TCP {ports.tcp}, WebSocket {ports.ws}, HTTP {ports.http}"
             return connect(self._broker.url, name="demo")
 
-    def _register(self, client: Client) -> Versions:
+    def _register(self, client: Client) -> SchemaVersions:
         with self._screen.step("register the schema of orders") as step:
             versions = schemas.create(client)
             step.outcome = "versions 1 and 2 go together, a third is refused"
             step.note(f"refused: {versions.refusal}")
         return versions
 
-    def _publish(self, traffic: Traffic, versions: Versions, client: Client) -> Killed:
+    def _publish(self, traffic: Traffic, versions: SchemaVersions, client: Client) -> KillReport:
         with self._screen.step(f"publish {len(self._orders):,} events, and kill the broker half way") as step:
             killed = traffic.publish(self._publishers(versions), step)
             traffic.drain(client, step)
             stored, refused = len(self._ledger.acknowledged()), len(self._ledger.refused)
-            step.outcome = f"{stored:,} stored, {refused:,} refused, {traffic.billing.settled:,} billed"
+            step.outcome = f"{stored:,} stored, {refused:,} refused, {traffic.billing.billed_count:,} billed"
             step.note(
                 f"SIGKILL after {killed.acknowledged:,} acknowledged; back after {killed.seconds:.1f} s with"
                 f" {killed.found:,} on disk: {killed.missing:,} missing"
@@ -180,7 +182,7 @@ class _Story:
                 step.note(reason)
         return killed
 
-    def _publishers(self, versions: Versions) -> list[Publisher]:
+    def _publishers(self, versions: SchemaVersions) -> list[Publisher]:
         """The newest program names the second version already, the page still the first; over HTTP none is named, and
         the topic's latest is meant."""
         given = self._orders, self._ledger
@@ -198,21 +200,21 @@ class _Story:
     def _redrive(self, traffic: Traffic, client: Client) -> int:
         with self._screen.step("mend billing, and send its dead letters back") as step:
             dead, reason = billing.dead_letters(client)
-            traffic.billing.mend()
+            traffic.billing.add_missing_price()
             redriven = billing.redrive(client)
             traffic.drain(client, step)
             step.outcome = f"{dead:,} dead letters, {redriven:,} redriven and billed"
             step.note(f"each had been tried {billing.ATTEMPTS} times: {reason}")
         return redriven
 
-    def _archive(self) -> Archived:
+    def _archive(self) -> ArchiveSummary:
         with self._screen.step("archive the log into a Delta table, with Spark") as step:
             archived = self._lakehouse.archive()
             size = archived.bytes / (1 << 20)
             step.outcome = f"{archived.orders:,} rows and {archived.dead_letters:,} dead letters, {size:.1f} MiB"
         return archived
 
-    def _audit(self) -> Audited:
+    def _audit(self) -> AuditSummary:
         with self._screen.step("audit every checksum, and the log against the lake") as step:
             audited = self._lakehouse.audit(step.bar("  checked"))
             step.outcome = f"{audited.compared:,} messages compared, {audited.findings:,} findings"
@@ -222,7 +224,7 @@ class _Story:
 
     def _revenue(self) -> Revenue:
         with self._screen.step("sum the revenue of every hour, a pipeline in SQL, and draw it") as step:
-            found = revenue.run(self._lakehouse, self._folder / "revenue.toml")
+            found = revenue.run_pipeline(self._lakehouse, self._folder / "revenue.toml")
             plot.draw(found, len(self._orders), self._folder / "revenue.png")
             step.outcome = f"{np.count_nonzero(found.cents)} hours, €{found.cents.sum() / 100:,.2f}"
         return found

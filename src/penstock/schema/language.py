@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.schema.problems import Problem
 
 
-class Fault(NamedTuple):
+class PayloadFault(NamedTuple):
     """Why a payload does not conform to a schema."""
 
     path: str
@@ -26,12 +26,12 @@ class Validator(Protocol):
         """
         ...
 
-    def fault(self, payload: bytes) -> Fault | None:
+    def fault(self, payload: bytes) -> PayloadFault | None:
         """What is wrong with one payload; None if it conforms."""
         ...
 
 
-class Parsed(Protocol):
+class ParsedSchema(Protocol):
     """One schema, understood, together with all that it refers to."""
 
     def canonical(self) -> str:
@@ -39,7 +39,7 @@ class Parsed(Protocol):
         the same. What readers or writers could notice, defaults and documentation included, stays in it."""
         ...
 
-    def problems_reading(self, writer: Any, *, lenient: bool = False) -> list[Problem]:
+    def compatibility_problems(self, writer: Any, *, lenient: bool = False) -> list[Problem]:
         """Why a reader with this schema could not read what was written with `writer`, a schema of the same language;
         empty if it can. At most `PROBLEMS_MAX`."""
         ...
@@ -50,7 +50,7 @@ class Parsed(Protocol):
 class Language(Protocol):
     """A module that reads schemas: `avro`, `jsonschema`, `protobuf`, `plain`."""
 
-    def parse(self, text: str, references: Mapping[str, str]) -> Parsed:
+    def parse(self, text: str, references: Mapping[str, str]) -> ParsedSchema:
         """`references`: the texts of all other schemas it needs, by the names they have in it, those that others need
         first. Raises `InvalidSchema` for anything that is not a schema, whatever it is; opens no file and no socket."""
         ...

@@ -8,49 +8,49 @@ from typing import Final
 
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.language import Language, Parsed, Validator
+from penstock.schema.language import Language, ParsedSchema, Validator
 from penstock.schema.problems import Problem
-from penstock.schema.steps import Form, Pair
+from penstock.schema.steps import SchemaForm, SchemaPair
 
 _PARSED_CHARS_MAX: Final = 1_000_000
 """Of the texts of schemas that stay understood: many versions of ordinary ones, or a single huge one."""
 
 
-class Examiner:
+class SchemaLanguages:
     """Keeps what it has understood lately."""
 
     def __init__(self) -> None:
-        self._parsed: OrderedDict[Definition, Parsed] = OrderedDict()
+        self._parsed: OrderedDict[Definition, ParsedSchema] = OrderedDict()
         self._validators: dict[Definition, Validator] = {}
 
-    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
+    def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str:
         """The schema in one of its forms. Raises `InvalidSchema`."""
-        parsed = self._understand(definition)
+        parsed = self._parse(definition)
         match form:
-            case Form.CANONICAL:
+            case SchemaForm.CANONICAL:
                 return parsed.canonical()
-            case Form.FORMER:
-                return _former(parsed)
-            case Form.TEXT | Form.SERIALIZED:
+            case SchemaForm.FORMER:
+                return _legacy_canonical(parsed)
+            case SchemaForm.TEXT | SchemaForm.SERIALIZED:
                 return _protobuf(parsed, form)
 
-    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+    def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]:
         return [self._problems(pair, lenient=lenient) for pair in pairs]
 
     def validator(self, definition: Definition) -> Validator:
         """Made once for a schema that stays understood."""
-        parsed = self._understand(definition)
+        parsed = self._parse(definition)
         if definition not in self._validators:
             self._validators[definition] = parsed.validator()
         return self._validators[definition]
 
-    def _problems(self, pair: Pair, *, lenient: bool) -> list[Problem]:
-        reader, writer = self._understand(pair.reader), self._understand(pair.writer)
+    def _problems(self, pair: SchemaPair, *, lenient: bool) -> list[Problem]:
+        reader, writer = self._parse(pair.reader), self._parse(pair.writer)
         if pair.reader.kind is pair.writer.kind:
-            return reader.problems_reading(writer, lenient=lenient)
-        return _across(pair.reader.kind, pair.writer.kind)
+            return reader.compatibility_problems(writer, lenient=lenient)
+        return _cross_language_problems(pair.reader.kind, pair.writer.kind)
 
-    def _understand(self, definition: Definition) -> Parsed:
+    def _parse(self, definition: Definition) -> ParsedSchema:
         known = self._parsed.get(definition)
         if known is None:
             parsed = language(definition.kind).parse(definition.text, dict(definition.references))
@@ -62,18 +62,18 @@ class Examiner:
         return known
 
 
-def _former(parsed: Parsed) -> str:
+def _legacy_canonical(parsed: ParsedSchema) -> str:
     from penstock.schema import avro
 
-    return parsed.former() if isinstance(parsed, avro.Avro) else parsed.canonical()
+    return parsed.legacy_canonical() if isinstance(parsed, avro.Avro) else parsed.canonical()
 
 
-def _protobuf(parsed: Parsed, form: Form) -> str:
+def _protobuf(parsed: ParsedSchema, form: SchemaForm) -> str:
     from penstock.schema import protobuf
 
     if not isinstance(parsed, protobuf.ProtobufSchema):
         raise InvalidSchema(f"only a schema in Protobuf has the form {form}")
-    if form is Form.TEXT:
+    if form is SchemaForm.TEXT:
         return protobuf.proto_text(parsed)
     return base64.b64encode(protobuf.file_descriptor(parsed)).decode()
 
@@ -103,7 +103,7 @@ def language(kind: SchemaKind) -> Language:
             return Plain(kind)
 
 
-def _across(reader: SchemaKind, writer: SchemaKind) -> list[Problem]:
+def _cross_language_problems(reader: SchemaKind, writer: SchemaKind) -> list[Problem]:
     """Between languages: whoever takes bytes takes anything, and numbers and JSON are text."""
     readable = reader is SchemaKind.BYTES or (
         reader is SchemaKind.STRING and writer in (SchemaKind.NUMBER, SchemaKind.JSON)

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.core.schemas import SchemaKind
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.language import Fault, Parsed, Validator
+from penstock.schema.language import ParsedSchema, PayloadFault, Validator
 from penstock.schema.problems import Problem
 
 _NUMBER: Final = re.compile(rb"\s*-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\s*")
@@ -21,7 +21,7 @@ class Plain:
 
     kind: SchemaKind
 
-    def parse(self, text: str, references: Mapping[str, str]) -> Parsed:
+    def parse(self, text: str, references: Mapping[str, str]) -> ParsedSchema:
         """The text may be empty, or the kind's own name."""
         if text.strip().strip('"').upper() not in ("", self.kind):
             raise InvalidSchema(f"a schema of type {self.kind} has no text: its name says all")
@@ -32,7 +32,7 @@ class Plain:
     def canonical(self) -> str:
         return self.kind.value
 
-    def problems_reading(self, writer: Plain, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
+    def compatibility_problems(self, writer: Plain, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
         return []
 
     def validator(self) -> Validator:
@@ -43,11 +43,11 @@ class Plain:
             return _is_utf8(lines)
         return self.kind is SchemaKind.BYTES
 
-    def fault(self, payload: bytes) -> Fault | None:
+    def fault(self, payload: bytes) -> PayloadFault | None:
         if self.kind is SchemaKind.STRING and not _is_utf8(memoryview(payload)):
-            return Fault("", "it is not text in UTF-8")
+            return PayloadFault("", "it is not text in UTF-8")
         if self.kind is SchemaKind.NUMBER and _NUMBER.fullmatch(payload) is None:
-            return Fault("", "it is not one number, as JSON writes them")
+            return PayloadFault("", "it is not one number, as JSON writes them")
         return None
 
 

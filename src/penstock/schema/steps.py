@@ -1,8 +1,8 @@
-"""How the registry does what takes more than a look: as generators that yield what is to be done elsewhere.
+"""Registry procedures: generators that yield the steps which have to run elsewhere.
 
-A procedure yields a `Step` and is sent its outcome, or has its error thrown in; what it returns is the answer. Who
-drives it decides where steps run: the broker has schemas examined in its worker and commits made in the catalog's
-thread, a test does it all on the spot with `carry_out`.
+A procedure yields a `ProcedureStep` and is sent the outcome of the step, or has the error of the step thrown in; its
+return value is the answer. The driver decides where steps run: the broker parses schemas in its worker process and
+commits in the catalog's thread, a test does everything on the spot with `run_procedure`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.core.schemas import Definition
 from penstock.schema.problems import Problem
 
 
-class Form(StrEnum):
+class SchemaForm(StrEnum):
     """The ways to write a schema down again. Only Protobuf has the last two."""
 
     CANONICAL = "canonical"
@@ -32,59 +32,59 @@ class Form(StrEnum):
     """The base64 of a FileDescriptorProto."""
 
 
-class Examine(msgspec.Struct, frozen=True, tag="examine", array_like=True):
+class ParseSchema(msgspec.Struct, frozen=True, tag="examine", array_like=True):
     """Is it a schema? The outcome is the schema in that form; `InvalidSchema` is thrown if it is none."""
 
     definition: Definition
-    form: Form = Form.CANONICAL
+    form: SchemaForm = SchemaForm.CANONICAL
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class SchemaPair:
     reader: Definition
     writer: Definition
 
 
-class Compare(msgspec.Struct, frozen=True, tag="compare", array_like=True):
+class CheckCompatibility(msgspec.Struct, frozen=True, tag="compare", array_like=True):
     """The outcome is a list of problems for each of the pairs, in their order."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[SchemaPair, ...]
     lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitToCatalog:
     """Change the catalog; the outcome is what `call` returns."""
 
     call: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class AtLowPriority:
     """A step of a procedure that only asks: those of procedures that change something go before it."""
 
-    step: Examine | Compare
+    step: ParseSchema | CheckCompatibility
 
 
-Step = Examine | Compare | Commit | Aside
+ProcedureStep = ParseSchema | CheckCompatibility | CommitToCatalog | AtLowPriority
 Result = TypeVar("Result")
-Procedure = Generator[Step, Any, Result]
+Procedure = Generator[ProcedureStep, Any, Result]
 
 
-class Examining(Protocol):
-    """Who understands schemas. See `Examiner`."""
+class SchemaEngine(Protocol):
+    """Who understands schemas. See `SchemaLanguages`."""
 
-    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str: ...
+    def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str: ...
 
-    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]: ...
+    def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]: ...
 
 
-def carry_out(procedure: Procedure[Result], examiner: Examining) -> Result:
+def run_procedure(procedure: Procedure[Result], engine: SchemaEngine) -> Result:
     """All of a procedure, here and now."""
     step = advance(procedure, None)
     while not isinstance(step, StopIteration):
         try:
-            outcome = do(step, examiner)
+            outcome = run_step(step, engine)
         except PenstockError as error:
             step = advance(procedure, error)
         else:
@@ -93,24 +93,24 @@ def carry_out(procedure: Procedure[Result], examiner: Examining) -> Result:
     return result
 
 
-def do(step: Step, examiner: Examining) -> Any:
+def run_step(step: ProcedureStep, engine: SchemaEngine) -> Any:
     match step:
-        case Examine(definition, form):
-            return examiner.examine(definition, form)
-        case Compare(pairs, lenient):
-            return examiner.compare(pairs, lenient=lenient)
-        case Commit(call):
+        case ParseSchema(definition, form):
+            return engine.parse(definition, form)
+        case CheckCompatibility(pairs, lenient):
+            return engine.check_compatibility(pairs, lenient=lenient)
+        case CommitToCatalog(call):
             return call()
-        case Aside(asked):
-            return do(asked, examiner)
+        case AtLowPriority(asked):
+            return run_step(asked, engine)
 
 
-def only_asking(procedure: Procedure[Result]) -> Procedure[Result]:
+def at_low_priority(procedure: Procedure[Result]) -> Procedure[Result]:
     """The same, for one that changes nothing."""
     step = advance(procedure, None)
     while not isinstance(step, StopIteration):
         try:
-            outcome = yield Aside(step) if isinstance(step, Examine | Compare) else step
+            outcome = yield AtLowPriority(step) if isinstance(step, ParseSchema | CheckCompatibility) else step
         except PenstockError as error:
             outcome = error
         step = advance(procedure, outcome)
@@ -118,7 +118,7 @@ def only_asking(procedure: Procedure[Result]) -> Procedure[Result]:
     return result
 
 
-def advance(procedure: Procedure[Result], outcome: Any) -> Step | StopIteration:
+def advance(procedure: Procedure[Result], outcome: Any) -> ProcedureStep | StopIteration:
     """Send it the outcome of its last step, or throw that in if it is an error: its next step, or its end."""
     try:
         return procedure.throw(outcome) if isinstance(outcome, PenstockError) else procedure.send(outcome)

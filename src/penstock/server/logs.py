@@ -22,7 +22,7 @@ _TRACEBACK: Final = "exception"
 Tap = Callable[[str, str, dict[str, Any]], None]
 
 
-class _Times:
+class _SafeTime:
     """The module `time` as `logging` sees it. Python's own raises for a clock beyond the year 2262, and a line that
     cannot be written for it would end the connection, or the process, that it is about."""
 
@@ -42,12 +42,12 @@ class _TapHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._tap(_NAMES.get(record.levelno, "info"), record.getMessage(), facts(record))
+            self._tap(_NAMES.get(record.levelno, "info"), record.getMessage(), extra_fields(record))
         except Exception:
             self.handleError(record)
 
 
-def facts(record: logging.LogRecord) -> dict[str, Any]:
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     """What was said beside the message."""
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
@@ -55,7 +55,7 @@ def facts(record: logging.LogRecord) -> dict[str, Any]:
 def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
     """All logs of the process go to standard error, one line each."""
     stream = stream or sys.stderr
-    setattr(logging, "time", _Times())  # noqa: B010 - not for the type checker: it is no door of the module
+    setattr(logging, "time", _SafeTime())  # noqa: B010 - not for the type checker: it is no door of the module
     before: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
@@ -72,14 +72,14 @@ def configure(level: str, form: str, *, stream: TextIO | None = None) -> None:
     root.setLevel(LEVELS[level])
 
 
-def _escaped(_logger: Any, _method: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _escaped(_logger: Any, _method: str, extra_fields: dict[str, Any]) -> dict[str, Any]:
     """What comes from outside is followed in somebody's terminal: it must not move the cursor, nor make a line.
 
     Tracebacks keep their lines: those are ours.
     """
     return {
         name: _printable(value, breaks=name == _TRACEBACK) if isinstance(value, str) else value
-        for name, value in facts.items()
+        for name, value in extra_fields.items()
     }
 
 

@@ -30,20 +30,20 @@ from penstock.protocol.blocks import rehearse
 from penstock.record.kernels import kernel_cache
 from penstock.server import logs
 from penstock.server.hub import Hub
-from penstock.server.operations.health import Standing, watch_health
-from penstock.server.operations.process import Probe
-from penstock.server.resources.file_descriptors import of_this_process, raise_limit
-from penstock.server.resources.memory import give_back, keep_freed_buffers, keep_what_is_there
-from penstock.server.security.access_watch import Watch
+from penstock.server.operations.health import HealthConditions, watch_health
+from penstock.server.operations.process import ProcessProbe
+from penstock.server.resources.file_descriptors import process_descriptors, raise_descriptor_limit
+from penstock.server.resources.memory import freeze_startup_objects, keep_freed_buffers, trim_regularly
+from penstock.server.security.access_watch import AccessWatcher
 from penstock.server.settings import Settings
-from penstock.server.tls import Tls
+from penstock.server.tls import ReloadingTls
 from penstock.server.transports import tcp, websocket
 from penstock.server.transports.listener import Listener
 from penstock.storage.log.group_commit import Ticket, release_all
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
-    from penstock.server.transports.http import Http
+    from penstock.server.transports.http import HttpServer
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOCK: Final = SteadyClock()
@@ -79,28 +79,28 @@ class Ready:
 def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     """Run until told to stop; the signal that did it. Raises what keeps it from starting."""
     keep_freed_buffers()
-    storage = raise_limit(settings.limits.connections_max, settings.storage)
+    storage = raise_descriptor_limit(settings.limits.connections_max, settings.storage)
     sys.setswitchinterval(_SWITCH_SECONDS)
     kernel_cache.load_all()
     rehearse()
-    post = _Post()
+    relay = _CommitRelay()
     with (
-        _handlers_put_back(),
+        _restored_signal_handlers(),
         Store.open(
             settings.data,
             create=True,
             clock=_CLOCK,
             limits=storage,
             durability=settings.durability,
-            deliver=post,
+            deliver=relay,
         ) as store,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_serve(settings, store, post, ready))
+        return runner.run(_serve(settings, store, relay, ready))
 
 
 @contextmanager
-def _handlers_put_back() -> Iterator[None]:
+def _restored_signal_handlers() -> Iterator[None]:
     """A loop that is closed leaves its handlers behind, and they hear nothing any more: whoever goes on after the
     broker, or after what kept it from starting, has the ones that were there before."""
     before = {number: signal.getsignal(number) for number in (*_STOPS, signal.SIGHUP)}
@@ -111,48 +111,48 @@ def _handlers_put_back() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Post:
+class _CommitRelay:
     """Groups that were committed, on their way from the writer to the hub, which comes later than the writer."""
 
     def __init__(self) -> None:
-        self.to: Callable[[Sequence[Ticket]], None] | None = None
+        self.target: Callable[[Sequence[Ticket]], None] | None = None
 
     def __call__(self, tickets: Sequence[Ticket]) -> None:
         release_all(tickets)
-        if self.to is not None:
-            self.to(tickets)
+        if self.target is not None:
+            self.target(tickets)
 
 
-async def _serve(settings: Settings, store: Store, post: _Post, ready: Callable[[Ready], None]) -> int:
-    watch = Watch(settings, store.root, unix_ms)
+async def _serve(settings: Settings, store: Store, relay: _CommitRelay, ready: Callable[[Ready], None]) -> int:
+    watch = AccessWatcher(settings, store.root, unix_ms)
     hub = Hub(_broker(settings, store, watch.access), settings.limits, now_ms, store.writer)
-    watch.say_if_closed(settings)
-    post.to = hub.committed
-    asyncio.get_running_loop().set_exception_handler(_unhandled(hub))
-    stop = _signals()
+    watch.warn_if_unreachable(settings)
+    relay.target = hub.committed
+    asyncio.get_running_loop().set_exception_handler(_exception_handler(hub))
+    stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        stack.callback(logs.add_tap(_tap(hub)))
-        tls = None if settings.tls is None else Tls(settings.tls)
+        stack.callback(logs.add_tap(_log_tap(hub)))
+        tls = None if settings.tls is None else ReloadingTls(settings.tls)
         servers = await _listen(hub, settings, tls)
         stack.callback(_close, servers)
-        watching = asyncio.create_task(_watch(tls, _hangups()))
-        stack.callback(watching.cancel)
-        stack.callback(asyncio.create_task(give_back()).cancel)
+        reloading = asyncio.create_task(_reload_certificates(tls, _reload_signal()))
+        stack.callback(reloading.cancel)
+        stack.callback(asyncio.create_task(trim_regularly()).cancel)
         stack.callback(watch.close)
         stack.callback(asyncio.create_task(watch.run(hub)).cancel)
         listeners = {name: each for name, each in zip(("tcp", "ws"), servers, strict=True) if each is not None}
-        standing = Standing(store=store, listeners=listeners, is_stopping=lambda: hub.broker.is_draining)
-        health = asyncio.create_task(watch_health(standing, hub.broker))
+        conditions = HealthConditions(store=store, listeners=listeners, is_stopping=lambda: hub.broker.is_draining)
+        health = asyncio.create_task(watch_health(conditions, hub.broker))
         stack.callback(health.cancel)
-        http = await _open_http(hub, store, settings, tls, standing)
+        http = await _open_http(hub, store, settings, tls, conditions)
         if http is not None:
             stack.push_async_callback(http.close)
         ports = (*(_port(server) for server in servers), None if http is None else http.port)
         found = Ready(os.getpid(), str(store.root), *ports)
-        hub.broker.desk.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
+        hub.broker.context.address = f"{settings.host}:{found.tcp_port or found.ws_port}"
         facts = {"host": settings.host, **asdict(found), "tls": tls is not None, "auth": settings.auth}
-        keep_what_is_there()
-        _LOG.info("listening", extra=facts | _recovered(store))
+        freeze_startup_objects()
+        _LOG.info("listening", extra=facts | _recovery_fields(store))
         ready(found)
         caught = await stop
         health.cancel()
@@ -173,7 +173,7 @@ def _broker(settings: Settings, store: Store, access: Access) -> Broker:
         _CLOCK,
         chance,
         now_ms=now_ms(),
-        probe=Probe(),
+        probe=ProcessProbe(),
         store=store,
         auto_create=settings.auto_create,
         access=access,
@@ -190,7 +190,7 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _signals() -> asyncio.Future[int]:
+def _stop_signal() -> asyncio.Future[int]:
     """Done with the first signal to stop. A second one does not wait."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
@@ -205,7 +205,7 @@ def _signals() -> asyncio.Future[int]:
     return stop
 
 
-def _tap(hub: Hub) -> logs.Tap:
+def _log_tap(hub: Hub) -> logs.Tap:
     """Log lines of the event loop's own thread go to those who subscribed; those of others by way of it."""
     loop = asyncio.get_running_loop()
 
@@ -219,9 +219,9 @@ def _tap(hub: Hub) -> logs.Tap:
     return tap
 
 
-async def _listen(hub: Hub, settings: Settings, tls: Tls | None) -> list[Listener | None]:
+async def _listen(hub: Hub, settings: Settings, tls: ReloadingTls | None) -> list[Listener | None]:
     context = None if tls is None else tls.context
-    host, files = settings.host, of_this_process(settings.storage.open_logs_max)
+    host, files = settings.host, process_descriptors(settings.storage.open_logs_max)
     servers: list[Listener | None] = []
     try:
         port = settings.tcp_port
@@ -236,28 +236,30 @@ async def _listen(hub: Hub, settings: Settings, tls: Tls | None) -> list[Listene
     return servers
 
 
-async def _open_http(hub: Hub, store: Store, settings: Settings, tls: Tls | None, standing: Standing) -> Http | None:
+async def _open_http(
+    hub: Hub, store: Store, settings: Settings, tls: ReloadingTls | None, conditions: HealthConditions
+) -> HttpServer | None:
     port = settings.http_port
     if port is None:
         return None
     # Imported where they are wanted: they take a tenth of a second.
     from penstock.server.api.app import Api
-    from penstock.server.events.state import Events
+    from penstock.server.events.state import EventService
     from penstock.server.files.log_files import LogFiles
-    from penstock.server.operations.state import Counted, Operations
-    from penstock.server.registry.cache import Kept
-    from penstock.server.routes import ALL
+    from penstock.server.operations.state import OperationsState, RequestCounter
+    from penstock.server.registry.cache import SchemaAnswerCache
+    from penstock.server.routes import ROUTES
     from penstock.server.security.credentials import note_page
-    from penstock.server.transports.http import Http
+    from penstock.server.transports.http import HttpServer
 
-    events = Events(hub)
-    operations = Operations(hub, store, standing, events)
-    parts = [Kept(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
-    app = Api(hub, ALL, *parts, told=hub.broker.desk.told)
+    events = EventService(hub)
+    operations = OperationsState(hub, store, conditions, events)
+    services = [SchemaAnswerCache(), events, operations, *([LogFiles(settings.data)] if settings.http_logs else [])]
+    app = Api(hub, ROUTES, *services, redact=hub.broker.context.redact)
     try:
         context = None if tls is None else tls.context
-        return await Http.open(
-            Counted(app, operations),
+        return await HttpServer.open(
+            RequestCounter(app, operations),
             settings.host,
             port,
             context,
@@ -270,7 +272,7 @@ async def _open_http(hub: Hub, store: Store, settings: Settings, tls: Tls | None
         raise InvalidRequest(f"cannot listen on {settings.host} port {port}: {error.strerror or error}") from None
 
 
-def _recovered(store: Store) -> dict[str, object]:
+def _recovery_fields(store: Store) -> dict[str, object]:
     """What was found when the data directory was opened."""
     damaged = sum(len(damage.offsets) for log in store.logs for damage in log.damages)
     return {"version": __version__, "logs": len(store.logs), "damaged_messages": damaged}
@@ -286,14 +288,14 @@ def _port(server: Listener | None) -> int | None:
     return None if server is None else int(server.sockets[0].getsockname()[1])
 
 
-def _hangups() -> asyncio.Event:
+def _reload_signal() -> asyncio.Event:
     """Set on SIGHUP, which ends no broker."""
     again = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
     return again
 
 
-async def _watch(tls: Tls | None, again: asyncio.Event) -> None:
+async def _reload_certificates(tls: ReloadingTls | None, again: asyncio.Event) -> None:
     """Look for new certificates now and then, and at once when told."""
     while True:
         with suppress(TimeoutError):
@@ -304,7 +306,7 @@ async def _watch(tls: Tls | None, again: asyncio.Event) -> None:
             tls.reload_if_changed()
 
 
-def _unhandled(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+def _exception_handler(hub: Hub) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """What a connection does wrong is its own affair; anything else that nobody caught is a defect."""
 
     def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

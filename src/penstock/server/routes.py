@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.server.admin import routes as admin
-from penstock.server.api.routing import Table
+from penstock.server.api.routing import RouteTable
 from penstock.server.events import routes as events
 from penstock.server.files import routes as files
 from penstock.server.front import routes as front
@@ -21,8 +21,8 @@ _ROOMS: Final = (
     ("administration", "topics, subscriptions, messages, dead letters, connections, keys and roles", admin),
     ("operations", "whether the broker is alive, ready and well", operations),
 )
-ALL: Final = Table(
-    [replace(row, tag=name) for name, _, room in _ROOMS for row in room.ROWS],
+ROUTES: Final = RouteTable(
+    [replace(route, tag=name) for name, _, room in _ROOMS for route in room.ROWS],
     {name: variable for _, _, room in _ROOMS for name, variable in room.VARIABLES.items()},
     {name: about for name, about, _ in _ROOMS},
 )

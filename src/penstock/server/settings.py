@@ -19,7 +19,6 @@ from penstock.core.limits import Limits, WireLimits
 from penstock.core.units import parse_duration_ms, parse_size
 from penstock.server.logs import FORMATS, LEVELS
 from penstock.server.tls import TlsFiles
-from penstock.server.trust import TrustFiles
 from penstock.storage.log.log import Durability
 
 ENVIRONMENT: Final = "PENSTOCK_"
@@ -45,6 +44,19 @@ _OFF: Final = "off"
 _KUBERNETES: Final = re.compile("PENSTOCK_(PORT$|PORT_|SERVICE_)")  # what it sets for a service called penstock
 _WHOLE: Final = re.compile("[0-9]{1,15}")
 _Word = TypeVar("_Word", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFiles:
+    """The issuer and audience of trusted tokens, and the files with the keys that verify them; not read here."""
+
+    issuer: str
+    audience: str
+    secret: Path | None = None
+    """The shared secret of HS256."""
+
+    jwks: Path | None = None
+    """The public keys of RS256 and ES256, as a JSON Web Key Set."""
 
 
 class Auth(StrEnum):
@@ -94,10 +106,10 @@ class Settings:
         return self.auth is Auth.ON
 
     @property
-    def trust(self) -> TrustFiles | None:
+    def token_files(self) -> TokenFiles | None:
         if self.jwt_issuer is None or self.jwt_audience is None:
             return None
-        return TrustFiles(
+        return TokenFiles(
             issuer=self.jwt_issuer, audience=self.jwt_audience, secret=self.jwt_secret_file, jwks=self.jwt_jwks_file
         )
 

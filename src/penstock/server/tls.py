@@ -21,7 +21,7 @@ class TlsFiles:
     """Clients must show a certificate that this signed."""
 
 
-class Tls:
+class ReloadingTls:
     """A context for servers. Raises `InvalidRequest` where the files cannot be used.
 
     The one that a server listens with only ever hands over to the newest: a context forgets no authority that it once
@@ -30,15 +30,15 @@ class Tls:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._newest = self._made()
-        self.context = self._made()
-        self.context.sni_callback = self._hand_over
-        self._seen = self._stamps()
+        self._current = self._load_context()
+        self.context = self._load_context()
+        self.context.sni_callback = self._use_current
+        self._loaded_stamps = self._stamps()
 
-    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._newest
+    def _use_current(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
 
-    def _made(self) -> ssl.SSLContext:
+    def _load_context(self) -> ssl.SSLContext:
         files = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # Who comes back is asked again. TLS 1.2 has ways to resume a session that cannot be turned off here.
@@ -61,14 +61,14 @@ class Tls:
     def reload_if_changed(self) -> bool:
         """True if there were new certificates. Where they cannot be used, the log says so and the old ones stay."""
         now = self._stamps()
-        if now == self._seen:
+        if now == self._loaded_stamps:
             return False
         try:
-            self._newest = self._made()
+            self._current = self._load_context()
         except InvalidRequest as error:
             _LOG.warning("certificates not reloaded", extra={"error": error.message})
             return False
-        self._seen = now
+        self._loaded_stamps = now
         _LOG.info("certificates reloaded", extra={"cert": str(self._files.cert)})
         return True
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from penstock.core.errors import PenstockError
 
 
-class Stream(Protocol):
+class Transport(Protocol):
     def write(self, frames: bytes) -> None:
         """Queue whole frames, as TCP carries them. Never blocks, never fails: what cannot be sent ends the stream."""
         ...

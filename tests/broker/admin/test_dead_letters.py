@@ -40,7 +40,7 @@ def ask(peer: Peer, what: str, **fields: Any) -> Any:
 
 
 def count(world: World, topic: str = "a") -> int:
-    return sum(int(log.next_offset) for log in world.stream(topic).logs)
+    return sum(int(log.next_offset) for log in world.topic(topic).logs)
 
 
 def test_topics_with_dead_letters_are_listed_with_how_many_are_left(kept: World) -> None:
@@ -141,9 +141,9 @@ def test_where_nothing_could_be_done_the_reason_is_the_answer(kept: World) -> No
 def test_they_are_sent_in_the_name_of_a_producer_that_nobody_else_can_have(kept: World) -> None:
     ann = dead(kept, 2)
     ask(ann, "redrive", limit=1)
-    topic = kept.stream(DLQ).topic
+    topic = kept.topic(DLQ).catalog_topic
     name = redriver(TopicName.parse(DLQ), 0, 1, topic.created_ms)
-    number = kept.data.catalog.producer_id(kept.stream("a").topic, name)
+    number = kept.data.catalog.producer_id(kept.topic("a").catalog_topic, name)
     (last,) = list(kept.log("a").records())[-1:]
     assert (last.message.producer_id, last.message.request_id) == (number, 1)
     for access in ("shared", "exclusive"):
@@ -297,7 +297,7 @@ def test_what_is_wrong_with_a_field_is_said_of_that_field(kept: World, what: str
 @pytest.mark.parametrize("what", ["browse", "redrive", "drop"])
 def test_a_token_that_somebody_made_up_leads_nowhere(kept: World, what: str) -> None:
     ann = dead(kept, 2)
-    letters, other = kept.stream(DLQ), kept.stream("a")
+    letters, other = kept.topic(DLQ), kept.topic("a")
     for name in ("resume", "until"):
         for wrong in (token_of(other, {0: 1}), token_of(letters, {0: -1}), token_of(letters, {0: 1, 1: 1})):
             assert name in refused(ask(ann, what, **{name: wrong}), "INVALID_REQUEST")

@@ -43,7 +43,7 @@ def test_what_is_not_there_is_said_to_be_out_of_range_or_unknown(kept: World) ->
     ann = filled(kept, b"0")
     refused(get(ann, offset=1), "OFFSET_OUT_OF_RANGE")
     refused(get(ann, id="1f0c2a4e-7b1d-6c00-9a3f-0123456789ab"), "TOPIC_NOT_SUPPORTED")
-    kept.data.truncate_before(kept.stream("a").name, 1)
+    kept.data.truncate_before(kept.topic("a").name, 1)
     refused(get(ann, offset=0), "OFFSET_OUT_OF_RANGE")
 
 

@@ -35,14 +35,14 @@ def state(world: World) -> object:
         catalog.list_topics(),
         catalog.list_subscriptions(),
         catalog.load_all_cursors(),
-        {str(stream.name): sorted(stream.deliveries) for stream in _streams(world)},
-        {str(stream.name): [log.next_offset for log in stream.logs] for stream in _streams(world)},
+        {str(topic.name): sorted(topic.subscriptions) for topic in _topics(world)},
+        {str(topic.name): [log.next_offset for log in topic.logs] for topic in _topics(world)},
     )
 
 
-def _streams(world: World) -> Any:
+def _topics(world: World) -> Any:
     assert world.broker.durable is not None
-    return world.broker.durable.streams
+    return world.broker.durable.topics
 
 
 # create, describe, alter

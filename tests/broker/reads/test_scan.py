@@ -66,7 +66,7 @@ def places(answers: Any) -> list[tuple[int, int]]:
 
 def plain(world: World, topic: str = "a") -> list[tuple[int, Record]]:
     """All that the logs hold, in the order of their ids."""
-    found = [(number, record) for number, log in enumerate(world.stream(topic).logs) for record in log.records()]
+    found = [(number, record) for number, log in enumerate(world.topic(topic).logs) for record in log.records()]
     return sorted(found, key=lambda each: each[1].id)
 
 
@@ -361,10 +361,10 @@ def test_a_token_is_read_as_it_was_written(kept: World, offsets: list[int]) -> N
     ann = kept.connect()
     name = f"t{len(offsets)}"
     ann.ask("system.topic.create", {"topic": name, "partitions": len(offsets)})
-    stream, positions = kept.stream(name), dict(enumerate(offsets))
-    assert parse_token(stream, token_of(stream, positions), None) == positions
+    topic, positions = kept.topic(name), dict(enumerate(offsets))
+    assert parse_token(topic, token_of(topic, positions), None) == positions
     with pytest.raises(InvalidRequest):
-        parse_token(stream, token_of(stream, {0: offsets[0], 1: 2}), 0)
+        parse_token(topic, token_of(topic, {0: offsets[0], 1: 2}), 0)
     ann.leave()
 
 
@@ -408,7 +408,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_said_to_be_gone(kept: World) -> No
     (reading,) = kept.works
     durable = kept.broker.durable
     assert durable is not None
-    durable.streams.remove(TopicName.parse("a"))
+    durable.topics.remove(TopicName.parse("a"))
     kept.data.delete_topic(TopicName.parse("a"))
     kept.do(reading)
     (answer,) = ann.take()
@@ -436,7 +436,7 @@ def test_a_hit_without_room_is_the_first_of_the_next_page(kept: World) -> None:
         taken.append(hit.row)
         return Taken.YES
 
-    scan = Scan(kept.stream("a"), {0: 0}, {0: 3}, Sieve(), take)
+    scan = Scan(kept.topic("a"), {0: 0}, {0: 3}, Sieve(), take)
     scan.step()
     assert (scan.positions, scan.scanned, scan.matched, scan.end) == ({0: 2}, 2, 2, False)
 

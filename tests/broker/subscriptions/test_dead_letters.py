@@ -155,7 +155,7 @@ def test_dead_letters_have_a_topic_whether_or_not_topics_come_by_themselves(
     world.connect().publish("a")
     nack(consumer(world), 0)
     assert letters(world) == [(0, "refused by the consumer")]
-    assert world.stream(DLQ).topic.settings.payload_bytes_max == 2_000_000
+    assert world.topic(DLQ).settings.payload_bytes_max == 2_000_000
 
 
 def test_many_die_together_and_each_is_there_once(kept: World) -> None:

@@ -14,37 +14,38 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from penstock.broker.subscriptions import machine, ready_queue
-from penstock.broker.subscriptions.machine import (
+from penstock.broker.subscriptions import machine as machine_module
+from penstock.broker.subscriptions import ready_queue
+from penstock.broker.subscriptions.events import (
     Ack,
+    AckCounts,
     AckThrough,
-    Buried,
-    Bury,
     Connect,
+    DeadLetter,
+    DeadLettered,
     Deliver,
     Disconnect,
-    Effect,
-    Event,
     Evict,
     Extend,
     Fetch,
-    Group,
-    Grown,
+    LogGrown,
     Lost,
-    Missing,
+    MachineEffect,
+    MachineEvent,
     Nack,
     Pause,
     Promote,
+    ReportGap,
     Resume,
-    Save,
+    SaveCursor,
     Seek,
-    Settled,
     Skip,
     Supplied,
     Tick,
 )
-from penstock.broker.subscriptions.partition import Lane, Piece
-from penstock.broker.subscriptions.ready_queue import NO_KEY, Consumer, KeyedLine
+from penstock.broker.subscriptions.machine import SubscriptionMachine
+from penstock.broker.subscriptions.partition import OffsetRun, PartitionCursor
+from penstock.broker.subscriptions.ready_queue import NO_KEY, Consumer, KeySharedQueue
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError
 from penstock.core.gaps import Gap
 from penstock.core.offsets import Offset, OffsetRange
@@ -96,23 +97,23 @@ class Story:
 
         cursors = dict.fromkeys(range(partitions), cursor or Cursor(floor=Offset(0)))
         asked = SubscriptionOptions(kind=kind, **options)
-        self.group = Group(asked, cursors, dict.fromkeys(cursors, len(self.keys)), paused=paused)
+        self.machine = SubscriptionMachine(asked, cursors, dict.fromkeys(cursors, len(self.keys)), paused=paused)
 
-    def tell(self, event: Event) -> list[str]:
+    def tell(self, event: MachineEvent) -> list[str]:
         """What is to be done then, in words; reading and saving aside."""
         self.saved = []
-        return self.done(self.group.handle(event, self.now_ms))
+        return self.done(self.machine.handle(event, self.now_ms))
 
-    def done(self, effects: list[Effect]) -> list[str]:
-        self.group.check()
+    def done(self, effects: list[MachineEffect]) -> list[str]:
+        self.machine.check()
         words: list[str] = []
         for effect in effects:
-            if isinstance(effect, Save):
+            if isinstance(effect, SaveCursor):
                 self.saved.append(effect.partition)
-            elif isinstance(effect, Missing):
+            elif isinstance(effect, ReportGap):
                 self.missing.append(self.words(effect))
             elif isinstance(effect, Fetch) and self.reads:
-                words += self.done(self.group.handle(self.supplied(effect), self.now_ms))
+                words += self.done(self.machine.handle(self.supplied(effect), self.now_ms))
             else:
                 words.append(self.words(effect))
         return words
@@ -124,50 +125,50 @@ class Story:
     def supplied(self, asked: Fetch, most: int = 1000) -> Supplied:
         stop = min(len(self.keys), asked.offset + most)
         wanted = [offset for offset in range(asked.offset, stop) if self.keys[offset] != " "]
-        pieces = [Piece(start, end, self.size * (end - start)) for start, end in joined(wanted)]
+        runs = [OffsetRun(start, end, self.size * (end - start)) for start, end in joined(wanted)]
         slots = [slot_of(self.keys[offset]) for offset in wanted]
-        return Supplied(asked.partition, asked.offset, pieces, stop, slots)
+        return Supplied(asked.partition, asked.offset, runs, stop, slots)
 
     def grow(self, keys: str) -> list[str]:
         self.keys += keys
-        return self.tell(Grown(0, len(self.keys)))
+        return self.tell(LogGrown(0, len(self.keys)))
 
-    def words(self, effect: Effect) -> str:
+    def words(self, effect: MachineEffect) -> str:
         match effect:
             case Deliver(consumer, partition, spans):
                 return f"{consumer} gets {self.offsets(partition, spans)}"
             case Fetch(partition, offset):
                 return f"fetch from {self.offsets(partition, [(offset, offset + 1)])}"
-            case Bury(partition, offset, attempts, reason):
-                return f"bury {self.offsets(partition, [(offset, offset + 1)])} after {attempts}: {reason}"
-            case Settled(messages):
-                return f"{messages} settled"
+            case DeadLetter(partition, offset, attempts, reason):
+                return f"dead-letter {self.offsets(partition, [(offset, offset + 1)])} after {attempts}: {reason}"
+            case AckCounts(messages):
+                return f"{messages} counted"
             case Promote(consumer):
                 return f"{consumer} is active"
             case Evict(consumer):
                 return f"{consumer} is evicted"
-            case Save(partition):
+            case SaveCursor(partition):
                 return f"save {partition}"
-            case Missing(partition, (start, stop, reason), messages):
+            case ReportGap(partition, (start, stop, reason), messages):
                 return f"{messages} of {self.offsets(partition, [(start, stop)])} missing: {reason}"
 
     def offsets(self, partition: int, spans: Iterable[Span]) -> str:
-        where = f" of {partition}" if len(self.group.lanes) > 1 else ""
+        where = f" of {partition}" if len(self.machine.cursors) > 1 else ""
         return ", ".join(f"{start}" if stop == start + 1 else f"{start}-{stop - 1}" for start, stop in spans) + where
 
     def restarted(self) -> Story:
         """The same subscription after the broker was stopped, with nobody connected."""
         again = Story(keys=self.keys, size=self.size)
-        cursors = {each: lane.cursor() for each, lane in self.group.lanes.items()}
-        again.group = Group(
-            self.group.options, cursors, dict.fromkeys(cursors, len(self.keys)), paused=self.group.paused
+        cursors = {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()}
+        again.machine = SubscriptionMachine(
+            self.machine.options, cursors, dict.fromkeys(cursors, len(self.keys)), paused=self.machine.paused
         )
         again.now_ms = self.now_ms
         return again
 
     @property
-    def lane(self) -> Lane:
-        return self.group.lanes[0]
+    def cursor(self) -> PartitionCursor:
+        return self.machine.cursors[0]
 
 
 def slot_of(key: str) -> int:
@@ -176,9 +177,9 @@ def slot_of(key: str) -> int:
 
 def key_of(consumer: str, *others: str) -> str:
     """A key that goes to this consumer when those others are there too."""
-    line = KeyedLine()
-    line.members({each: Consumer(each, each, 1, 1) for each in (consumer, *others)})
-    return next(key for key in ascii_letters if line._owner(slot_of(key)) == consumer)
+    queue = KeySharedQueue()
+    queue.set_consumers({each: Consumer(each, each, 1, 1) for each in (consumer, *others)})
+    return next(key for key in ascii_letters if queue._owner(slot_of(key)) == consumer)
 
 
 def join(consumer: str, name: str | None = None, *, window: int = 1000, window_bytes: int = 1_000_000) -> Connect:
@@ -202,8 +203,8 @@ def test_exclusive_refuses_a_second_consumer_and_nothing_changes() -> None:
     with pytest.raises(NotOwner, match="this subscription is exclusive, and consumer 'a' has it") as refused:
         story.tell(join("b"))
     assert refused.value.details == {"consumer": "a"}
-    assert list(story.group.consumers) == ["a"]
-    assert story.tell(ack("a", 0)) == ["1 settled"]
+    assert list(story.machine.consumers) == ["a"]
+    assert story.tell(ack("a", 0)) == ["1 counted"]
 
 
 def test_exclusive_lets_the_same_name_take_over_with_all_that_was_in_flight() -> None:
@@ -211,8 +212,8 @@ def test_exclusive_lets_the_same_name_take_over_with_all_that_was_in_flight() ->
     story.tell(join("a", "ann"))
     story.tell(ack("a", 0, 1))
     assert story.tell(join("b", "ann")) == ["a is evicted", "b is active", "b gets 2-9"]
-    assert story.tell(ack("a", 2)) == ["0 settled"]
-    assert story.tell(ack("b", 2)) == ["1 settled"]
+    assert story.tell(ack("a", 2)) == ["0 counted"]
+    assert story.tell(ack("b", 2)) == ["1 counted"]
 
 
 def test_exclusive_is_free_again_when_its_consumer_has_gone() -> None:
@@ -227,7 +228,7 @@ def test_failover_serves_the_first_and_promotes_the_next_at_once_when_it_goes() 
     assert story.tell(join("a")) == ["a is active", "a gets 0-9"]
     assert story.tell(join("b")) == []
     assert story.tell(join("c")) == []
-    assert story.tell(ack("a", 0)) == ["1 settled"]
+    assert story.tell(ack("a", 0)) == ["1 counted"]
     assert story.tell(Disconnect("a")) == ["b is active", "b gets 1-9"]
     assert story.tell(Disconnect("b")) == ["c is active", "c gets 1-9"]
 
@@ -237,7 +238,7 @@ def test_failover_does_not_mind_when_one_who_waits_goes() -> None:
     story.tell(join("a"))
     story.tell(join("b"))
     assert story.tell(Disconnect("b")) == []
-    assert story.group.active == "a"
+    assert story.machine.active == "a"
 
 
 def test_failover_sends_an_active_consumer_that_comes_back_to_the_end_of_the_line() -> None:
@@ -245,7 +246,7 @@ def test_failover_sends_an_active_consumer_that_comes_back_to_the_end_of_the_lin
     story.tell(join("a", "ann"))
     story.tell(join("b", "bob"))
     assert story.tell(join("c", "ann")) == ["b is active", "a is evicted", "b gets 0-9"]
-    assert list(story.group.consumers) == ["b", "c"]
+    assert list(story.machine.consumers) == ["b", "c"]
 
 
 def test_shared_spreads_messages_by_the_room_that_consumers_have() -> None:
@@ -272,15 +273,15 @@ def test_shared_gives_one_consumer_what_is_too_large_for_the_rest_of_anothers_wi
 def test_shared_serves_every_partition() -> None:
     story = Story(SHARED, end=2, partitions=3)
     assert story.tell(join("a", window=3)) == ["a gets 0-1 of 0", "a gets 0 of 1"]
-    assert story.tell(ack("a", 0, 1)) == ["2 settled", "a gets 1 of 1", "a gets 0 of 2"]
+    assert story.tell(ack("a", 0, 1)) == ["2 counted", "a gets 1 of 1", "a gets 0 of 2"]
 
 
 def test_a_message_is_in_flight_at_one_consumer_at_a_time() -> None:
     story = Story(SHARED)
     assert story.tell(join("a")) == ["a gets 0-9"]
     assert story.tell(join("b")) == []
-    assert story.tell(ack("b", 0)) == ["0 settled"]
-    assert story.tell(nack("b", 0)) == ["0 settled"]
+    assert story.tell(ack("b", 0)) == ["0 counted"]
+    assert story.tell(nack("b", 0)) == ["0 counted"]
     assert story.tell(Disconnect("a")) == ["b gets 0-9"]
 
 
@@ -289,7 +290,7 @@ def test_what_was_in_flight_at_a_consumer_that_goes_has_not_failed() -> None:
     story.tell(join("a"))
     story.tell(Disconnect("a"))
     assert story.tell(join("b")) == ["b gets 0-9"]
-    assert story.group.attempt(0, 0) == 1
+    assert story.machine.attempt(0, 0) == 1
 
 
 def test_somebody_who_was_never_there_can_go() -> None:
@@ -328,8 +329,8 @@ def test_a_key_whose_consumer_should_change_waits_until_nothing_of_it_is_in_flig
     assert story.tell(join("a")) == ["a gets 0-1"]
     assert story.tell(join("b")) == []
     assert story.grow(key) == []
-    assert story.tell(ack("a", 0)) == ["1 settled"]
-    assert story.tell(ack("a", 1)) == ["1 settled", "b gets 2"]
+    assert story.tell(ack("a", 0)) == ["1 counted"]
+    assert story.tell(ack("a", 1)) == ["1 counted", "b gets 2"]
 
 
 def test_a_key_goes_on_at_another_consumer_in_order_when_its_own_dies() -> None:
@@ -345,14 +346,14 @@ def test_a_key_goes_back_to_a_consumer_that_comes_again_under_its_name() -> None
     story = Story(KEY_SHARED, keys="xxx")
     story.tell(join("a", "ann", window=2))
     assert story.tell(join("b", "ann", window=2)) == ["a is evicted", "b gets 0-1"]
-    assert story.tell(ack("a", 0)) == ["0 settled"]
-    assert story.tell(ack("b", 0)) == ["1 settled", "b gets 2"]
+    assert story.tell(ack("a", 0)) == ["0 counted"]
+    assert story.tell(ack("b", 0)) == ["1 counted", "b gets 2"]
 
 
 def test_later_messages_of_a_key_wait_while_an_earlier_one_waits_to_be_tried_again() -> None:
     story = Story(KEY_SHARED, keys="xy")
     story.tell(join("a"))
-    assert story.tell(nack("a", 0)) == ["1 settled"]
+    assert story.tell(nack("a", 0)) == ["1 counted"]
     assert story.grow("xyx") == ["a gets 3"]
     assert story.after(1000) == ["a gets 0, 2, 4"]
 
@@ -378,16 +379,16 @@ def test_a_key_does_not_wait_for_its_message_that_is_lost_dropped_or_sent_to_the
     story.tell(join("a", window=1))
     story.tell(nack("a", 0))
     assert story.tell(Lost(0, 0, 1)) == ["a gets 1"]
-    for exhausted, words in (("drop", []), ("dead_letter", ["bury 0 after 1: no"])):
+    for exhausted, words in (("drop", []), ("dead_letter", ["dead-letter 0 after 1: no"])):
         story = Story(KEY_SHARED, keys="xx", redeliveries=0, exhausted=Exhausted(exhausted))
         story.tell(join("a", window=1))
-        assert story.tell(nack("a", 0)) == ["1 settled", *words, "a gets 1"]
+        assert story.tell(nack("a", 0)) == ["1 counted", *words, "a gets 1"]
 
 
 def test_a_key_with_much_to_deliver_does_not_keep_the_other_keys_of_its_consumer_waiting() -> None:
     story = Story(KEY_SHARED, keys="xxxxy")
     assert story.tell(join("a", window=2)) == ["a gets 0-1"]
-    assert story.tell(ack("a", 0)) == ["1 settled", "a gets 4"]
+    assert story.tell(ack("a", 0)) == ["1 counted", "a gets 4"]
 
 
 def test_messages_with_and_without_a_key_do_not_keep_each_other_waiting() -> None:
@@ -403,28 +404,28 @@ def test_messages_with_and_without_a_key_do_not_keep_each_other_waiting() -> Non
 def test_an_acknowledged_message_moves_the_floor_and_the_cursor_is_saved() -> None:
     story = Story(SHARED)
     story.tell(join("a"))
-    assert story.tell(ack("a", 0)) == ["1 settled"]
+    assert story.tell(ack("a", 0)) == ["1 counted"]
     assert story.saved == [0]
-    assert story.lane.cursor() == Cursor(floor=Offset(1))
+    assert story.cursor.snapshot() == Cursor(floor=Offset(1))
 
 
 def test_ranges_can_be_acknowledged_in_any_order_and_the_floor_waits_for_the_first() -> None:
     story = Story(SHARED)
     story.tell(join("a"))
-    assert story.tell(Ack("a", 0, [(6, 8), (2, 4)])) == ["4 settled"]
-    assert story.lane.cursor() == Cursor(floor=Offset(0), acked=(OffsetRange.of(2, 4), OffsetRange.of(6, 8)))
-    assert story.tell(Ack("a", 0, [(0, 7)])) == ["4 settled"]
-    assert story.lane.cursor() == Cursor(floor=Offset(8))
-    assert story.lane.backlog == 2
+    assert story.tell(Ack("a", 0, [(6, 8), (2, 4)])) == ["4 counted"]
+    assert story.cursor.snapshot() == Cursor(floor=Offset(0), acked=(OffsetRange.of(2, 4), OffsetRange.of(6, 8)))
+    assert story.tell(Ack("a", 0, [(0, 7)])) == ["4 counted"]
+    assert story.cursor.snapshot() == Cursor(floor=Offset(8))
+    assert story.cursor.backlog == 2
 
 
 @pytest.mark.parametrize("kind", ALONE)
 def test_a_cumulative_ack_settles_everything_up_to_an_offset(kind: SubscriptionKind) -> None:
     story = Story(kind)
     story.tell(join("a"))
-    assert story.tell(AckThrough("a", 0, 6)) == ["7 settled"]
-    assert story.lane.floor == 7
-    assert story.tell(AckThrough("a", 0, 6)) == ["0 settled"]
+    assert story.tell(AckThrough("a", 0, 6)) == ["7 counted"]
+    assert story.cursor.floor == 7
+    assert story.tell(AckThrough("a", 0, 6)) == ["0 counted"]
 
 
 @pytest.mark.parametrize("kind", TOGETHER)
@@ -434,15 +435,15 @@ def test_a_cumulative_ack_is_refused_where_others_may_hold_what_lies_before(kind
     with pytest.raises(InvalidRequest, match="has no cumulative acks") as refused:
         story.tell(AckThrough("a", 0, 6))
     assert refused.value.details == {"type": kind.value}
-    assert story.lane.floor == 0
+    assert story.cursor.floor == 0
 
 
 def test_a_cumulative_ack_of_one_who_waits_in_line_settles_nothing() -> None:
     story = Story(FAILOVER)
     story.tell(join("a"))
     story.tell(join("b"))
-    assert story.tell(AckThrough("b", 0, 9)) == ["0 settled"]
-    assert story.lane.floor == 0
+    assert story.tell(AckThrough("b", 0, 9)) == ["0 counted"]
+    assert story.cursor.floor == 0
 
 
 def test_an_ack_after_the_timeout_is_ignored_and_the_message_is_delivered_again() -> None:
@@ -450,10 +451,10 @@ def test_an_ack_after_the_timeout_is_ignored_and_the_message_is_delivered_again(
     story.tell(join("a"))
     assert story.after(99) == []
     assert story.after(1) == []
-    assert story.tell(ack("a", 0)) == ["0 settled"]
+    assert story.tell(ack("a", 0)) == ["0 counted"]
     assert story.saved == []
     assert story.after(50) == ["a gets 0"]
-    assert story.group.attempt(0, 0) == 2
+    assert story.machine.attempt(0, 0) == 2
 
 
 def test_what_nobody_holds_cannot_be_acknowledged_refused_or_extended() -> None:
@@ -461,10 +462,10 @@ def test_what_nobody_holds_cannot_be_acknowledged_refused_or_extended() -> None:
     story.tell(join("a"))
     story.tell(ack("a", 0))
     for event in (ack("a", 0), ack("a", 2, 3, 77), Ack("a", 0, [(1, 1)]), Ack("a", 0, []), ack("nobody", 1)):
-        assert story.tell(event) == ["0 settled"]
+        assert story.tell(event) == ["0 counted"]
         assert story.saved == []
-    assert story.tell(nack("a", 0, 5)) == ["0 settled"]
-    assert story.tell(Extend("a", 0, [(0, 1), (5, 9), (1, 1)])) == ["0 settled"]
+    assert story.tell(nack("a", 0, 5)) == ["0 counted"]
+    assert story.tell(Extend("a", 0, [(0, 1), (5, 9), (1, 1)])) == ["0 counted"]
 
 
 def test_a_partition_that_is_not_there_is_refused() -> None:
@@ -473,17 +474,17 @@ def test_a_partition_that_is_not_there_is_refused() -> None:
     for event in (ack("a", 0, partition=2), Nack("a", 2, [(0, 1)]), Extend("a", 2, [(0, 1)]), Seek({0: 5, 2: 0})):
         with pytest.raises(InvalidRequest, match="there is no partition 2: 0 to 1"):
             story.tell(event)
-    assert story.lane.floor == 0
+    assert story.cursor.floor == 0
 
 
 def test_one_who_needs_longer_can_extend_and_the_time_begins_again() -> None:
     story = Story(SHARED, end=3, ack_timeout_ms=100, backoff_ms=0)
     story.tell(join("a"))
     story.after(90)
-    assert story.tell(Extend("a", 0, [(1, 2)])) == ["1 settled"]
+    assert story.tell(Extend("a", 0, [(1, 2)])) == ["1 counted"]
     assert story.saved == []
     assert story.after(10) == ["a gets 0, 2"]
-    assert story.tell(ack("a", 1)) == ["1 settled"]
+    assert story.tell(ack("a", 1)) == ["1 counted"]
     story.tell(Extend("a", 0, [(0, 3)]))
     assert story.after(90) == []
 
@@ -494,9 +495,9 @@ def test_deadlines_of_what_is_acknowledged_do_not_pile_up_however_long_the_timeo
     for offset in range(5000):
         story.tell(ack("a", offset))
         story.grow(".")
-    assert len(story.group._deadlines) < 2000
+    assert len(story.machine._deadlines) < 2000
     assert story.after(86_400_000) == []
-    assert story.lane.waiting.count == 1
+    assert story.cursor.waiting.count == 1
 
 
 # refusing
@@ -505,9 +506,9 @@ def test_deadlines_of_what_is_acknowledged_do_not_pile_up_however_long_the_timeo
 def test_a_refused_message_is_delivered_again_after_the_delay_that_was_asked_for() -> None:
     story = Story(SHARED, end=2)
     story.tell(join("a"))
-    assert story.tell(nack("a", 0, delay_ms=250)) == ["1 settled"]
+    assert story.tell(nack("a", 0, delay_ms=250)) == ["1 counted"]
     assert story.saved == [0]
-    assert story.group.next_due_ms() == 250
+    assert story.machine.next_due_ms() == 250
     assert story.after(249) == []
     assert story.after(1) == ["a gets 0"]
 
@@ -519,7 +520,7 @@ def test_the_time_until_the_next_delivery_doubles_up_to_a_maximum() -> None:
         story.tell(nack("a", 0))
         assert story.after(wait_ms - 1) == []
         assert story.after(1) == ["a gets 0"]
-    assert story.group.attempt(0, 0) == 5
+    assert story.machine.attempt(0, 0) == 5
 
 
 def test_what_failed_before_comes_first() -> None:
@@ -528,27 +529,27 @@ def test_what_failed_before_comes_first() -> None:
     story.tell(nack("a", 0, 2, delay_ms=10))
     story.tell(nack("a", 1, delay_ms=10))
     assert story.after(10) == []
-    assert story.tell(ack("a", 3)) == ["1 settled", "a gets 0"]
+    assert story.tell(ack("a", 3)) == ["1 counted", "a gets 0"]
 
 
 def test_without_redeliveries_the_first_failure_is_the_last() -> None:
     story = Story(SHARED, end=2, redeliveries=0)
     story.tell(join("a"))
-    assert story.tell(nack("a", 0)) == ["1 settled", "bury 0 after 1: no"]
-    assert story.after(30_000) == ["bury 1 after 1: not acknowledged within 30000 ms"]
+    assert story.tell(nack("a", 0)) == ["1 counted", "dead-letter 0 after 1: no"]
+    assert story.after(30_000) == ["dead-letter 1 after 1: not acknowledged within 30000 ms"]
 
 
-def test_a_dead_letter_is_settled_once_it_is_stored_and_not_before() -> None:
+def test_a_dead_letter_is_acked_once_it_is_stored_and_not_before() -> None:
     story = Story(SHARED, end=2, redeliveries=1, backoff_ms=0)
     story.tell(join("a"))
     story.tell(nack("a", 0))
     assert story.after(0) == ["a gets 0"]
-    assert story.tell(nack("a", 0)) == ["1 settled", "bury 0 after 2: no"]
-    assert story.lane.floor == 0
-    assert story.tell(Buried(0, 0, stored=True)) == []
+    assert story.tell(nack("a", 0)) == ["1 counted", "dead-letter 0 after 2: no"]
+    assert story.cursor.floor == 0
+    assert story.tell(DeadLettered(0, 0, stored=True)) == []
     assert story.saved == [0]
-    assert story.lane.floor == 1
-    assert story.tell(Buried(0, 0, stored=True)) == []
+    assert story.cursor.floor == 1
+    assert story.tell(DeadLettered(0, 0, stored=True)) == []
     assert story.saved == []
 
 
@@ -557,48 +558,48 @@ def test_a_dead_letter_that_could_not_be_stored_is_tried_again_until_it_is() -> 
     story.tell(join("a"))
     story.tell(nack("a", 0))
     for _ in range(3):
-        assert story.tell(Buried(0, 0, stored=False)) == []
+        assert story.tell(DeadLettered(0, 0, stored=False)) == []
         assert story.after(999) == []
-        assert story.after(1) == ["bury 0 after 1: no"]
-    story.tell(Buried(0, 0, stored=True))
-    assert story.lane.floor == 1
+        assert story.after(1) == ["dead-letter 0 after 1: no"]
+    story.tell(DeadLettered(0, 0, stored=True))
+    assert story.cursor.floor == 1
     assert story.after(100_000) == []
 
 
 def test_a_dropped_message_counts_as_done() -> None:
     story = Story(SHARED, end=2, redeliveries=0, exhausted=Exhausted.DROP)
     story.tell(join("a"))
-    assert story.tell(nack("a", 0)) == ["1 settled"]
-    assert (story.lane.floor, story.group.dropped) == (1, 1)
+    assert story.tell(nack("a", 0)) == ["1 counted"]
+    assert (story.cursor.floor, story.machine.dropped) == (1, 1)
 
 
 def test_a_message_that_blocks_stops_its_partition_until_somebody_resumes() -> None:
     story = Story(SHARED, end=4, partitions=2, redeliveries=0, exhausted=Exhausted.BLOCK)
     story.tell(join("a", window=3))
-    assert story.tell(nack("a", 1)) == ["1 settled", "a gets 0 of 1"]
-    assert story.tell(ack("a", 0, 2)) == ["2 settled", "a gets 1-2 of 1"]
-    assert story.tell(ack("a", 0, partition=1)) == ["1 settled", "a gets 3 of 1"]
-    assert story.tell(ack("a", 1, partition=1)) == ["1 settled"]
+    assert story.tell(nack("a", 1)) == ["1 counted", "a gets 0 of 1"]
+    assert story.tell(ack("a", 0, 2)) == ["2 counted", "a gets 1-2 of 1"]
+    assert story.tell(ack("a", 0, partition=1)) == ["1 counted", "a gets 3 of 1"]
+    assert story.tell(ack("a", 1, partition=1)) == ["1 counted"]
     assert story.after(10_000) == []
     assert story.tell(Resume()) == ["a gets 1 of 0"]
     assert story.saved == [0]
-    assert story.group.attempt(0, 1) == 1
+    assert story.machine.attempt(0, 1) == 1
 
 
 @pytest.mark.parametrize("keys", [".", "x"])
 def test_a_blocked_partition_does_not_stop_the_keys_of_others(keys: str) -> None:
     story = Story(KEY_SHARED, keys=keys * 2, partitions=2, redeliveries=0, exhausted=Exhausted.BLOCK)
     story.tell(join("a", window=1))
-    assert story.tell(nack("a", 0)) == ["1 settled", "a gets 0 of 1"]
-    assert story.tell(ack("a", 0, partition=1)) == ["1 settled", "a gets 1 of 1"]
-    assert story.tell(ack("a", 1, partition=1)) == ["1 settled"]
+    assert story.tell(nack("a", 0)) == ["1 counted", "a gets 0 of 1"]
+    assert story.tell(ack("a", 0, partition=1)) == ["1 counted", "a gets 1 of 1"]
+    assert story.tell(ack("a", 1, partition=1)) == ["1 counted"]
     assert story.tell(Resume()) == ["a gets 0 of 0"]
 
 
 def test_other_keys_of_a_blocked_partition_go_on_when_it_is_resumed() -> None:
     story = Story(KEY_SHARED, keys="xy", redeliveries=0, exhausted=Exhausted.BLOCK)
     story.tell(join("a", window=1))
-    assert story.tell(nack("a", 0)) == ["1 settled"]
+    assert story.tell(nack("a", 0)) == ["1 counted"]
     got = [*story.tell(Resume()), *story.tell(ack("a", 0, 1))]
     assert {"a gets 0", "a gets 1"} <= set(got)
 
@@ -615,7 +616,7 @@ def test_a_message_that_blocks_can_be_skipped() -> None:
     story.tell(join("a", window=2))
     story.tell(nack("a", 1))
     assert story.tell(Skip(0, 1, 2)) == ["a gets 2"]
-    assert story.group.lost == 0
+    assert story.machine.lost == 0
 
 
 # pausing, seeking, losing
@@ -633,7 +634,7 @@ def test_what_is_in_flight_can_be_acknowledged_while_paused_and_times_out_as_eve
     story = Story(SHARED, end=2, ack_timeout_ms=100, backoff_ms=0)
     story.tell(join("a"))
     story.tell(Pause())
-    assert story.tell(ack("a", 0)) == ["1 settled"]
+    assert story.tell(ack("a", 0)) == ["1 counted"]
     assert story.after(100) == []
     assert story.tell(Resume()) == ["a gets 1"]
 
@@ -654,7 +655,7 @@ def test_a_seek_backwards_delivers_everything_from_there_again_whatever_was_in_f
     story.tell(nack("a", 2))
     assert story.tell(Seek({0: 1})) == ["a gets 1-5"]
     assert story.saved == [0]
-    assert story.lane.cursor() == Cursor(floor=Offset(1))
+    assert story.cursor.snapshot() == Cursor(floor=Offset(1))
     assert story.after(1000) == []
 
 
@@ -662,15 +663,15 @@ def test_a_seek_forwards_leaves_what_lies_between_behind() -> None:
     story = Story(SHARED, end=6)
     story.tell(join("a", window=2))
     assert story.tell(Seek({0: 4})) == ["a gets 4-5"]
-    assert story.tell(ack("a", 0)) == ["0 settled"]
-    assert story.lane.floor == 4
+    assert story.tell(ack("a", 0)) == ["0 counted"]
+    assert story.cursor.floor == 4
 
 
 def test_a_seek_past_the_end_waits_for_what_is_there_one_day() -> None:
     story = Story(SHARED, end=2)
     story.tell(join("a"))
     assert story.tell(Seek({0: 4})) == []
-    assert story.lane.backlog == 0
+    assert story.cursor.backlog == 0
     assert story.grow(".") == []
     assert story.grow("..") == ["a gets 4"]
     story.tell(Seek({0: 9}))
@@ -704,28 +705,28 @@ def test_a_fetch_from_where_somebody_sought_to_counts_whoever_asked_for_it() -> 
     assert story.tell(story.supplied(Fetch(0, 3))) == ["a gets 3-5"]
 
 
-def test_a_burial_of_before_a_seek_says_nothing_of_the_next_one() -> None:
+def test_a_dead_letter_from_before_a_seek_does_not_answer_the_next_one() -> None:
     story = Story(SHARED, end=1, redeliveries=0)
     story.tell(join("a"))
     story.tell(nack("a", 0))
     story.tell(Seek({0: 0}))
-    assert story.tell(nack("a", 0)) == ["1 settled", "bury 0 after 1: no"]
-    assert story.tell(Buried(0, 0, stored=False)) == []
-    assert story.after(5000) == [], "the second burial is under way: it is not begun again"
-    assert story.tell(Buried(0, 0, stored=True)) == []
-    assert story.lane.floor == 0
-    story.tell(Buried(0, 0, stored=True, seek=1))
-    assert story.lane.floor == 1
+    assert story.tell(nack("a", 0)) == ["1 counted", "dead-letter 0 after 1: no"]
+    assert story.tell(DeadLettered(0, 0, stored=False)) == []
+    assert story.after(5000) == [], "the second dead letter is under way: it is not begun again"
+    assert story.tell(DeadLettered(0, 0, stored=True)) == []
+    assert story.cursor.floor == 0
+    story.tell(DeadLettered(0, 0, stored=True, seek=1))
+    assert story.cursor.floor == 1
 
 
-def test_a_burial_that_was_under_way_before_a_seek_settles_nothing_after_it() -> None:
+def test_a_dead_letter_under_way_before_a_seek_acks_nothing_after_it() -> None:
     story = Story(SHARED, end=2, redeliveries=0)
     story.tell(join("a"))
     story.tell(nack("a", 0))
     assert story.tell(Seek({0: 0})) == ["a gets 0-1"]
-    story.tell(Buried(0, 0, stored=True))
-    story.tell(Buried(0, 0, stored=False))
-    assert story.lane.floor == 0
+    story.tell(DeadLettered(0, 0, stored=True))
+    story.tell(DeadLettered(0, 0, stored=False))
+    assert story.cursor.floor == 0
     assert story.after(1000) == []
 
 
@@ -734,7 +735,7 @@ def test_a_failure_before_a_seek_is_forgotten() -> None:
     story.tell(join("a"))
     story.tell(nack("a", 0, delay_ms=500))
     assert story.tell(Seek({0: 0})) == ["a gets 0"]
-    assert story.group.attempt(0, 0) == 1
+    assert story.machine.attempt(0, 0) == 1
     assert story.after(500) == []
 
 
@@ -745,7 +746,7 @@ def test_partitions_are_sought_each_to_its_own_place() -> None:
     assert story.saved == [0, 2]
 
 
-def test_lost_messages_count_as_settled_wherever_they_are() -> None:
+def test_lost_messages_count_as_acked_wherever_they_are() -> None:
     story = Story(SHARED, end=10, redeliveries=1, backoff_ms=0)
     story.tell(join("a", window=6))
     story.tell(nack("a", 0))
@@ -755,8 +756,8 @@ def test_lost_messages_count_as_settled_wherever_they_are() -> None:
     story.tell(ack("a", 2))
     assert story.tell(Lost(0, 0, 9)) == ["a gets 9"]
     assert story.saved == [0]
-    assert (story.lane.floor, story.group.lost) == (9, 8)
-    assert story.tell(ack("a", 3)) == ["0 settled"]
+    assert (story.cursor.floor, story.machine.lost) == (9, 8)
+    assert story.tell(ack("a", 3)) == ["0 counted"]
     assert story.after(1000) == []
 
 
@@ -764,8 +765,8 @@ def test_lost_messages_in_the_middle_leave_the_others_as_they_were() -> None:
     story = Story(SHARED, end=6)
     story.tell(join("a", window=4))
     assert story.tell(Lost(0, 2, 5)) == ["a gets 5"]
-    assert story.tell(ack("a", 0, 1, 5)) == ["3 settled"]
-    assert story.lane.floor == 6
+    assert story.tell(ack("a", 0, 1, 5)) == ["3 counted"]
+    assert story.cursor.floor == 6
 
 
 def test_consumers_are_told_of_lost_messages_that_nobody_had_acknowledged() -> None:
@@ -775,31 +776,31 @@ def test_consumers_are_told_of_lost_messages_that_nobody_had_acknowledged() -> N
     story.tell(Lost(0, 1, 6, "damaged: by water"))
     assert story.missing == ["3 of 1-5 missing: damaged: by water"]
     story.tell(Lost(0, 0, 6))
-    assert (story.missing[1:], story.group.lost) == ([], 3)
+    assert (story.missing[1:], story.machine.lost) == ([], 3)
 
 
 def test_damage_among_what_was_fetched_is_lost_and_told_and_what_the_filter_left_out_is_not() -> None:
     story = Story(SHARED, end=9)
     story.reads = False
     story.tell(join("a"))
-    pieces = [Piece(0, 2, 2), Piece(5, 9, 4)]
-    found = Supplied(0, 0, pieces, 9, gaps=[Gap(3, 5, "damaged: by water")])
+    runs = [OffsetRun(0, 2, 2), OffsetRun(5, 9, 4)]
+    found = Supplied(0, 0, runs, 9, gaps=[Gap(3, 5, "damaged: by water")])
     assert story.tell(found) == ["a gets 0-1, 5-8"]
     assert story.missing == ["2 of 3-4 missing: damaged: by water"]
-    assert story.group.lost == 2
-    assert story.tell(ack("a", 0, 1, *range(5, 9))) == ["6 settled"]
-    assert story.lane.floor == 9
+    assert story.machine.lost == 2
+    assert story.tell(ack("a", 0, 1, *range(5, 9))) == ["6 counted"]
+    assert story.cursor.floor == 9
 
 
 def test_damage_that_was_told_before_a_seek_is_told_again_by_who_reads_it_again() -> None:
     story = Story(SHARED, end=4)
     story.reads = False
     story.tell(join("a"))
-    found = Supplied(0, 0, [Piece(0, 1, 1), Piece(2, 4, 2)], 4, gaps=[Gap(1, 2, "damaged: by water")])
+    found = Supplied(0, 0, [OffsetRun(0, 1, 1), OffsetRun(2, 4, 2)], 4, gaps=[Gap(1, 2, "damaged: by water")])
     story.tell(found)
     assert story.tell(Seek({0: 0})) == ["fetch from 0"]
     story.tell(found)
-    assert (len(story.missing), story.group.lost) == (2, 2)
+    assert (len(story.missing), story.machine.lost) == (2, 2)
 
 
 def test_part_of_what_waits_to_be_tried_again_can_be_lost() -> None:
@@ -815,7 +816,7 @@ def test_a_fetch_that_finds_nothing_but_loss_goes_on_behind_it() -> None:
     story.reads = False
     story.tell(join("a"))
     assert story.tell(Lost(0, 0, 5)) == ["fetch from 5"]
-    assert story.lane.floor == 5
+    assert story.cursor.floor == 5
 
 
 def test_a_fetch_that_finds_nothing_but_loss_goes_on_behind_it_while_others_are_in_flight() -> None:
@@ -826,7 +827,7 @@ def test_a_fetch_that_finds_nothing_but_loss_goes_on_behind_it_while_others_are_
     assert story.tell(Lost(0, 2, 5)) == ["fetch from 5"]
     assert story.tell(story.supplied(Fetch(0, 2))) == []
     assert story.tell(story.supplied(Fetch(0, 5))) == ["a gets 5-8"]
-    assert (story.lane.floor, story.group.lost) == (0, 3)
+    assert (story.cursor.floor, story.machine.lost) == (0, 3)
 
 
 def test_what_is_lost_before_anybody_looked_at_it_is_counted_once_and_not_delivered() -> None:
@@ -835,7 +836,7 @@ def test_what_is_lost_before_anybody_looked_at_it_is_counted_once_and_not_delive
     story.tell(join("a"))
     assert story.tell(Lost(0, 4, 6)) == []
     assert story.tell(Lost(0, 3, 6)) == []
-    assert story.group.lost == 3
+    assert story.machine.lost == 3
     assert story.tell(story.supplied(Fetch(0, 0))) == ["a gets 0-2, 6-8"]
 
 
@@ -843,30 +844,30 @@ def test_what_was_acknowledged_behind_a_loss_stays_acknowledged() -> None:
     story = Story(SHARED, end=9, cursor=Cursor(floor=Offset(0), acked=(OffsetRange.of(6, 8),), failures={8: 3}))
     story.tell(Lost(0, 0, 4))
     assert story.tell(join("a")) == ["a gets 4-5, 8"]
-    assert story.group.attempt(0, 8) == 4
+    assert story.machine.attempt(0, 8) == 4
 
 
 # filters
 
 
-def test_what_the_filter_does_not_want_is_settled_and_leaves_no_holes() -> None:
+def test_filtered_messages_count_as_acked_and_leaves_no_holes() -> None:
     story = Story(SHARED, keys=" ..  . ")
     assert story.tell(join("a")) == ["a gets 1-2, 5"]
     assert story.saved == [0]
-    assert story.lane.floor == 1
+    assert story.cursor.floor == 1
     story.tell(ack("a", 5))
-    assert story.lane.cursor() == Cursor(floor=Offset(1), acked=(OffsetRange.of(3, 7),))
+    assert story.cursor.snapshot() == Cursor(floor=Offset(1), acked=(OffsetRange.of(3, 7),))
     story.tell(ack("a", 1, 2))
-    assert (story.lane.floor, story.lane.backlog) == (7, 0)
+    assert (story.cursor.floor, story.cursor.backlog) == (7, 0)
 
 
 def test_a_log_of_which_nothing_is_wanted_is_read_to_its_end() -> None:
     story = Story(KEY_SHARED, keys="      ")
     assert story.tell(join("a")) == []
-    assert story.lane.floor == 6
+    assert story.cursor.floor == 6
 
 
-def test_slots_belong_to_the_messages_that_are_wanted_and_not_settled_yet() -> None:
+def test_slots_belong_to_the_messages_that_are_wanted_and_not_acked_yet() -> None:
     key, other = key_of("a", "b"), key_of("b", "a")
     cursor = Cursor(floor=Offset(0), acked=(OffsetRange.of(2, 4),))
     story = Story(KEY_SHARED, keys=f"{key} {key}{key}{other}{key}", cursor=cursor, paused=True)
@@ -881,27 +882,27 @@ def test_slots_belong_to_the_messages_that_are_wanted_and_not_settled_yet() -> N
 def test_a_consumer_never_has_more_than_its_window_in_flight() -> None:
     story = Story(SHARED)
     assert story.tell(join("a", window=3)) == ["a gets 0-2"]
-    assert story.tell(ack("a", 1)) == ["1 settled", "a gets 3"]
+    assert story.tell(ack("a", 1)) == ["1 counted", "a gets 3"]
 
 
 def test_a_consumer_never_has_more_bytes_in_flight_than_its_window() -> None:
     story = Story(SHARED, size=10)
     assert story.tell(join("a", window_bytes=35)) == ["a gets 0-2"]
-    assert story.tell(ack("a", 0, 1)) == ["2 settled", "a gets 3-4"]
+    assert story.tell(ack("a", 0, 1)) == ["2 counted", "a gets 3-4"]
 
 
 @pytest.mark.parametrize("kind", SubscriptionKind)
 def test_a_message_larger_than_the_window_is_delivered_when_nothing_is_in_flight(kind: SubscriptionKind) -> None:
     story = Story(kind, end=2, size=50)
     assert story.tell(join("a", window_bytes=35))[-1] == "a gets 0"
-    assert story.tell(ack("a", 0)) == ["1 settled", "a gets 1"]
+    assert story.tell(ack("a", 0)) == ["1 counted", "a gets 1"]
 
 
 def test_where_a_message_ends_is_known_and_the_window_is_filled_exactly() -> None:
     story = Story(SHARED, end=4)
     story.reads = False
     story.tell(join("a", window_bytes=10))
-    assert story.tell(Supplied(0, 0, [Piece(0, 4, 24, [1, 3, 10, 24])], 4)) == ["a gets 0-2"]
+    assert story.tell(Supplied(0, 0, [OffsetRun(0, 4, 24, [1, 3, 10, 24])], 4)) == ["a gets 0-2"]
 
 
 def test_nothing_is_read_while_nobody_has_room() -> None:
@@ -909,7 +910,7 @@ def test_nothing_is_read_while_nobody_has_room() -> None:
     assert story.tell(join("a", window=2)) == ["a gets 0-1"]
     story.reads = False
     assert story.grow("..") == []
-    assert story.tell(ack("a", 0)) == ["1 settled", "fetch from 2"]
+    assert story.tell(ack("a", 0)) == ["1 counted", "fetch from 2"]
 
 
 def test_nothing_is_read_twice_at_a_time() -> None:
@@ -921,7 +922,7 @@ def test_nothing_is_read_twice_at_a_time() -> None:
 
 
 def test_nothing_new_is_read_while_too_much_waits_to_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "WAITING_MAX", 3)
+    monkeypatch.setattr(machine_module, "WAITING_MAX", 3)
     story = Story(SHARED, end=4)
     story.tell(join("a"))
     story.tell(nack("a", 0, 1, 2))
@@ -929,17 +930,17 @@ def test_nothing_new_is_read_while_too_much_waits_to_be_tried_again(monkeypatch:
     assert story.after(1000) == ["a gets 0-2", "a gets 4"]
 
 
-def test_nothing_new_is_read_while_too_much_waits_to_be_buried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "WAITING_MAX", 3)
+def test_nothing_new_is_read_while_too_much_waits_to_be_dead_lettered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_module, "WAITING_MAX", 3)
     story = Story(SHARED, end=4, redeliveries=0)
     story.tell(join("a"))
     story.tell(nack("a", 0, 1, 2))
     assert story.grow(".") == []
-    assert story.tell(Buried(0, 2, stored=True)) == ["a gets 4"]
+    assert story.tell(DeadLettered(0, 2, stored=True)) == ["a gets 4"]
 
 
 def test_nothing_new_is_read_while_too_much_waits_for_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready_queue, "PARKED_MAX", 3)
+    monkeypatch.setattr(ready_queue, "READY_MAX", 3)
     story = Story(KEY_SHARED, keys="x")
     story.tell(join("a"))
     story.tell(nack("a", 0))
@@ -964,16 +965,16 @@ def test_after_a_restart_failures_count_on() -> None:
     story.tell(nack("a", 0))
     again = story.restarted()
     assert again.tell(join("a")) == ["a gets 0"]
-    assert again.group.attempt(0, 0) == 2
-    assert again.tell(nack("a", 0)) == ["1 settled", "bury 0 after 2: no"]
+    assert again.machine.attempt(0, 0) == 2
+    assert again.tell(nack("a", 0)) == ["1 counted", "dead-letter 0 after 2: no"]
 
 
-def test_after_a_restart_what_had_its_last_delivery_is_buried_and_not_delivered_again() -> None:
+def test_after_a_restart_what_had_its_last_delivery_is_dead_lettered_and_not_delivered_again() -> None:
     story = Story(SHARED, end=3, redeliveries=0)
     story.tell(join("a"))
-    assert story.tell(nack("a", 1)) == ["1 settled", "bury 1 after 1: no"]
-    buried, delivered = story.restarted().tell(join("a"))
-    assert buried.startswith("bury 1 after 1: the last delivery failed before")
+    assert story.tell(nack("a", 1)) == ["1 counted", "dead-letter 1 after 1: no"]
+    dead_letter, delivered = story.restarted().tell(join("a"))
+    assert dead_letter.startswith("dead-letter 1 after 1: the last delivery failed before")
     assert delivered == "a gets 0, 2"
 
 
@@ -984,16 +985,16 @@ def test_after_a_restart_what_blocked_still_blocks_until_somebody_resumes(kind: 
     story.tell(nack("a", 0))
     again = story.restarted()
     assert not any("gets" in each for each in again.tell(join("a")))
-    assert list(again.lane.poison) == [0]
+    assert list(again.cursor.poison) == [0]
     assert again.tell(Resume()) == ["a gets 0-2"]
 
 
-def test_that_a_message_failed_is_saved_before_it_is_buried() -> None:
+def test_that_a_message_failed_is_saved_before_it_is_dead_lettered() -> None:
     story = Story(SHARED, end=2, redeliveries=0)
     story.tell(join("a"))
-    assert [type(each) for each in story.group.handle(nack("a", 0), 0)] == [Settled, Save, Bury]
-    kinds = [type(each) for each in story.group.handle(Tick(), story.group.options.ack_timeout_ms)]
-    assert kinds == [Save, Bury]
+    assert [type(each) for each in story.machine.handle(nack("a", 0), 0)] == [AckCounts, SaveCursor, DeadLetter]
+    kinds = [type(each) for each in story.machine.handle(Tick(), story.machine.options.ack_timeout_ms)]
+    assert kinds == [SaveCursor, DeadLetter]
 
 
 def test_after_a_restart_a_paused_subscription_is_still_paused() -> None:
@@ -1008,7 +1009,7 @@ def test_after_a_restart_the_floor_may_pass_what_was_read_and_nothing_acknowledg
     story.tell(join("a"))
     assert story.tell(story.supplied(Fetch(0, 0), most=2)) == ["a gets 0-1", "fetch from 2"]
     story.tell(ack("a", 0, 1))
-    assert story.lane.floor == 6
+    assert story.cursor.floor == 6
     assert story.tell(story.supplied(Fetch(0, 2), most=3)) == ["fetch from 6"]
     assert story.tell(story.supplied(Fetch(0, 6))) == ["a gets 6-8"]
 
@@ -1040,7 +1041,7 @@ class Page:
     waiting: dict[int, int] = field(default_factory=dict)
     """Until when."""
 
-    burying: dict[int, int | None] = field(default_factory=dict)
+    dead_lettering: dict[int, int | None] = field(default_factory=dict)
     """When to try again, where it failed."""
 
     poison: set[int] = field(default_factory=set)
@@ -1065,12 +1066,12 @@ class Page:
     def at(self, consumer: str) -> list[int]:
         return sorted(offset for offset, (who, _) in self.flying.items() if who == consumer)
 
-    def settle(self, offsets: Iterable[int]) -> None:
+    def mark_acked(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             self.done.add(offset)
             self.ready.discard(offset)
             self.poison.discard(offset)
-            for each in (self.flying, self.waiting, self.burying, self.failures):
+            for each in (self.flying, self.waiting, self.dead_lettering, self.failures):
                 each.pop(offset, None)
 
     def begin_at(self, offset: int) -> None:
@@ -1083,7 +1084,7 @@ class Page:
     def forget(self, offset: int) -> None:
         """As after a restart: what was under way no longer is."""
         self.ready, self.poison, self.seen = set(), set(), set()
-        self.flying, self.waiting, self.burying = {}, {}, {}
+        self.flying, self.waiting, self.dead_lettering = {}, {}, {}
         self.position, self.fetch = offset, None
 
 
@@ -1132,7 +1133,7 @@ class Life(RuleBasedStateMachine):
         self.size, self.lumpy, self.prompt = size, lumpy, prompt
         self.steps = 0
         self.pages = {each: Page() for each in range(partitions)}
-        self.group = Group(
+        self.machine = SubscriptionMachine(
             self.options, {each: Cursor(floor=Offset(0)) for each in self.pages}, dict.fromkeys(self.pages, 0)
         )
         self.now_ms = 0
@@ -1142,13 +1143,13 @@ class Life(RuleBasedStateMachine):
         self.fetches: list[Fetch] = []
         """Not answered yet, those among them whose answer nobody waits for any more."""
 
-        self.buries: list[tuple[int, int, int]] = []
+        self.dead_letters: list[tuple[int, int, int]] = []
         self.homes: dict[int, str] = {}
         """Where a key's messages go while nobody comes or goes."""
 
         self.dropped = self.lost = self.delivered = 0
-        self.expected_buries: list[tuple[int, int]] = []
-        self.settled: int | None = None
+        self.expected_dead_letters: list[tuple[int, int]] = []
+        self.counted: int | None = None
         self.in_order = True
         self.join("ann", 4, 4 * size)
 
@@ -1162,7 +1163,7 @@ class Life(RuleBasedStateMachine):
         """Every second message that the filter does not want is wanted after all: most filters let most through."""
         partition, page = self.page(pick)
         page.log += [(slot, wanted or place % 2 == 0) for place, (slot, wanted) in enumerate(messages)]
-        self.tell(Grown(partition, len(page.log)))
+        self.tell(LogGrown(partition, len(page.log)))
 
     @precondition(lambda self: not self.present or self.steps % 3 == 2)
     @rule(name=st.sampled_from(["ann", "bob", "cy"]), window=st.integers(1, 6), window_messages=st.integers(0, 8))
@@ -1218,8 +1219,8 @@ class Life(RuleBasedStateMachine):
             self.supplied(asked.partition, asked.offset, stop)
         gaps = [Gap(*span, "damaged") for span in joined(sorted(unread))]
         slots = [page.log[each][0] for each in offsets] if self.kind is SubscriptionKind.KEY_SHARED else []
-        pieces = [self.piece(part, part_stop, exact=exact) for part, part_stop in self.parts(offsets, cut)]
-        self.tell(Supplied(asked.partition, asked.offset, pieces, stop, slots, gaps))
+        runs = [self.run(part, part_stop, exact=exact) for part, part_stop in self.parts(offsets, cut)]
+        self.tell(Supplied(asked.partition, asked.offset, runs, stop, slots, gaps))
 
     def supplied(self, partition: int, start: int, stop: int) -> None:
         page = self.pages[partition]
@@ -1227,7 +1228,7 @@ class Life(RuleBasedStateMachine):
         new = set(range(start, stop)) - page.done
         spent = {each for each in new if page.failures.get(each, 0) > self.options.redeliveries}
         page.ready |= {each for each in new - spent if page.log[each][1]}
-        page.settle(each for each in new if not page.log[each][1])
+        page.mark_acked(each for each in new if not page.log[each][1])
         for offset in spent:
             self.exhaust(partition, offset)
 
@@ -1236,9 +1237,9 @@ class Life(RuleBasedStateMachine):
         for start, stop in joined(offsets):
             yield from ((part, min(part + cut, stop)) for part in range(start, stop, cut))
 
-    def piece(self, start: int, stop: int, *, exact: bool) -> Piece:
+    def run(self, start: int, stop: int, *, exact: bool) -> OffsetRun:
         ends = list(accumulate(self.size_of(each) for each in range(start, stop)))
-        return Piece(start, stop, ends[-1], ends if exact else None)
+        return OffsetRun(start, stop, ends[-1], ends if exact else None)
 
     def size_of(self, offset: int) -> int:
         return self.size * (1 + offset * 7 % 5) if self.lumpy else self.size
@@ -1248,11 +1249,11 @@ class Life(RuleBasedStateMachine):
     def ack(self, whose: int, pick: int, which: list[tuple[int, int]]) -> None:
         consumer, (partition, page) = self.somebody(whose), self.page(pick)
         spans = self.spans(page, consumer, which)
-        self.tell(Ack(consumer, partition, spans), settled=self.acked(page, consumer, spans))
+        self.tell(Ack(consumer, partition, spans), counted=self.acked(page, consumer, spans))
 
     def acked(self, page: Page, consumer: str, spans: list[Span]) -> int:
         mine = mentioned(page, consumer, spans)
-        page.settle(mine)
+        page.mark_acked(mine)
         return len(mine)
 
     @in_flight
@@ -1261,7 +1262,7 @@ class Life(RuleBasedStateMachine):
         consumer = picked(list(self.present), pick)
         for partition, page in self.pages.items():
             spans = list(joined(page.at(consumer)))
-            self.tell(Ack(consumer, partition, spans), settled=self.acked(page, consumer, spans))
+            self.tell(Ack(consumer, partition, spans), counted=self.acked(page, consumer, spans))
 
     @in_flight
     @rule(whose=st.integers(0, 9), pick=st.integers(0, 2), offset=st.integers(0, 60))
@@ -1271,7 +1272,7 @@ class Life(RuleBasedStateMachine):
         if self.kind in (SubscriptionKind.SHARED, SubscriptionKind.KEY_SHARED):
             self.refused(event, InvalidRequest)
         else:
-            self.tell(event, settled=self.acked(page, consumer, [(0, event.offset + 1)]))
+            self.tell(event, counted=self.acked(page, consumer, [(0, event.offset + 1)]))
 
     @in_flight
     @rule(
@@ -1283,7 +1284,7 @@ class Life(RuleBasedStateMachine):
         mine = mentioned(page, consumer, spans)
         for offset in mine:
             self.fail(partition, offset, delay_ms)
-        self.tell(Nack(consumer, partition, spans, delay_ms, "no"), settled=len(mine))
+        self.tell(Nack(consumer, partition, spans, delay_ms, "no"), counted=len(mine))
 
     @in_flight
     @rule(pick=st.integers(0, 5))
@@ -1293,7 +1294,7 @@ class Life(RuleBasedStateMachine):
             mine = page.at(consumer)
             for offset in mine:
                 self.fail(partition, offset, None)
-            self.tell(Nack(consumer, partition, list(joined(mine))), settled=len(mine))
+            self.tell(Nack(consumer, partition, list(joined(mine))), counted=len(mine))
 
     def fail(self, partition: int, offset: int, delay_ms: int | None) -> None:
         page = self.pages[partition]
@@ -1309,12 +1310,12 @@ class Life(RuleBasedStateMachine):
         page = self.pages[partition]
         if self.options.exhausted is Exhausted.DROP:
             self.dropped += 1
-            page.settle([offset])
+            page.mark_acked([offset])
         elif self.options.exhausted is Exhausted.BLOCK:
             page.poison.add(offset)
         else:
-            page.burying[offset] = None
-            self.expected_buries.append((partition, offset))
+            page.dead_lettering[offset] = None
+            self.expected_dead_letters.append((partition, offset))
 
     @in_flight
     @rule(whose=st.integers(0, 9), pick=st.integers(0, 2), which=picks)
@@ -1323,7 +1324,7 @@ class Life(RuleBasedStateMachine):
         spans = self.spans(page, consumer, which)
         mine = mentioned(page, consumer, spans)
         page.flying |= dict.fromkeys(mine, (consumer, self.now_ms))
-        self.tell(Extend(consumer, partition, spans), settled=len(mine))
+        self.tell(Extend(consumer, partition, spans), counted=len(mine))
 
     @precondition(lambda self: self.steps % 2)
     @rule(ms=st.sampled_from([1, 10, 40, 40, 60, 100, 1000]))
@@ -1337,28 +1338,28 @@ class Life(RuleBasedStateMachine):
             for offset in [each for each, due_ms in page.waiting.items() if due_ms <= self.now_ms]:
                 del page.waiting[offset]
                 page.ready.add(offset)
-            for offset, due_ms in page.burying.items():
+            for offset, due_ms in page.dead_lettering.items():
                 if due_ms is not None and due_ms <= self.now_ms:
-                    page.burying[offset] = None
-                    self.expected_buries.append((partition, offset))
+                    page.dead_lettering[offset] = None
+                    self.expected_dead_letters.append((partition, offset))
         self.tell(Tick())
 
-    @precondition(lambda self: self.group.next_due_ms() is not None)
+    @precondition(lambda self: self.machine.next_due_ms() is not None)
     @rule()
     def something_is_due(self) -> None:
-        self.time_passes(max(0, (self.group.next_due_ms() or 0) - self.now_ms))
+        self.time_passes(max(0, (self.machine.next_due_ms() or 0) - self.now_ms))
 
-    @precondition(lambda self: self.buries)
+    @precondition(lambda self: self.dead_letters)
     @rule(pick=st.integers(0, 9), stored=st.booleans())
-    def bury(self, pick: int, *, stored: bool) -> None:
-        partition, offset, seek = self.buries.pop(pick % len(self.buries))
+    def store_dead_letter(self, pick: int, *, stored: bool) -> None:
+        partition, offset, seek = self.dead_letters.pop(pick % len(self.dead_letters))
         page = self.pages[partition]
-        meant = offset in page.burying and seek == page.seeks
+        meant = offset in page.dead_lettering and seek == page.seeks
         if meant and stored:
-            page.settle([offset])
+            page.mark_acked([offset])
         elif meant:
-            page.burying[offset] = self.now_ms + 1000
-        self.tell(Buried(partition, offset, stored, seek))
+            page.dead_lettering[offset] = self.now_ms + 1000
+        self.tell(DeadLettered(partition, offset, stored, seek))
 
     @seldom
     @rule(pick=st.integers(0, 2), offset=st.integers(0, 80), everywhere=st.booleans())
@@ -1377,7 +1378,7 @@ class Life(RuleBasedStateMachine):
         start %= len(page.log) + 1
         stop = min(start + length, len(page.log))
         new = set(range(start, stop)) - page.done
-        page.settle(new)
+        page.mark_acked(new)
         if start <= page.position < stop:
             page.position, page.fetch = stop, None
         self.lost += 0 if skipped else len(new)
@@ -1411,15 +1412,15 @@ class Life(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The broker stops, and begins again with what was saved."""
-        saved = {each: lane.cursor() for each, lane in self.group.lanes.items()}
+        saved = {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()}
         cursors = {each: stored_cursor(cursor.floor, cursor_text(cursor)) for each, cursor in saved.items()}
         assert cursors == saved
         ends = {each: len(page.log) for each, page in self.pages.items()}
-        self.group = Group(self.options, cursors, ends, paused=self.paused)
+        self.machine = SubscriptionMachine(self.options, cursors, ends, paused=self.paused)
         self.gone += self.present
         self.present.clear()
         self.homes.clear()
-        self.fetches, self.buries = [], []
+        self.fetches, self.dead_letters = [], []
         self.dropped = self.lost = self.delivered = 0
         for page in self.pages.values():
             page.forget(page.floor)
@@ -1439,7 +1440,7 @@ class Life(RuleBasedStateMachine):
         return [(picked(mine, pick), picked(mine, pick) + length) for pick, length in which]
 
     @property
-    def served(self) -> list[str]:
+    def eligible(self) -> list[str]:
         """Those to whom messages go."""
         alone = self.kind in (SubscriptionKind.EXCLUSIVE, SubscriptionKind.FAILOVER)
         return list(self.present)[:1] if alone else list(self.present)
@@ -1450,46 +1451,50 @@ class Life(RuleBasedStateMachine):
     def has_room(self, consumer: str, *, more: bool = False) -> bool:
         """For another message at all; and for `more`, of the size that all have."""
         load, seat = self.load(consumer), self.present[consumer]
-        taken = self.group.consumers[consumer].in_flight_bytes
+        taken = self.machine.consumers[consumer].in_flight_bytes
         return load < seat.window and (load == 0 or taken + (self.size if more else 1) <= seat.window_bytes)
 
     # what comes of it
 
-    def tell(self, event: Event, *, settled: int | None = None) -> None:
+    def tell(self, event: MachineEvent, *, counted: int | None = None) -> None:
         self.in_order = False
-        before = {each: lane.cursor() for each, lane in self.group.lanes.items()}
-        active = self.group.active
-        effects = self.group.handle(event, self.now_ms)
-        self.group.check()
+        before = {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()}
+        active = self.machine.active
+        effects = self.machine.handle(event, self.now_ms)
+        self.machine.check()
         for effect in effects:
             self.heed(effect)
-        assert [each.messages for each in effects if isinstance(each, Settled)] == (
-            [] if settled is None else [settled]
+        assert [each.messages for each in effects if isinstance(each, AckCounts)] == (
+            [] if counted is None else [counted]
         )
-        assert not self.expected_buries
+        assert not self.expected_dead_letters
         self.check_order()
         self.check_active(active, effects)
         self.check_cursors(before, effects, saves=not isinstance(event, Supplied))
         self.check_windows()
         self.check_nothing_waits_in_vain()
-        assert (self.group.delivered, self.group.dropped, self.group.lost) == (self.delivered, self.dropped, self.lost)
+        assert (self.machine.delivered, self.machine.dropped, self.machine.lost) == (
+            self.delivered,
+            self.dropped,
+            self.lost,
+        )
         self.in_order = True
         self.steps += 1
         if self.prompt and self.fetches:
             self.supply(0, 9, 9, exact=True, damaged=False)
 
-    def refused(self, event: Event, error: type[PenstockError]) -> None:
-        before = {each: lane.cursor() for each, lane in self.group.lanes.items()}
+    def refused(self, event: MachineEvent, error: type[PenstockError]) -> None:
+        before = {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()}
         with pytest.raises(error):
-            self.group.handle(event, self.now_ms)
-        assert {each: lane.cursor() for each, lane in self.group.lanes.items()} == before
-        assert list(self.group.consumers) == list(self.present)
-        self.group.check()
+            self.machine.handle(event, self.now_ms)
+        assert {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()} == before
+        assert list(self.machine.consumers) == list(self.present)
+        self.machine.check()
 
-    def heed(self, effect: Effect) -> None:
+    def heed(self, effect: MachineEffect) -> None:
         match effect:
             case Deliver(consumer, partition, spans):
-                assert consumer in self.served
+                assert consumer in self.eligible
                 assert not self.paused
                 assert not self.pages[partition].poison, "a blocked partition delivers nothing"
                 for start, stop in spans:
@@ -1498,22 +1503,22 @@ class Life(RuleBasedStateMachine):
             case Fetch(partition, offset):
                 self.check_fetch(self.pages[partition], offset)
                 self.fetches.append(effect)
-            case Bury(partition, offset, attempts, _, seek):
-                self.expected_buries.remove((partition, offset))
-                self.buries.append((partition, offset, seek))
+            case DeadLetter(partition, offset, attempts, _, seek):
+                self.expected_dead_letters.remove((partition, offset))
+                self.dead_letters.append((partition, offset, seek))
                 assert seek == self.pages[partition].seeks
                 assert attempts == self.pages[partition].failures[offset] > self.options.redeliveries
 
     def check_delivery(self, consumer: str, partition: int, offset: int) -> None:
         page = self.pages[partition]
-        assert offset in page.ready, "delivered while it is settled, waits, or is in flight"
+        assert offset in page.ready, "delivered while it is acked, waits, or is in flight"
         page.ready.remove(offset)
         if self.kind is SubscriptionKind.KEY_SHARED:
             self.check_key(consumer, page, offset)
         page.seen.add(offset)
         page.flying[offset] = (consumer, self.now_ms)
         self.delivered += 1
-        assert self.group.attempt(partition, offset) == page.failures.get(offset, 0) + 1
+        assert self.machine.attempt(partition, offset) == page.failures.get(offset, 0) + 1
 
     def check_order(self) -> None:
         if self.kind is not SubscriptionKind.KEY_SHARED:
@@ -1538,31 +1543,31 @@ class Life(RuleBasedStateMachine):
         assert page.fetch is None, "one fetch at a time"
         assert not self.paused
         assert not page.poison
-        assert any(map(self.has_room, self.served)), "nothing is fetched for those who have no room"
+        assert any(map(self.has_room, self.eligible)), "nothing is fetched for those who have no room"
         assert offset == max(page.position, page.floor) < len(page.log)
         page.fetch = page.position = offset
 
-    def check_active(self, before: str | None, effects: list[Effect]) -> None:
-        assert list(self.group.consumers) == list(self.present)
+    def check_active(self, before: str | None, effects: list[MachineEffect]) -> None:
+        assert list(self.machine.consumers) == list(self.present)
         if self.kind in (SubscriptionKind.SHARED, SubscriptionKind.KEY_SHARED):
-            assert self.group.active is None
+            assert self.machine.active is None
             return
         promoted = [each.consumer for each in effects if isinstance(each, Promote)]
         active = next(iter(self.present), None)
-        assert self.group.active == active
+        assert self.machine.active == active
         assert promoted[-1:] == ([active] if active is not None and active != before else [])
 
-    def check_cursors(self, before: dict[int, Cursor], effects: list[Effect], *, saves: bool) -> None:
+    def check_cursors(self, before: dict[int, Cursor], effects: list[MachineEffect], *, saves: bool) -> None:
         """What changed is saved at once; but what was only skipped above the floor can be skipped again."""
         for partition, page in self.pages.items():
-            cursor = self.group.lanes[partition].cursor()
+            cursor = self.machine.cursors[partition].snapshot()
             assert cursor == page.cursor
             if cursor != before[partition] and (saves or cursor.floor != before[partition].floor):
-                assert [each.partition for each in effects if isinstance(each, Save)].count(partition) == 1
+                assert [each.partition for each in effects if isinstance(each, SaveCursor)].count(partition) == 1
 
     def check_windows(self) -> None:
         for consumer, seat in self.present.items():
-            load, held = self.load(consumer), self.group.consumers[consumer]
+            load, held = self.load(consumer), self.machine.consumers[consumer]
             assert load == held.in_flight <= seat.window
             assert load <= 1 or held.in_flight_bytes <= seat.window_bytes
             if not self.lumpy:
@@ -1570,7 +1575,7 @@ class Life(RuleBasedStateMachine):
 
     def check_nothing_waits_in_vain(self) -> None:
         """Where somebody has room, what is ready is delivered, and where nothing is ready more is fetched."""
-        if self.paused or not any(map(self.has_room, self.served)):
+        if self.paused or not any(map(self.has_room, self.eligible)):
             return
         for page in self.pages.values():
             if page.poison:
@@ -1584,7 +1589,7 @@ class Life(RuleBasedStateMachine):
         """Whether there is no reason to keep it."""
         slot = page.log[offset][0] if self.kind is SubscriptionKind.KEY_SHARED else NO_KEY
         if slot == NO_KEY:
-            return any(self.has_room(each, more=True) for each in self.served)
+            return any(self.has_room(each, more=True) for each in self.eligible)
         if any(each.log[waiting][0] == slot for each in self.pages.values() for waiting in each.waiting):
             return False
         holders = {
@@ -1596,7 +1601,7 @@ class Life(RuleBasedStateMachine):
         home = self.homes.get(slot)
         if holders - {home}:
             return False
-        wanted = self.served if home is None else [home]
+        wanted = self.eligible if home is None else [home]
         return all(self.has_room(each, more=True) for each in wanted)
 
     # the end
@@ -1610,20 +1615,20 @@ class Life(RuleBasedStateMachine):
             self.join("last", 1000, 1000)
             while any(page.floor < len(page.log) for page in self.pages.values()):
                 self.move_on()
-            assert all(lane.backlog == 0 for lane in self.group.lanes.values())
-            assert self.group.consumers[next(iter(self.present))].in_flight == 0
+            assert all(cursor.backlog == 0 for cursor in self.machine.cursors.values())
+            assert self.machine.consumers[next(iter(self.present))].in_flight == 0
 
     def move_on(self) -> None:
         if self.fetches:
             self.supply(0, 9, 9, exact=True, damaged=False)
-        elif self.buries:
-            self.bury(0, stored=True)
+        elif self.dead_letters:
+            self.store_dead_letter(0, stored=True)
         elif any(page.poison for page in self.pages.values()):
             self.resume()
         elif any(page.flying for page in self.pages.values()):
             self.ack_all(0)
         else:
-            assert self.group.next_due_ms() is not None, "nothing is under way, and nothing will ever happen"
+            assert self.machine.next_due_ms() is not None, "nothing is under way, and nothing will ever happen"
             self.something_is_due()
 
 
@@ -1703,8 +1708,8 @@ def step(life: Life, chance: Random) -> None:
             )
         ] = 20
         acts[lambda: life.lose_what_is_fetched(any_of(5), 1 + any_of(8))] = 1
-    if life.buries:
-        acts[lambda: life.bury(any_of(9), stored=chance.random() < 0.5)] = 10
+    if life.dead_letters:
+        acts[lambda: life.store_dead_letter(any_of(9), stored=chance.random() < 0.5)] = 10
     if life.present:
         acts[lambda: life.ack_all(any_of(5))] = 6
         acts[lambda: life.nack_all(any_of(5))] = 2

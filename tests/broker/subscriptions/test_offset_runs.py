@@ -7,23 +7,23 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.subscriptions.partition import Lease, Leases, Piece
+from penstock.broker.subscriptions.partition import Lease, Leases, OffsetRun
 
 sizes = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 numbers = st.integers(0, 30)
 
 
-def piece_of(sizes: list[int], start: int = 0, before: int = 0) -> Piece:
+def run_of(sizes: list[int], start: int = 0, before: int = 0) -> OffsetRun:
     """A piece whose sizes are known, behind others of the same read."""
     ends = list(accumulate([3] * before + sizes))
-    return Piece(start, start + len(sizes), sum(sizes), ends, before)
+    return OffsetRun(start, start + len(sizes), sum(sizes), ends, before)
 
 
 @given(sizes, numbers, numbers, st.integers(0, 3))
 def test_where_sizes_are_known_as_many_fit_as_there_is_room_for(
     sizes: list[int], messages: int, room: int, before: int
 ) -> None:
-    fitting = piece_of(sizes, before=before).fitting(messages, room)
+    fitting = run_of(sizes, before=before).fitting(messages, room)
     assert fitting == max(
         count for count in range(min(messages, len(sizes)) + 1) if count == 0 or sum(sizes[:count]) <= room
     )
@@ -31,33 +31,33 @@ def test_where_sizes_are_known_as_many_fit_as_there_is_room_for(
 
 @given(st.integers(1, 12), st.integers(0, 99), numbers, numbers)
 def test_where_sizes_are_not_known_what_fits_is_never_too_much(count: int, size: int, messages: int, room: int) -> None:
-    piece = Piece(0, count, size)
-    fitting = piece.fitting(messages, room)
+    run = OffsetRun(0, count, size)
+    fitting = run.fitting(messages, room)
     assert 0 <= fitting <= min(count, messages)
     if fitting:
-        assert piece.cut(fitting).size <= room
+        assert run.take_first(fitting).size <= room
 
 
 @given(sizes, st.data(), st.integers(0, 50), st.integers(0, 3))
 def test_cuts_of_a_piece_are_the_piece(sizes: list[int], data: st.DataObject, start: int, before: int) -> None:
-    piece = piece_of(sizes, start, before)
+    run = run_of(sizes, start, before)
     parts = []
-    while len(piece):
-        parts.append(piece.cut(data.draw(st.integers(1, len(piece)))))
+    while len(run):
+        parts.append(run.take_first(data.draw(st.integers(1, len(run)))))
     assert [offset for part in parts for offset in range(part.start, part.stop)] == [*range(start, start + len(sizes))]
     for part in parts:
         assert part.size == sum(sizes[part.start - start : part.stop - start])
-    assert piece.size == 0
+    assert run.size == 0
 
 
 @given(st.integers(1, 12), st.integers(0, 99), st.data())
 def test_where_sizes_are_not_known_the_shares_of_all_cuts_are_the_size(
     count: int, size: int, data: st.DataObject
 ) -> None:
-    piece = Piece(0, count, size)
+    run = OffsetRun(0, count, size)
     parts = []
-    while len(piece):
-        parts.append(piece.cut(data.draw(st.integers(1, len(piece)))))
+    while len(run):
+        parts.append(run.take_first(data.draw(st.integers(1, len(run)))))
     assert sum(part.size for part in parts) == size
     assert all(part.size >= 0 for part in parts)
 

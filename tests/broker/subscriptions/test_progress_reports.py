@@ -77,7 +77,7 @@ def test_each_partition_has_a_place_and_those_not_spoken_of_begin_at_the_beginni
     ann = kept.connect()
     ann.ask("system.topic.create", {"topic": "a", "partitions": 3})
     ann.append("a", *(Message(payload=b"%d" % number, key=b"%d" % number, type="t") for number in range(30)))
-    ends = [int(log.next_offset) for log in kept.stream("a").logs]
+    ends = [int(log.next_offset) for log in kept.topic("a").logs]
     assert min(ends) > 2
     assert report(ann, p1=2)["positions"] == {"0": 0, "1": 2, "2": 0}
     assert report(ann, p0=1, p2=ends[2])["positions"] == {"0": 1, "1": 2, "2": ends[2]}
@@ -159,7 +159,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_subscription(kept: World) -> 
     ann = fill(kept, 5)
     kept.hold()
     ann.post(b"request:system.subscription.report:1.0.0:%s\n" % ID2.encode() + POSITIONS)
-    uid = kept.stream("a").topic.topic_uid
+    uid = kept.topic("a").uid
     ann.post(b'request:system.topic.delete:1.0.0\n{"topic": "a", "confirm": "%d"}' % uid)
     kept.release()
     assert "error" in ann.answer(ID2)

@@ -47,7 +47,7 @@ def describe(peer: Peer, topic: str = "a", name: str = "s") -> Any:
 
 def cursor(world: World, topic: str = "a", partition: int = 0) -> tuple[int, list[tuple[int, int]], dict[int, int]]:
     """What is on disk."""
-    (found,) = world.data.catalog.list_subscriptions(world.stream(topic).topic)
+    (found,) = world.data.catalog.list_subscriptions(world.topic(topic).catalog_topic)
     saved = world.data.catalog.load_cursors(found.subscription_uid)[partition]
     return int(saved.floor), [(int(each.start), int(each.stop)) for each in saved.acked], dict(saved.failures)
 
@@ -76,7 +76,7 @@ def test_a_new_subscription_gets_what_comes_and_says_what_it_is(kept: World) -> 
 
 def test_a_message_comes_with_all_that_is_known_of_it(kept: World) -> None:
     ann, bob = kept.connect(), kept.connect()
-    kept.broker.desk.address = "host:7450"
+    kept.broker.context.address = "host:7450"
     stored = ann.append("/shop/orders.made", ORDER)
     bob.consume("/Shop/Orders.made", subscription="s", since="earliest", request_id=ID2)
     (frame,) = bob.got
@@ -721,9 +721,9 @@ def test_a_reader_has_its_own_place_which_nobody_keeps(kept: World) -> None:
     assert kept.data.catalog.list_subscriptions() == ()
     assert ann.ask("system.subscription.list")["subscriptions"] == []
     bob.leave()
-    assert len(kept.stream("a").deliveries) == 1
+    assert len(kept.topic("a").subscriptions) == 1
     cat.call("unsubscribe", "a", {"subscription": second["subscription"]})
-    assert kept.stream("a").deliveries == {}
+    assert kept.topic("a").subscriptions == {}
     ann.publish("a")
     assert cat.got == []
 
@@ -733,10 +733,10 @@ def test_a_reader_and_a_subscription_are_never_taken_for_each_other(kept: World)
     bob, cat = kept.connect(), kept.connect()
     cat.consume("a", subscription="reader-1", since="earliest")
     bob.consume("a", since="earliest")
-    assert set(kept.stream("a").deliveries) == {"reader-1", "reader~1"}
+    assert set(kept.topic("a").subscriptions) == {"reader-1", "reader~1"}
     assert cat.call("ack", "a", {"subscription": "reader-1", "offsets": [0]})["acked"] == 1
     bob.leave()
-    assert set(kept.stream("a").deliveries) == {"reader-1"}
+    assert set(kept.topic("a").subscriptions) == {"reader-1"}
 
 
 @pytest.mark.parametrize("topic", ["pause", "resume", "delete"])
@@ -1016,7 +1016,7 @@ def test_a_subscription_that_was_away_while_retention_went_on_begins_with_what_i
     ann.consume("a", subscription="s", since="earliest", window={"messages": 1})
     for number in range(20):
         ann.publish("a", b"%d" % number + bytes(500))
-    world.data.truncate_before(world.stream("a").name, 12)
+    world.data.truncate_before(world.topic("a").name, 12)
     world.restart(reopen=True)
     bob = world.connect()
     bob.consume("a", subscription="s", window={"messages": 1})

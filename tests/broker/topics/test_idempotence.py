@@ -209,7 +209,7 @@ def test_a_repetition_is_recognised_after_a_restart(kept: World, partitions: int
     before = send(ann, first)
     send(ann, numbered(mine, 11, b"11"))
     kept.restart(clean=clean, reopen=True)
-    saved = kept.data.catalog.load_checkpoint(kept.stream("a").topic, 0)
+    saved = kept.data.catalog.load_checkpoint(kept.topic("a").catalog_topic, 0)
     assert (saved is not None) == clean
     ann = kept.connect()
     answer = ann.ask("system.producer.register", {"topic": "a", "name": "till"})
@@ -287,7 +287,7 @@ def test_checkpoints_are_saved_now_and_then_without_being_asked(kept: World, mon
     mine = ann.register("a")
     for first in range(1, 7):
         send(ann, numbered(mine, first, b"x"))
-    saved = kept.data.catalog.load_checkpoint(kept.stream("a").topic, 0)
+    saved = kept.data.catalog.load_checkpoint(kept.topic("a").catalog_topic, 0)
     assert saved is not None
     assert int(saved.next_offset) == 5
     assert saved.runs[mine] == ((1, 0, 5),)
@@ -396,7 +396,7 @@ def test_a_producer_goes_with_its_connection(kept: World) -> None:
     mine = ann.register("a", name="till")
     ann.leave()
     refused(send(bob, numbered(mine, 1, b"x")), "NOT_OWNER")
-    producers = kept.stream("a").producers
+    producers = kept.topic("a").producers
     assert producers is not None
     assert producers.owners == {}
 
@@ -408,7 +408,7 @@ def test_a_connection_that_left_before_it_had_its_number_owns_nothing(kept: Worl
     ann.post(f'request:system.producer.register:1.0.0:{ID}\n{{"topic":"a","name":"till"}}')
     ann.leave()
     kept.release()
-    producers = kept.stream("a").producers
+    producers = kept.topic("a").producers
     assert producers is not None
     assert producers.owners == {}
 

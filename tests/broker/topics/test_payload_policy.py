@@ -68,10 +68,10 @@ def test_what_a_namespace_says_is_what_its_topics_get(ann: Peer) -> None:
 
 def test_a_topic_from_before_keeps_what_it_had_until_its_policy_is_set_again(world: World, ann: Peer) -> None:
     assert world.broker.durable is not None
-    store = world.broker.durable.streams.store
+    store = world.broker.durable.topics.store
     before = TopicSettings(schema_policy=SchemaPolicy.ENFORCE)
     store.catalog.set_namespace_settings("old", before)
-    world.broker.durable.streams.add(store.create_topic(TopicName.parse("old"), settings=before))
+    world.broker.durable.topics.add(store.create_topic(TopicName.parse("old"), settings=before))
     assert takes_bad(ann, "old")
     assert settings(ann.ask("system.topic.alter", {"topic": "old", "rate_max": 9})) == ("enforce", None)
     assert settings(ann.ask("system.topic.describe", {"topic": "old"})) == ("enforce", None)

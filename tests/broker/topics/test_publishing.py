@@ -531,7 +531,7 @@ def test_the_rate_of_a_topic_is_what_was_stored_in_the_last_second(kept: World) 
     assert ann.ask("system.topic.describe", {"topic": "a"})["rate"] == 7
     kept.after(1_000)
     assert ann.ask("system.topic.describe", {"topic": "a"})["rate"] == 0
-    assert kept.stream("a").messages == 7
+    assert kept.topic("a").messages == 7
 
 
 def test_a_draft_is_what_the_log_gets(kept: World) -> None:
@@ -542,5 +542,5 @@ def test_a_draft_is_what_the_log_gets(kept: World) -> None:
     (append,) = kept.appends
     assert (append.log, append.client, append.draft.count) == (kept.log("a"), ann.id, 2)
     assert isinstance(append.draft, Draft)
-    assert kept.stream("a").name == TopicName.parse("a")
+    assert kept.topic("a").name == TopicName.parse("a")
     kept.release()

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tests.broker.kit import ID2, Peer, World, block_of, code_of, error_of, numbered, own_id
 
-from penstock.broker.base.effects import Append, Work
+from penstock.broker.base.effects import Append, RunInThread
 from penstock.broker.topics.schema_policy import WARNING
 from penstock.core.errors import DiskFull, ServiceUnavailable
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.languages import Examiner
-from penstock.schema.steps import carry_out
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.steps import run_procedure
 
 CLOSED = {"type": "object", "additionalProperties": False}
 INTEGER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -536,7 +536,9 @@ def test_a_schema_that_is_gone_before_its_use_is_noted_is_as_if_it_had_never_bee
     world.open.clear()
     assert world.broker.durable is not None
     for permanent in (False, True):
-        carry_out(world.broker.durable.registry.delete_subject("people-value", permanent=permanent), Examiner())
+        run_procedure(
+            world.broker.durable.registry.delete_subject("people-value", permanent=permanent), SchemaLanguages()
+        )
     world.open.append(note)
     world.release()
     assert "is not registered" in refused(ann.answer(ID2))
@@ -560,7 +562,7 @@ def test_a_use_is_durable_before_the_first_message_is_stored(world: World, ann: 
     schema = register(ann)
     world.hold()
     ann.post(f"append:people:1.0.0:{ID2}\n".encode() + block_of(message(schema=schema)))
-    assert [type(each) for each in world.open] == [Work]
+    assert [type(each) for each in world.open] == [RunInThread]
     world.do()
     assert [type(each) for each in world.open] == [Append]
     world.release()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.client.consume.consume_to_end import CatchingUp
+from penstock.client.consume.consume_to_end import CatchUpConsumer
 from penstock.client.sync import Client, Consumer
 from penstock.testing import RunningBroker
 
@@ -33,10 +33,10 @@ def fill(client: Client, topic: str, count: int) -> None:
         producer.send_many([b"%d" % number for number in range(count)])
 
 
-def caught_up(client: Client, consumer: Consumer[Any], topic: str, waits: Callable[[str], None]) -> list[int]:
+def caught_up(client: Client, consumer: Consumer[Any], topic: str, on_wait: Callable[[str], None]) -> list[int]:
     """The offsets that came, each acknowledged."""
     found: list[int] = []
-    for batch in CatchingUp(client, consumer, topic, waits=waits):
+    for batch in CatchUpConsumer(client, consumer, topic, on_wait=on_wait):
         found += batch.offsets
         consumer.ack(batch)
     return found
@@ -137,5 +137,5 @@ def test_a_reason_that_differs_in_nothing_but_times_is_said_once(monkeypatch: py
     other = late.replace("offset 6", "offset 7")
     stalled: Any = Stalled(early, late, early, short, long, other)
     told: list[str] = []
-    assert list(CatchingUp(stalled, stalled, "t", waits=told.append)) == []
+    assert list(CatchUpConsumer(stalled, stalled, "t", on_wait=told.append)) == []
     assert told == [early, short, other]

@@ -395,9 +395,9 @@ def test_a_reader_goes_on_where_it_was_when_its_connection_breaks(keeper: Runnin
             await filled(client, "consumer.reader", 10)
             async with client.consumer("consumer.reader", start="earliest") as reader:
                 assert numbers(await taken(reader, 4)) == [0, 1, 2, 3]
-                link = client._connection._link
-                assert link is not None
-                link.abort()
+                transport = client._connection._transport
+                assert transport is not None
+                transport.abort()
                 assert numbers(await taken(reader, 6)) == [4, 5, 6, 7, 8, 9]
 
     play(story())
@@ -471,8 +471,8 @@ def test_a_consumer_that_came_back_may_come_back_again(keeper: RunningBroker) ->
             async with client.consumer("consumer.again", "s", start="earliest") as consumer:
                 for _ in range(3):
                     assert numbers(await taken(consumer, 3)) == [0, 1, 2]
-                    link = client._connection._link
-                    assert link is not None
-                    link.abort()
+                    transport = client._connection._transport
+                    assert transport is not None
+                    transport.abort()
 
     play(story())

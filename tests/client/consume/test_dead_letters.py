@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.client.consume.dead_letters import DeadLetters, Which, listed
-from penstock.client.consume.reader import Reading
+from penstock.client.consume.reader import TopicReader
 from penstock.client.sync import Client
 from penstock.core.errors import PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.letters import REDRIVES
@@ -43,7 +43,7 @@ def bury_more(client: Client, topic: str, payloads: list[bytes], **attributes: s
 
 
 def kept(client: Client, topic: str) -> list[Any]:
-    with Reading(client, topic) as reading:
+    with TopicReader(client, topic) as reading:
         return [message for messages in reading for message in messages]
 
 

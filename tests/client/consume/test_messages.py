@@ -7,7 +7,7 @@ import gc
 import pytest
 from tests.record.samples import stamped
 
-from penstock.client.consume.messages import Batch, Origin, StreamMessage
+from penstock.client.consume.messages import Batch, BatchOrigin, StreamMessage
 from penstock.core.errors import InvalidRequest
 from penstock.record.block import scan
 from penstock.record.message import Message
@@ -15,7 +15,7 @@ from penstock.record.message import Message
 
 def message(payload: bytes = b"x", **fields: str) -> StreamMessage:
     block, _ = scan(stamped([Message(payload=payload, **fields)], first_offset=7))  # type: ignore[arg-type]
-    (found,) = Batch[bytes](block, Origin("/default/orders", 3, "billing"))
+    (found,) = Batch[bytes](block, BatchOrigin("/default/orders", 3, "billing"))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.client.consume.positions import place_field
+from penstock.client.consume.positions import position_field
 from penstock.core.errors import InvalidRequest
 from penstock.testing import RunningBroker
 
@@ -27,7 +27,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
     ],
 )
 def test_a_place_is_told_as_the_broker_knows_it(given: Any, told: Any) -> None:
-    assert place_field(given, "start") == told
+    assert position_field(given, "start") == told
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_place_is_told_as_the_broker_knows_it(given: Any, told: Any) -> None:
 )
 def test_what_is_no_place_is_refused_with_the_name_of_the_argument(given: Any, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
-        place_field(given, "start")
+        position_field(given, "start")
 
 
 def test_a_consumer_begins_at_a_time_and_seeks_to_one(keeper: RunningBroker) -> None:

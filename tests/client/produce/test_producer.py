@@ -323,7 +323,7 @@ def test_no_more_is_unconfirmed_than_the_broker_would_recognise(keeper: RunningB
     async def story() -> None:
         async with penstock.aio.connect(keeper.url) as client, client.producer("producer.window") as producer:
             sent = await producer.send_many([b"x"] * 60_000)
-            assert sum(block.count for block, _ in producer._outbox.sent) <= 10_000
+            assert sum(block.count for block, _ in producer._sender.sent) <= 10_000
             assert [receipt.offset for receipt in await sent] == list(range(60_000))
 
     play(story())

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.serde.avro import AvroCodec
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
 
@@ -99,7 +99,7 @@ def test_whatever_fits_comes_back(value: dict[str, Any]) -> None:
     ],
 )
 def test_a_value_that_does_not_fit_says_where(change: dict[str, Any], path: str, reason: str) -> None:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(ValueMismatch) as caught:
         AvroCodec(avro(ORDER)).encode({"id": 1} | change)
     assert caught.value.path == path
     assert reason in caught.value.message
@@ -107,7 +107,7 @@ def test_a_value_that_does_not_fit_says_where(change: dict[str, Any], path: str,
 
 @pytest.mark.parametrize("value", [None, 7, [], "x", {}])
 def test_what_is_no_record_at_all_does_not_fit_either(value: Any) -> None:
-    with pytest.raises(Misfit):
+    with pytest.raises(ValueMismatch):
         AvroCodec(avro(ORDER)).encode(value)
 
 
@@ -153,7 +153,7 @@ def test_types_of_other_schemas_are_known_by_their_names() -> None:
     basket = {"type": "record", "name": "Basket", "fields": [{"name": "item", "type": "shop.Item"}]}
     codec = AvroCodec(avro(basket, ITEM))
     assert codec.decode(codec.encode({"item": {"sku": "a"}})) == {"item": {"sku": "a", "count": 1}}
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(ValueMismatch) as caught:
         codec.encode({"item": {"sku": 7}})
     assert caught.value.path == "/item/sku"
 
@@ -163,14 +163,14 @@ def test_types_of_other_schemas_are_known_by_their_names() -> None:
     [(b"", "/id"), (b"\x02", "/items"), (b"\x02\x00\x08", "/note"), (b"\xff" * 20, "/id")],
 )
 def test_a_payload_that_is_cut_or_wrong_says_where(payload: bytes, path: str) -> None:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(ValueMismatch) as caught:
         AvroCodec(avro(ORDER)).decode(payload)
     assert caught.value.path == path
 
 
 def test_nothing_may_be_left_behind_the_value() -> None:
     codec = AvroCodec(avro(ORDER))
-    with pytest.raises(Misfit, match="1 bytes"):
+    with pytest.raises(ValueMismatch, match="1 bytes"):
         codec.decode(codec.encode({"id": 1}) + b"x")
 
 
@@ -185,7 +185,7 @@ def test_nothing_may_be_left_behind_the_value() -> None:
 )
 def test_a_payload_cannot_make_a_consumer_take_more_than_it_has(schema: Any, payload: bytes) -> None:
     began = time.process_time()
-    with pytest.raises(Misfit):
+    with pytest.raises(ValueMismatch):
         AvroCodec(avro(schema)).decode(payload)
     assert time.process_time() - began < 2
 
@@ -210,7 +210,7 @@ def test_types_that_use_each_other_many_times_are_understood_in_no_time() -> Non
 def test_a_value_within_itself_is_a_misfit() -> None:
     endless: dict[str, Any] = {"value": 1}
     endless["next"] = endless
-    with pytest.raises(Misfit, match="nested more than 512 deep"):
+    with pytest.raises(ValueMismatch, match="nested more than 512 deep"):
         AvroCodec(avro(NODE)).encode(endless)
 
 
@@ -218,7 +218,7 @@ def test_what_is_wrong_far_down_in_a_value_is_a_misfit_too() -> None:
     value: Any = {"value": "x"}
     for _ in range(400):
         value = {"value": 1, "next": value}
-    with pytest.raises(Misfit):
+    with pytest.raises(ValueMismatch):
         AvroCodec(avro(NODE)).encode(value)
 
 

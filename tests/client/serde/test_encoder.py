@@ -55,7 +55,7 @@ def test_what_the_registry_does_not_have_is_told_with_what_to_do(source: Any, re
 def test_a_consumer_too_is_told_what_to_do_about_a_version_that_is_not_there() -> None:
     registry = FakeRegistry()
     with pytest.raises(InvalidRequest, match=r"not found; register it first .* or name another subject"):
-        run(Serde(source=UseLatest()).reader(registry.client(), "orders"))
+        run(Serde(source=UseLatest()).decoder(registry.client(), "orders"))
     writer(AvroSchema('"string"'), registry)
     with pytest.raises(InvalidRequest, match="Version 2 not found; register it first"):
-        run(Serde(source=Pinned(2)).reader(registry.client(), "orders"))
+        run(Serde(source=Pinned(2)).decoder(registry.client(), "orders"))

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2
 from tests.client.serde.protos import Item, Note, Order
 
 from penstock.client.serde.protobuf import ClassCodec, MessageCodec
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
 
@@ -101,7 +101,7 @@ def test_dicts_come_back_with_everything_that_has_no_presence() -> None:
     ],
 )
 def test_a_value_that_does_not_fit_says_where(value: Any, path: str, reason: str) -> None:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(ValueMismatch) as caught:
         MessageCodec(proto(), "Order").encode(value)
     assert caught.value.path == path
     assert reason in caught.value.message
@@ -126,7 +126,7 @@ def test_a_message_is_found_by_its_name_or_its_place(message: Any, indexes: Any,
 
 @pytest.mark.parametrize(
     ("message", "error"),
-    [("Nothing", InvalidRequest), ("Order.Nothing", InvalidRequest), ("", InvalidRequest), ((9,), Misfit)],
+    [("Nothing", InvalidRequest), ("Order.Nothing", InvalidRequest), ("", InvalidRequest), ((9,), ValueMismatch)],
 )
 def test_a_message_that_is_not_there_is_refused(message: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="has no message"):
@@ -135,9 +135,9 @@ def test_a_message_that_is_not_there_is_refused(message: Any, error: type[Except
 
 def test_what_is_required_is_required_in_both_directions() -> None:
     codec = MessageCodec(proto(OLD_TEXT))
-    with pytest.raises(Misfit, match="missing required"):
+    with pytest.raises(ValueMismatch, match="missing required"):
         codec.encode({})
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(ValueMismatch) as caught:
         codec.decode(b"\x08\x01\x12\x00")
     assert caught.value.path == "/next/a"
 
@@ -151,7 +151,7 @@ def test_imports_are_found_among_the_references() -> None:
 
 @pytest.mark.parametrize("payload", [b"\xff", b"\x0a\x05a", b"\x12\x02" * 3])
 def test_a_payload_that_is_no_message_is_a_misfit(payload: bytes) -> None:
-    with pytest.raises(Misfit):
+    with pytest.raises(ValueMismatch):
         ClassCodec(Order).decode(payload)
 
 
@@ -160,7 +160,7 @@ def test_messages_of_a_class_go_there_and_back() -> None:
     order = Order(id=1, items=[Item(sku="a")])
     assert codec.decode(codec.encode(order)) == order
     assert codec.decode(codec.encode({"id": 1, "items": [{"sku": "a"}]})) == order
-    with pytest.raises(Misfit, match="not Item"):
+    with pytest.raises(ValueMismatch, match="not Item"):
         codec.encode(Item())
 
 

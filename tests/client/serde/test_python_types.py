@@ -12,8 +12,8 @@ import msgspec
 import pydantic
 import pytest
 
-from penstock.client.serde.python_types import plain, shape_of
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.python_types import to_builtins, type_codec_of
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import SchemaKind
 
@@ -104,7 +104,7 @@ class Holder:
 
 
 def derived(kind: Any) -> dict[str, Any]:
-    schema = shape_of(kind).schema()
+    schema = type_codec_of(kind).schema()
     assert schema.kind is SchemaKind.JSON
     found: dict[str, Any] = json.loads(schema.text)
     return found
@@ -139,13 +139,13 @@ def test_the_schema_of_a_model_has_its_aliases_and_what_it_computes() -> None:
 
 
 def test_the_schema_of_a_type_is_the_same_every_time() -> None:
-    assert shape_of(Order).schema() == shape_of(Order).schema()
-    assert shape_of(Delivery).schema() == shape_of(Delivery).schema()
+    assert type_codec_of(Order).schema() == type_codec_of(Order).schema()
+    assert type_codec_of(Delivery).schema() == type_codec_of(Delivery).schema()
 
 
 @pytest.mark.parametrize("kind", [int, float])
 def test_numbers_have_a_kind_of_their_own(kind: Any) -> None:
-    assert (shape_of(kind).schema().kind, shape_of(kind).schema().text) == (SchemaKind.NUMBER, "")
+    assert (type_codec_of(kind).schema().kind, type_codec_of(kind).schema().text) == (SchemaKind.NUMBER, "")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_numbers_have_a_kind_of_their_own(kind: Any) -> None:
     ],
 )
 def test_values_are_written_as_json(kind: Any, value: Any, payload: bytes) -> None:
-    assert shape_of(kind).encode(value) == payload
+    assert type_codec_of(kind).encode(value) == payload
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_values_are_written_as_json(kind: Any, value: Any, payload: bytes) -> No
     ],
 )
 def test_a_value_that_does_not_fit_says_where(kind: Any, value: Any, path: str, reason: str) -> None:
-    with pytest.raises(Misfit) as caught:
-        shape_of(kind).encode(value)
+    with pytest.raises(ValueMismatch) as caught:
+        type_codec_of(kind).encode(value)
     assert caught.value.path == path
     assert reason in caught.value.message
 
@@ -211,8 +211,8 @@ def test_a_value_that_does_not_fit_says_where(kind: Any, value: Any, path: str, 
     ],
 )
 def test_a_name_that_no_field_has_is_refused_and_not_left_out(kind: Any, value: Any, path: str) -> None:
-    with pytest.raises(Misfit, match=r"no such field|not permitted") as caught:
-        shape_of(kind).encode(value)
+    with pytest.raises(ValueMismatch, match=r"no such field|not permitted") as caught:
+        type_codec_of(kind).encode(value)
     assert caught.value.path == path
 
 
@@ -227,14 +227,14 @@ def test_a_name_that_no_field_has_is_refused_and_not_left_out(kind: Any, value: 
     ],
 )
 def test_names_that_the_type_has_or_takes_are_no_mistake(kind: Any, value: Any, payload: bytes) -> None:
-    assert payload in shape_of(kind).encode(value)
+    assert payload in type_codec_of(kind).encode(value)
 
 
 def test_a_dict_within_itself_is_a_misfit() -> None:
     endless: dict[str, Any] = {}
     endless["next"] = endless
-    with pytest.raises(Misfit, match="too deeply"):
-        shape_of(Tour).encode(endless)
+    with pytest.raises(ValueMismatch, match="too deeply"):
+        type_codec_of(Tour).encode(endless)
 
 
 @pytest.mark.parametrize(
@@ -246,29 +246,29 @@ def test_a_dict_within_itself_is_a_misfit() -> None:
     ],
 )
 def test_what_is_not_known_is_ignored_and_defaults_are_filled_in(kind: Any, payload: bytes, value: Any) -> None:
-    assert shape_of(kind).decode(payload) == value
+    assert type_codec_of(kind).decode(payload) == value
 
 
 @pytest.mark.parametrize("kind", [Order, Invoice, Delivery])
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[]", b"null", b'{"id":"x"}', b"[" * 100_000])
 def test_what_cannot_be_read_is_a_misfit_whatever_it_is(kind: Any, payload: bytes) -> None:
-    with pytest.raises(Misfit):
-        shape_of(kind).decode(payload)
+    with pytest.raises(ValueMismatch):
+        type_codec_of(kind).decode(payload)
 
 
 @pytest.mark.parametrize("kind", ["string", {"type": "string"}, object, Item("a"), Part(sku="a"), Decimal])
 def test_what_is_no_type_to_derive_a_schema_from_is_refused(kind: Any) -> None:
     if kind is Decimal:  # it is one: text, in JSON
-        assert shape_of(kind).encode(Decimal("1.5")) == b'"1.5"'
+        assert type_codec_of(kind).encode(Decimal("1.5")) == b'"1.5"'
         return
     with pytest.raises(InvalidRequest):
-        shape_of(kind).schema()
+        type_codec_of(kind).schema()
 
 
 @pytest.mark.parametrize("kind", [Plain, Holder, list[Plain]])
 def test_a_class_that_is_not_known_is_named_with_what_to_make_of_it(kind: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"Plain'> is not supported; make that a dataclass") as caught:
-        shape_of(kind).schema()
+        type_codec_of(kind).schema()
     assert "schema_hook" not in caught.value.message
 
 
@@ -277,7 +277,7 @@ def test_a_model_with_something_that_json_has_not_is_refused() -> None:
         held: Plain
 
     with pytest.raises(InvalidRequest, match="no type that a schema can be derived from"):
-        shape_of(Odd).schema()
+        type_codec_of(Odd).schema()
 
 
 def test_objects_of_all_sorts_become_dicts_that_keep_what_avro_knows() -> None:
@@ -288,7 +288,7 @@ def test_objects_of_all_sorts_become_dicts_that_keep_what_avro_knows() -> None:
         raw: bytes
 
     now = datetime.now(UTC)
-    assert plain(Event(now, Decimal("1.5"), b"x")) == {"at": now, "amount": Decimal("1.5"), "raw": b"x"}
-    assert plain(Invoice(1, [Line("a")])) == {"id": 1, "lines": [{"sku": "a", "price": Decimal(0)}]}
-    assert plain(Part(sku="a")) == {"sku": "a", "count": 1}
-    assert plain({"a": 1}) == {"a": 1}
+    assert to_builtins(Event(now, Decimal("1.5"), b"x")) == {"at": now, "amount": Decimal("1.5"), "raw": b"x"}
+    assert to_builtins(Invoice(1, [Line("a")])) == {"id": 1, "lines": [{"sku": "a", "price": Decimal(0)}]}
+    assert to_builtins(Part(sku="a")) == {"sku": "a", "count": 1}
+    assert to_builtins({"a": 1}) == {"a": 1}

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from tests.client.registry import FakeRegistry, Purchase, run, writer
 from tests.client.serde.protos import Item, Note, Order
 
-from penstock.client.consume.messages import Batch, Origin, StreamMessage
+from penstock.client.consume.messages import Batch, BatchOrigin, StreamMessage
 from penstock.client.produce.receipts import BlockReceipts, Receipt
 from penstock.client.serde import registry_client as schemas_module
-from penstock.client.serde.decoder import Reader
+from penstock.client.serde.decoder import ValueDecoder
 from penstock.client.serde.framing import framed_id, prefix, read_indexes, write_indexes
-from penstock.client.serde.registry_client import Schemas
+from penstock.client.serde.registry_client import RegistryClient
 from penstock.client.serde.schemas import (
     AvroSchema,
     JsonSchema,
@@ -68,7 +68,7 @@ def messages(*given: tuple[bytes, int | None]) -> Batch:
     data = bytearray(Draft.of(drafts).data)
     stamp(data, len(drafts), IdGenerator(ManualClock(), node=1).take(len(drafts)), 10)
     block, _ = scan(np.frombuffer(bytes(data), dtype=np.uint8))
-    return Batch(block, Origin("/default/orders", 3, "s"))
+    return Batch(block, BatchOrigin("/default/orders", 3, "s"))
 
 
 def read(
@@ -78,9 +78,9 @@ def read(
 
     async def work() -> list[StreamMessage]:
         schemas = registry.client()
-        reader: Reader = await Serde(source=source, framing=framing).reader(schemas, "orders")
+        reader: ValueDecoder = await Serde(source=source, framing=framing).decoder(schemas, "orders")
         batch = messages(*given)
-        batch.origin.values = await reader.learn(batch)
+        batch.origin.decoder = await reader.batch_decoder(batch)
         return batch.messages
 
     return [value_of(message) for message in run(work())]
@@ -131,7 +131,7 @@ def test_a_schema_that_was_registered_once_is_not_asked_about_again() -> None:
 
     async def work() -> None:
         for _ in range(3):
-            await Serde(source=Purchase).writer(schemas, "orders")
+            await Serde(source=Purchase).encoder(schemas, "orders")
 
     run(work())
     assert len(registry.asked) == 1
@@ -162,7 +162,7 @@ def test_who_stops_waiting_for_an_id_leaves_the_others_their_answer() -> None:
             await answer.wait()
             return {"type": "STRING", "schema": ""}
 
-        schemas = Schemas(ask)
+        schemas = RegistryClient(ask)
         impatient = asyncio.create_task(schemas.definition(1))
         patient = asyncio.create_task(schemas.definition(1))
         await asyncio.sleep(0)
@@ -205,7 +205,7 @@ def test_a_registry_that_cannot_be_reached_is_asked_again_at_once() -> None:
         return {"type": "STRING", "schema": ""}
 
     async def work() -> None:
-        schemas = Schemas(ask)
+        schemas = RegistryClient(ask)
         with pytest.raises(ServiceUnavailable):
             await schemas.definition(1)
         await schemas.definition(1)
@@ -276,7 +276,7 @@ def test_files_that_a_generated_class_imports_are_registered_with_it() -> None:
 def test_what_cannot_be_written_with_is_refused(options: Any, error: type[Exception], reason: str) -> None:
     registry = FakeRegistry()
     with pytest.raises(error, match=reason):
-        run(Serde(**options).writer(registry.client(), "orders"))
+        run(Serde(**options).encoder(registry.client(), "orders"))
     assert registry.asked == []
 
 
@@ -453,7 +453,7 @@ def test_a_registry_out_of_reach_is_told_as_that() -> None:
 
     async def work() -> None:
         batch = messages((b"x", 1))
-        batch.origin.values = await Reader(Schemas(ask), None, None).learn(batch)
+        batch.origin.decoder = await ValueDecoder(RegistryClient(ask), None, None).batch_decoder(batch)
         with pytest.raises(ServiceUnavailable, match="3:10 cannot be read by schema 1: not now"):
             _ = batch.messages[0].value
 
@@ -468,7 +468,7 @@ def test_the_value_of_a_message_is_worked_out_once() -> None:
         batch = messages((made.encode({"id": 1}), 1))
         with pytest.raises(InvalidRequest):
             _ = batch.messages[0].value
-        batch.origin.values = await Reader(registry.client(), None, None).learn(batch)
+        batch.origin.decoder = await ValueDecoder(registry.client(), None, None).batch_decoder(batch)
         assert batch.messages[0].value is batch.messages[0].value
         assert batch.last(1).messages[0].value == {"id": 1}
 

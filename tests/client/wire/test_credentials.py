@@ -14,7 +14,7 @@ from tests.server.kit import eventually
 
 import penstock
 from penstock.client.wire.credentials import FILE_VARIABLE, TOKEN_CHARS_MAX, VARIABLE, find_secret, read_token
-from penstock.client.wire.protocol import Core
+from penstock.client.wire.protocol import ClientProtocol
 from penstock.core.errors import Forbidden, InvalidRequest, Unauthorized
 from penstock.server.security.offline_keys import ask
 from penstock.testing import RunningBroker
@@ -78,7 +78,7 @@ def test_a_secret_shows_nothing_and_goes_nowhere() -> None:
     assert "hidden-away" not in f"{secret}"
     with pytest.raises(TypeError):
         pickle.dumps(secret)
-    assert "hidden-away" not in repr(Core().authenticate("hidden-away"))
+    assert "hidden-away" not in repr(ClientProtocol().authenticate("hidden-away"))
 
 
 # on the way

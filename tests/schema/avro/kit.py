@@ -21,7 +21,7 @@ def parsed(tree: Any, references: Mapping[str, Any] | None = None) -> Avro:
 
 def verdict(reader: Any, writer: Any) -> list[tuple[str, str]]:
     """Kind and path of all that keeps the reader from reading."""
-    return [(problem.kind, problem.path) for problem in parsed(reader).problems_reading(parsed(writer))]
+    return [(problem.kind, problem.path) for problem in parsed(reader).compatibility_problems(parsed(writer))]
 
 
 def written(tree: Any, value: Any) -> bytes:

@@ -135,7 +135,7 @@ def test_the_canonical_form_is_a_schema_with_the_same_canonical_form(pair: tuple
 def test_one_text_means_that_both_read_each_other(pair: tuple[Any, Any]) -> None:
     one, other = map(parsed, pair)
     if one.canonical() == other.canonical():
-        assert one.problems_reading(other) == other.problems_reading(one) == []
+        assert one.compatibility_problems(other) == other.compatibility_problems(one) == []
 
 
 def rewritten(tree: Any, draw: Any) -> Any:

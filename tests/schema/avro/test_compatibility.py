@@ -348,7 +348,7 @@ def test_a_problem_is_a_value_that_another_implementation_fails_to_read(
 
 
 def only(reader: Any, writer: Any) -> Problem:
-    (problem,) = parsed(reader).problems_reading(parsed(writer))
+    (problem,) = parsed(reader).compatibility_problems(parsed(writer))
     return problem
 
 
@@ -387,12 +387,12 @@ def test_a_problem_within_a_reference_names_the_reference() -> None:
     order = record("Order", member("to", "geo.Address"))
     old = parsed(order, {"geo.Address": record("geo.Address")})
     new = parsed(order, {"geo.Address": record("geo.Address", member("zip", "string"))})
-    assert [problem.path for problem in new.problems_reading(old)] == ["geo.Address#/fields/0"]
+    assert [problem.path for problem in new.compatibility_problems(old)] == ["geo.Address#/fields/0"]
 
 
 def test_lenient_or_not_is_the_same() -> None:
     new, old = parsed(evolving(member("x", "int"))), parsed(evolving())
-    assert new.problems_reading(old, lenient=True) == new.problems_reading(old)
+    assert new.compatibility_problems(old, lenient=True) == new.compatibility_problems(old)
 
 
 # Bounds

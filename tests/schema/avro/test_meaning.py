@@ -39,4 +39,4 @@ def test_the_checker_of_the_avro_package_says_the_same(pair: tuple[Any, Any]) ->
 @given(schemas())
 @settings(max_examples=60)
 def test_every_schema_reads_what_it_wrote(tree: Any) -> None:
-    assert parsed(tree).problems_reading(parsed(tree)) == []
+    assert parsed(tree).compatibility_problems(parsed(tree)) == []

@@ -13,10 +13,10 @@ from tests.schema.avro.growing import schemas, values
 from tests.schema.avro.kit import array, enum, field, fixed, logical, map_, parsed, record, reread, written
 
 from penstock.schema.avro.payload_steps import PAYLOAD_DEPTH_MAX, WEIGHTLESS_ITEMS_MAX
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 
 
-def fault(tree: Any, payload: bytes) -> Fault | None:
+def fault(tree: Any, payload: bytes) -> PayloadFault | None:
     return parsed(tree).validator().fault(payload)
 
 

@@ -341,7 +341,7 @@ class Case(NamedTuple):
 
 
 def problems(reader: Any, writer: Any, *, lenient: bool = False) -> list[str]:
-    found = understood(reader).problems_reading(understood(writer), lenient=lenient)
+    found = understood(reader).compatibility_problems(understood(writer), lenient=lenient)
     return [f"{each.kind} {each.path}".rstrip() for each in found]
 
 

@@ -101,15 +101,15 @@ def test_a_schema_is_understood_or_refused_and_then_everything_works(random: Ran
     if one is None:
         return
     assert one.canonical()
-    assert one.problems_reading(one) == []
+    assert one.compatibility_problems(one) == []
     validator = one.validator()
     for _ in range(4):
         payload = json.dumps(value(random)).encode()
         quick = validator.accepts_lines(memoryview(payload + b"\n"), 1)
         assert validator.fault(payload) is None or not quick
     if other is not None:
-        one.problems_reading(other)
-        other.problems_reading(one, lenient=True)
+        one.compatibility_problems(other)
+        other.compatibility_problems(one, lenient=True)
 
 
 @given(st.one_of(st.text(max_size=40), st.text('{}[]":,0123456789eE.-\\u$refantulsy ', max_size=40)))

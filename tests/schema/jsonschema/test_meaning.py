@@ -67,7 +67,7 @@ def assert_takes_all(reader: Schema, writer: Schema, random: Random) -> None:
 def test_what_a_compatible_writer_wrote_is_taken(random: Random) -> None:
     reader, writer = two(random)
     reading, writing = understood_or_none(reader), understood_or_none(writer)
-    if reading and writing and not reading.problems_reading(writing):
+    if reading and writing and not reading.compatibility_problems(writing):
         assert_takes_all(reader, writer, random)
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_shown_in_circles(random: Random) -> None:
     writing = understood_or_none(writer)
     for each in (reader, *others):
         reading = understood_or_none(each)
-        if reading and writing and not reading.problems_reading(writing):
+        if reading and writing and not reading.compatibility_problems(writing):
             assert_takes_all(each, writer, random)
 
 
@@ -89,8 +89,8 @@ def test_a_schema_reads_what_it_wrote_itself(random: Random) -> None:
     one = understood_or_none(made)
     if one is not None:
         other = understood(made if isinstance(made, bool) else {"title": "the same", **made})
-        assert one.problems_reading(one) == []
-        assert one.problems_reading(other) == []
+        assert one.compatibility_problems(one) == []
+        assert one.compatibility_problems(other) == []
 
 
 @given(randoms)
@@ -99,7 +99,7 @@ def test_a_wider_schema_reads_what_a_narrower_one_wrote(random: Random) -> None:
     made = straightforward(schema(random, 3))
     narrow = understood_or_none(made)
     if narrow is not None and isinstance(made, dict):
-        assert understood(widened(random, made)).problems_reading(narrow) == []
+        assert understood(widened(random, made)).compatibility_problems(narrow) == []
 
 
 def test_verdicts_are_neither_all_yes_nor_all_no() -> None:
@@ -111,7 +111,7 @@ def test_verdicts_are_neither_all_yes_nor_all_no() -> None:
         reading, writing = understood_or_none(reader), understood_or_none(writer)
         if reading is None or writing is None:
             continue
-        if not reading.problems_reading(writing):
+        if not reading.compatibility_problems(writing):
             compatible += 1
         elif any(_tells_apart(reader, writer, value(random)) for _ in range(400)):
             shown += 1
@@ -145,7 +145,7 @@ def test_the_same_holds_between_drafts(uri: str, validator: Any, random: Random)
     except InvalidSchema:  # its draft has other rules
         return
     accepts_newer, accepts_older = accepting(made), accepting(made, validator)
-    upwards, downwards = not newer.problems_reading(older), not older.problems_reading(newer)
+    upwards, downwards = not newer.compatibility_problems(older), not older.compatibility_problems(newer)
     for _ in range(VALUES):
         written = value(random)
         assert not upwards or not accepts_older(written) or accepts_newer(written)

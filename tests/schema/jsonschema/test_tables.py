@@ -244,7 +244,7 @@ def dated(schema: Any) -> Any:
 
 
 def reads(reader: Any, writer: Any) -> bool:
-    return not understood(dated(reader)).problems_reading(understood(dated(writer)))
+    return not understood(dated(reader)).compatibility_problems(understood(dated(writer)))
 
 
 def rows(table: list[Row]) -> pytest.MarkDecorator:

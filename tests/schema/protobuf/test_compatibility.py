@@ -395,15 +395,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_stands_in_the_way_of_reading(case: Case) -> None:
     older, newer = parsed(case.older), parsed(case.newer)
-    assert found(newer.problems_reading(older)) == case.backward
-    assert found(older.problems_reading(newer)) == case.forward
+    assert found(newer.compatibility_problems(older)) == case.backward
+    assert found(older.compatibility_problems(newer)) == case.forward
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_a_lenient_reader_lets_pass(case: Case) -> None:
     older, newer = parsed(case.older), parsed(case.newer)
-    assert found(newer.problems_reading(older, lenient=True)) == case.lenient_backward
-    assert found(older.problems_reading(newer, lenient=True)) == case.lenient_forward
+    assert found(newer.compatibility_problems(older, lenient=True)) == case.lenient_backward
+    assert found(older.compatibility_problems(newer, lenient=True)) == case.lenient_forward
 
 
 def test_every_kind_of_problem_has_a_case() -> None:
@@ -414,7 +414,7 @@ def test_every_kind_of_problem_has_a_case() -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_problem_explains_itself(case: Case) -> None:
     older, newer = parsed(case.older), parsed(case.newer)
-    for problem in (*newer.problems_reading(older), *older.problems_reading(newer)):
+    for problem in (*newer.compatibility_problems(older), *older.compatibility_problems(newer)):
         assert problem.message
         assert problem.fix
         assert "{" not in problem.fix
@@ -425,7 +425,7 @@ def test_every_problem_explains_itself(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_schema_reads_its_own_bytes(case: Case) -> None:
     for text in (case.older, case.newer):
-        assert parsed(text).problems_reading(parsed(text)) == []
+        assert parsed(text).compatibility_problems(parsed(text)) == []
 
 
 def found(problems: list[Problem]) -> tuple[str, ...]:
@@ -442,27 +442,27 @@ ORDER = P3 + 'import "money.proto"; message Order { money.Money total = 1; }'
 def test_types_of_other_files_are_compared_too() -> None:
     older = parsed(ORDER, {"money.proto": MONEY})
     newer = parsed(ORDER, {"money.proto": MONEY.replace("int64 units", "string units")})
-    assert found(newer.problems_reading(older)) == ("FIELD_SCALAR_KIND_CHANGED /Money/units",)
+    assert found(newer.compatibility_problems(older)) == ("FIELD_SCALAR_KIND_CHANGED /Money/units",)
 
 
 def test_a_message_may_move_to_another_file() -> None:
     here = parsed(P3 + "message Order { Money total = 1; } message Money { int64 units = 1; string currency = 2; }")
     there = parsed(ORDER, {"money.proto": MONEY})
-    assert there.problems_reading(here) == []
+    assert there.compatibility_problems(here) == []
 
 
 def test_the_first_message_may_not_move_to_another_file() -> None:
     here, there = MONEY.replace("package money; ", ""), P3 + 'import "money.proto"; message Order {}'
-    (problem,) = parsed(there, {"money.proto": here}).problems_reading(parsed(here))
+    (problem,) = parsed(there, {"money.proto": here}).compatibility_problems(parsed(here))
     assert (problem.kind, problem.path) == ("FIRST_MESSAGE_CHANGED", "/Money")
     assert problem.fix == "put the message Money first again"
     empty = parsed(P3 + 'import "money.proto";', {"money.proto": here})
-    assert found(empty.problems_reading(parsed(here))) == ("FIRST_MESSAGE_CHANGED /Money",)
+    assert found(empty.compatibility_problems(parsed(here))) == ("FIRST_MESSAGE_CHANGED /Money",)
 
 
 def test_an_import_may_go_when_nothing_uses_it() -> None:
     older = parsed(P3 + 'import "money.proto"; message Order {}', {"money.proto": MONEY})
-    assert parsed(P3 + "message Order {}").problems_reading(older) == []
+    assert parsed(P3 + "message Order {}").compatibility_problems(older) == []
 
 
 # Size
@@ -471,7 +471,7 @@ def test_an_import_may_go_when_nothing_uses_it() -> None:
 def test_there_are_never_more_problems_than_anybody_would_read() -> None:
     older = P3 + "message M {" + "".join(f"int32 f{n} = {n};" for n in range(1, 500)) + "}"
     newer = parsed(older.replace("int32", "string"))
-    assert len(newer.problems_reading(parsed(older))) == PROBLEMS_MAX
+    assert len(newer.compatibility_problems(parsed(older))) == PROBLEMS_MAX
 
 
 def test_types_that_refer_to_each_other_in_circles_are_compared_in_good_time() -> None:
@@ -482,5 +482,5 @@ def test_types_that_refer_to_each_other_in_circles_are_compared_in_good_time() -
 
     older = P3 + "message M { A0 m = 1; }" + circle("A", 1201)
     newer = P3 + "message M { B0 m = 1; }" + circle("B", 1202)
-    problems = parsed(newer).problems_reading(parsed(older), lenient=True)
+    problems = parsed(newer).compatibility_problems(parsed(older), lenient=True)
     assert "TYPES_TOO_MANY" in {problem.kind for problem in problems} or len(problems) == PROBLEMS_MAX

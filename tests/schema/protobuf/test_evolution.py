@@ -50,7 +50,7 @@ def test_where_nothing_stands_in_the_way_what_was_written_is_read(
     full = f"{older.package}.{name}" if older.package else name
     schemas = parsed(written(older)), parsed(written(newer))
     for writer, reader in (schemas, schemas[::-1]):
-        problems = reader.problems_reading(writer)
+        problems = reader.compatibility_problems(writer)
         event(f"compatible: {not problems}")
         if not problems:
             for each in (full, None):

@@ -96,7 +96,7 @@ def test_a_schema_that_only_looks_hostile_is_understood(text: str) -> None:
     schema = parsed(text)
     assert schema.canonical()
     assert proto_text(schema)
-    assert schema.problems_reading(schema) == []
+    assert schema.compatibility_problems(schema) == []
     schema.validator().fault(b"")
 
 

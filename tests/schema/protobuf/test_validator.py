@@ -9,7 +9,7 @@ from tests.schema.protobuf.growing import File, files, filled, written
 from tests.schema.protobuf.kit import P2, P3, parsed
 
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.protobuf import message_class
 
 SHOP = (
@@ -38,7 +38,7 @@ REQUIRED = (
 VALIDATORS = [parsed(text).validator() for text in (SHOP, REQUIRED)]
 
 
-def fault(schema: str, payload: bytes) -> Fault | None:
+def fault(schema: str, payload: bytes) -> PayloadFault | None:
     return parsed(schema).validator().fault(payload)
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from penstock.core.clock import SystemClock
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Which
+from penstock.schema.registry.models import LookupFilter
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import Form, Pair, carry_out
+from penstock.schema.steps import SchemaForm, SchemaPair, run_procedure
 from penstock.storage.catalog.catalog import Catalog
 
 SUBJECTS = ("orders", "payments", "returns")
@@ -32,10 +32,10 @@ Promise = tuple[str, int, int, str]
 class Agreeing:
     """Takes any text for a schema, and any two for compatible."""
 
-    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
+    def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str:
         return definition.text
 
-    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+    def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]:
         return [[] for _ in pairs]
 
 
@@ -45,7 +45,7 @@ def register_until_killed(path: Path, registrar: int, tell: int) -> None:
     os.write(tell, b"ready\n")
     while True:
         subject, text = SUBJECTS[turn % len(SUBJECTS)], f"{registrar}-{turn}"
-        made = carry_out(registry.register(subject, Schema(kind=SchemaKind.JSON, text=text)), Agreeing())
+        made = run_procedure(registry.register(subject, Schema(kind=SchemaKind.JSON, text=text)), Agreeing())
         os.write(tell, f"{subject} {made.version} {made.schema_id} {text}\n".encode())
         turn += 1
 
@@ -81,7 +81,7 @@ def _promise(line: str) -> Promise:
 def check(path: Path, promised: list[Promise]) -> int:
     """Raises if anything promised is missing, or any number is missing or given twice; how many there are."""
     with Catalog.open(path, clock=SystemClock()) as catalog:
-        every = Registry(catalog.schemas).schemas(which=Which.ALL)
+        every = Registry(catalog.schemas).schemas(lookup=LookupFilter.INCLUDE_DELETED)
     found = {(each.subject, each.version, each.schema_id, each.schema.text) for each in every}
     assert set(promised) <= found, f"missing: {set(promised) - found}"
     assert sorted(each.schema_id for each in every) == list(range(1, len(every) + 1)), "ids are not dense"

@@ -11,17 +11,17 @@ from penstock.core.schemas import Compatibility, Definition, SchemaKind
 from penstock.schema.problems import PROBLEMS_MAX, Problem
 from penstock.schema.registry.compatibility import (
     BACKWARD,
-    DEMANDS,
+    BATCH_CHARS_MAX,
+    BATCH_PAIRS_MAX,
+    COMPARISON_RULES,
     FORWARD,
-    TOGETHER_CHARS_MAX,
-    TOGETHER_MAX,
-    Question,
-    candidate_problems,
+    VersionComparison,
+    check_candidate,
+    find_problems,
     pairs,
-    problems_of,
 )
-from penstock.schema.registry.models import Rules
-from penstock.schema.steps import Compare, Form, Pair, carry_out
+from penstock.schema.registry.models import CompatibilityConfig
+from penstock.schema.steps import CheckCompatibility, SchemaForm, SchemaPair, run_procedure
 
 NEW = Definition(SchemaKind.AVRO, "new")
 EARLIER = [(version, Definition(SchemaKind.AVRO, f"v{version}")) for version in (5, 3, 1)]
@@ -29,13 +29,14 @@ EARLIER = [(version, Definition(SchemaKind.AVRO, f"v{version}")) for version in 
 
 def asked(mode: Compatibility) -> list[str]:
     return [
-        f"{question.version} {question.direction}: {question.pair.reader.text} reads {question.pair.writer.text}"
-        for question in pairs(mode, NEW, EARLIER)
+        f"{comparison.version} {comparison.direction}: {comparison.pair.reader.text} reads"
+        f" {comparison.pair.writer.text}"
+        for comparison in pairs(mode, NEW, EARLIER)
     ]
 
 
 @pytest.mark.parametrize(
-    ("mode", "questions"),
+    ("mode", "comparisons"),
     [
         (Compatibility.NONE, []),
         (Compatibility.BACKWARD, ["5 BACKWARD: new reads v5"]),
@@ -62,12 +63,12 @@ def asked(mode: Compatibility) -> list[str]:
         ),
     ],
 )
-def test_a_mode_is_a_list_of_questions(mode: Compatibility, questions: list[str]) -> None:
-    assert asked(mode) == questions
+def test_a_mode_is_a_list_of_questions(mode: Compatibility, comparisons: list[str]) -> None:
+    assert asked(mode) == comparisons
 
 
 def test_every_mode_has_its_row() -> None:
-    assert set(DEMANDS) == set(Compatibility)
+    assert set(COMPARISON_RULES) == set(Compatibility)
 
 
 @pytest.mark.parametrize("mode", Compatibility)
@@ -89,24 +90,24 @@ class Answers:
         self.portions: list[int] = []
         self.lenient: list[bool] = []
 
-    def examine(self, definition: Definition, form: Form = Form.CANONICAL) -> str:
+    def parse(self, definition: Definition, form: SchemaForm = SchemaForm.CANONICAL) -> str:
         raise AssertionError
 
-    def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+    def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]:
         self.portions.append(len(pairs))
         self.lenient.append(lenient)
         return [[Problem(kind="K", path="", message="m")] * self.problems for _ in pairs]
 
 
-def questions(count: int, chars: int) -> list[Question]:
-    pair = Pair(Definition(SchemaKind.AVRO, "x" * chars), Definition(SchemaKind.AVRO, ""))
-    return [Question(version, BACKWARD, pair) for version in range(count, 0, -1)]
+def comparisons(count: int, chars: int) -> list[VersionComparison]:
+    pair = SchemaPair(Definition(SchemaKind.AVRO, "x" * chars), Definition(SchemaKind.AVRO, ""))
+    return [VersionComparison(version, BACKWARD, pair) for version in range(count, 0, -1)]
 
 
 def test_problems_say_which_version_and_which_direction_they_are_about() -> None:
-    rules = Rules(compatibility=Compatibility.FULL_TRANSITIVE, lenient=True)
+    rules = CompatibilityConfig(compatibility=Compatibility.FULL_TRANSITIVE, lenient=True)
     answers = Answers()
-    found = carry_out(candidate_problems(NEW, EARLIER[:2], rules), answers)
+    found = run_procedure(check_candidate(NEW, EARLIER[:2], rules), answers)
     assert [(each.version, each.direction) for each in found] == [
         (5, BACKWARD),
         (5, FORWARD),
@@ -117,7 +118,7 @@ def test_problems_say_which_version_and_which_direction_they_are_about() -> None
 
 
 def test_where_nothing_is_asked_no_step_is_taken() -> None:
-    procedure = candidate_problems(NEW, EARLIER, Rules(compatibility=Compatibility.NONE, lenient=False))
+    procedure = check_candidate(NEW, EARLIER, CompatibilityConfig(compatibility=Compatibility.NONE, lenient=False))
     with pytest.raises(StopIteration) as end:
         next(procedure)
     assert end.value.value == []
@@ -125,35 +126,35 @@ def test_where_nothing_is_asked_no_step_is_taken() -> None:
 
 def test_many_questions_are_asked_in_portions() -> None:
     answers = Answers(problems=0)
-    assert carry_out(problems_of(questions(2 * TOGETHER_MAX + 1, 1), lenient=False), answers) == []
-    assert answers.portions == [TOGETHER_MAX, TOGETHER_MAX, 1]
+    assert run_procedure(find_problems(comparisons(2 * BATCH_PAIRS_MAX + 1, 1), lenient=False), answers) == []
+    assert answers.portions == [BATCH_PAIRS_MAX, BATCH_PAIRS_MAX, 1]
 
 
 def test_large_schemas_are_compared_in_smaller_portions_but_at_least_one_by_one() -> None:
     answers = Answers(problems=0)
-    carry_out(problems_of(questions(7, MIB), lenient=False), answers)
-    assert answers.portions == [TOGETHER_CHARS_MAX // MIB, 3]
+    run_procedure(find_problems(comparisons(7, MIB), lenient=False), answers)
+    assert answers.portions == [BATCH_CHARS_MAX // MIB, 3]
     answers = Answers(problems=0)
-    carry_out(problems_of(questions(2, 2 * TOGETHER_CHARS_MAX), lenient=False), answers)
+    run_procedure(find_problems(comparisons(2, 2 * BATCH_CHARS_MAX), lenient=False), answers)
     assert answers.portions == [1, 1]
 
 
 def test_the_texts_of_references_count() -> None:
-    heavy = Definition(SchemaKind.AVRO, "", (("name", "x" * TOGETHER_CHARS_MAX),))
+    heavy = Definition(SchemaKind.AVRO, "", (("name", "x" * BATCH_CHARS_MAX),))
     answers = Answers(problems=0)
-    heavy_questions = list(repeat(Question(1, BACKWARD, Pair(NEW, heavy)), 2))
-    carry_out(problems_of(heavy_questions, lenient=False), answers)
+    heavy_questions = list(repeat(VersionComparison(1, BACKWARD, SchemaPair(NEW, heavy)), 2))
+    run_procedure(find_problems(heavy_questions, lenient=False), answers)
     assert answers.portions == [1, 1]
 
 
 def test_enough_problems_are_enough() -> None:
     answers = Answers(problems=PROBLEMS_MAX - 1)
-    found = carry_out(problems_of(questions(3 * TOGETHER_MAX, 1), lenient=False), answers)
+    found = run_procedure(find_problems(comparisons(3 * BATCH_PAIRS_MAX, 1), lenient=False), answers)
     assert len(found) == PROBLEMS_MAX
-    assert answers.portions == [TOGETHER_MAX]
+    assert answers.portions == [BATCH_PAIRS_MAX]
 
 
 def test_a_step_is_a_comparison() -> None:
-    (question,) = pairs(Compatibility.FORWARD, NEW, EARLIER)
-    step = next(problems_of([question], lenient=True))
-    assert step == Compare((question.pair,), lenient=True)
+    (comparison,) = pairs(Compatibility.FORWARD, NEW, EARLIER)
+    step = next(find_problems([comparison], lenient=True))
+    assert step == CheckCompatibility((comparison.pair,), lenient=True)

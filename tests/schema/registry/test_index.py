@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.core.schemas import Reference, Schema, SchemaKind
-from penstock.schema.registry.index import Image
-from penstock.schema.registry.models import Which
+from penstock.schema.registry.index import RegistryIndex
+from penstock.schema.registry.models import LookupFilter
 from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, Subject, SubjectVersion, Update
 
 
@@ -28,48 +28,48 @@ def update(revision: int, *versions: SubjectVersion, schemas: tuple[StoredSchema
 
 
 def test_a_schema_that_goes_from_one_subject_to_another_stays() -> None:
-    image = Image()
-    image.apply(update(1, version("a", 1, 5), schemas=(stored(5, "x"),)))
-    image.apply(update(3, version("b", 1, 5), schemas=(stored(5, "x"),), also="a"))
-    assert image.holders(5) == (("b", 1),)
-    assert image.schema(5).fingerprint == "x"
-    assert image.text_bytes == 1
-    assert image.subjects(which=Which.ALL) == ("b",)
+    index = RegistryIndex()
+    index.apply(update(1, version("a", 1, 5), schemas=(stored(5, "x"),)))
+    index.apply(update(3, version("b", 1, 5), schemas=(stored(5, "x"),), also="a"))
+    assert index.holders(5) == (("b", 1),)
+    assert index.schema(5).fingerprint == "x"
+    assert index.text_bytes == 1
+    assert index.subjects(lookup=LookupFilter.INCLUDE_DELETED) == ("b",)
 
 
 def test_an_id_that_comes_back_with_another_schema_is_that_one() -> None:
-    image = Image()
-    image.apply(update(1, version("a", 1, 5), schemas=(stored(5, "x", ("base", 1)),)))
-    image.apply(update(3, version("a", 1, 5), schemas=(stored(5, "longer", ("other", 1)),)))
-    assert image.schema(5).fingerprint == "longer"
-    assert (image.id_of("x"), image.id_of("longer")) == (None, 5)
-    assert image.text_bytes == 6
-    assert (image.referrers("base", 1), image.referrers("other", 1)) == ((), (5,))
+    index = RegistryIndex()
+    index.apply(update(1, version("a", 1, 5), schemas=(stored(5, "x", ("base", 1)),)))
+    index.apply(update(3, version("a", 1, 5), schemas=(stored(5, "longer", ("other", 1)),)))
+    assert index.schema(5).fingerprint == "longer"
+    assert (index.id_of("x"), index.id_of("longer")) == (None, 5)
+    assert index.text_bytes == 6
+    assert (index.referrers("base", 1), index.referrers("other", 1)) == ((), (5,))
 
 
 def test_what_nobody_has_any_more_leaves_nothing_behind() -> None:
-    image = Image()
-    image.apply(update(1, version("a", 1, 5), version("a", 2, 6), schemas=(stored(5, "x", ("a", 2)), stored(6, "y"))))
-    image.apply(update(2, schemas=(), also="a"))
-    assert image.text_bytes == 0
-    assert not image.has_id(5)
-    assert (image._holders, image._referrers, image._ids, image._schemas) == ({}, {}, {}, {})
-    assert image.spoken_of() == ("a",)
+    index = RegistryIndex()
+    index.apply(update(1, version("a", 1, 5), version("a", 2, 6), schemas=(stored(5, "x", ("a", 2)), stored(6, "y"))))
+    index.apply(update(2, schemas=(), also="a"))
+    assert index.text_bytes == 0
+    assert not index.has_id(5)
+    assert (index._holders, index._referrers, index._ids, index._schemas) == ({}, {}, {}, {})
+    assert index.known_subjects() == ("a",)
 
 
 def test_a_referrer_counts_by_its_own_standing() -> None:
-    image = Image()
+    index = RegistryIndex()
     versions = version("a", 1, 5), version("b", 1, 6, deleted=True), version("c", 1, 7)
     schemas = stored(5, "x"), stored(6, "y", ("a", 1)), stored(7, "z", ("a", 1))
-    image.apply(update(1, *versions, schemas=schemas))
-    found = [image.referrers("a", 1, which) for which in Which]
+    index.apply(update(1, *versions, schemas=schemas))
+    found = [index.referrers("a", 1, lookup) for lookup in LookupFilter]
     assert found == [(7,), (6, 7), (6,)]
 
 
 def test_versions_are_in_order_whatever_order_they_came_in() -> None:
-    image = Image()
-    image.apply(update(1, *(version("a", number, 5) for number in (11, 2, 3, 1)), schemas=(stored(5, "x"),)))
-    assert [each.version for each in image.versions("a")] == [1, 2, 3, 11]
-    assert image.version("a", 11).version == image.version("a", None).version == 11
-    assert image.find("a", 4) is None
-    assert image.find("a", 12) is None
+    index = RegistryIndex()
+    index.apply(update(1, *(version("a", number, 5) for number in (11, 2, 3, 1)), schemas=(stored(5, "x"),)))
+    assert [each.version for each in index.versions("a")] == [1, 2, 3, 11]
+    assert index.version("a", 11).version == index.version("a", None).version == 11
+    assert index.find("a", 4) is None
+    assert index.find("a", 12) is None

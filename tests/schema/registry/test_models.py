@@ -13,22 +13,22 @@ from penstock.schema.registry.models import (
     check_metadata,
     check_schema,
     fingerprint_of,
-    subject_name,
+    parse_subject,
+    parse_version,
     subject_prefix,
-    version_number,
 )
 from penstock.storage.catalog.schema_rows import Metadata
 
 
 @pytest.mark.parametrize("subject", ["a", "a/b %2F c", ":", "::", "größe", "\U0001f701", "x" * SUBJECT_CHARS_MAX])
 def test_a_subject_may_have_any_name_that_can_be_written(subject: str) -> None:
-    assert subject_name(subject) == subject_name(f":.:{subject}") == subject
+    assert parse_subject(subject) == parse_subject(f":.:{subject}") == subject
 
 
 @pytest.mark.parametrize("subject", ["", "x" * (SUBJECT_CHARS_MAX + 1), "a\nb", "\0", "\x7f", "\x85", "\ud800", ":.:"])
 def test_a_name_that_no_subject_has_is_refused_in_words_that_can_be_sent(subject: str) -> None:
     with pytest.raises(RegistryError, match="is not valid") as refused:
-        subject_name(subject)
+        parse_subject(subject)
     assert refused.value.message.encode().isascii() or "\N{REPLACEMENT CHARACTER}" in refused.value.message
     assert refused.value.message.replace("\N{REPLACEMENT CHARACTER}", "").isprintable()
 
@@ -36,13 +36,13 @@ def test_a_name_that_no_subject_has_is_refused_in_words_that_can_be_sent(subject
 @pytest.mark.parametrize("subject", [":.other:orders", ":.a:", ":.\n:x"])
 def test_there_is_no_context_but_the_default_one(subject: str) -> None:
     with pytest.raises(RegistryError, match="There is no context"):
-        subject_name(subject)
+        parse_subject(subject)
 
 
 @pytest.mark.parametrize("subject", [":.::.:orders", ":.::.other:orders"])
 def test_a_name_that_is_kept_means_itself(subject: str) -> None:
     with pytest.raises(RegistryError, match="one context is enough"):
-        subject_name(subject)
+        parse_subject(subject)
 
 
 def test_what_stands_before_a_prefix_is_left_away() -> None:
@@ -54,7 +54,7 @@ def test_what_stands_before_a_prefix_is_left_away() -> None:
 )
 def test_what_is_no_version_is_refused(version: int | str) -> None:
     with pytest.raises(InvalidVersion, match=r"is not a valid version id\. Allowed values are between"):
-        version_number(version)
+        parse_version(version)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_no_version_is_refused(version: int | str) -> None:
     [(1, 1), ("1", 1), (2**31 - 1, 2**31 - 1), ("2147483647", 2**31 - 1), ("latest", None), (-1, None), ("-1", None)],
 )
 def test_a_version_is_a_number_or_the_latest(version: int | str, number: int | None) -> None:
-    assert version_number(version) == number
+    assert parse_version(version) == number
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0b", "x" * (SCHEMA_BYTES_MAX + 1), "é" * (SCHEMA_BYTES_MAX // 2 + 1)])
@@ -112,5 +112,5 @@ def test_schemas_are_the_same_if_kind_meaning_and_references_are(one: Schema, a:
         named = sorted((each.name, each.subject, each.version) for each in schema.references)
         return schema.kind, canonical, named
 
-    same = identity(one, a) == identity(other, b)
-    assert (fingerprint_of(one, a) == fingerprint_of(other, b)) is same
+    find_by_fingerprint = identity(one, a) == identity(other, b)
+    assert (fingerprint_of(one, a) == fingerprint_of(other, b)) is find_by_fingerprint

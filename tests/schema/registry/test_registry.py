@@ -38,11 +38,11 @@ from penstock.schema.errors import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.problems import Problem
 from penstock.schema.registry import index, references, state
-from penstock.schema.registry.models import Registered, Rules, Status, Which
-from penstock.schema.steps import Pair, carry_out
+from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, RegisteredVersion, VersionStatus
+from penstock.schema.steps import SchemaPair, run_procedure
 from penstock.storage.catalog.schema_rows import Changed, Metadata
 
 STRING = Schema(kind=SchemaKind.STRING, text="")
@@ -56,7 +56,7 @@ def t(tmp_path: Path) -> Iterator[Trial]:
 
 def free(t: Trial, subject: str | None = None) -> None:
     """Anything goes with anything."""
-    t.do(t.registry.set_compatibility(subject, "NONE"))
+    t.run(t.registry.set_compatibility(subject, "NONE"))
 
 
 # Registering
@@ -64,13 +64,13 @@ def free(t: Trial, subject: str | None = None) -> None:
 
 def test_a_schema_that_was_registered_is_found_by_its_id_and_by_its_version(t: Trial) -> None:
     about = Metadata(description="what is ordered", tags=("shop",), created_by="till")
-    made = t.do(t.registry.register("orders", words(" a  b\n"), metadata=about))
+    made = t.run(t.registry.register("orders", words(" a  b\n"), metadata=about))
     assert (made.subject, made.version, made.schema_id, made.metadata) == ("orders", 1, 1, about)
     assert made.schema.text == " a  b\n"
     assert t.registry.version("orders", 1) == t.registry.version("orders", "latest") == made
     assert t.registry.schema(1).schema == made.schema
     assert t.registry.definition(1) == Definition(SchemaKind.AVRO, " a  b\n")
-    assert t.registry.places(1) == (("orders", 1),)
+    assert t.registry.versions_of_schema(1) == (("orders", 1),)
     assert t.reload().version("orders", 1) == made
 
 
@@ -86,27 +86,27 @@ def test_registering_again_returns_what_is_there_however_it_is_written(t: Trial)
 def test_the_same_schema_under_another_subject_has_the_same_id(t: Trial) -> None:
     first, other = t.register("orders", "a"), t.register("payments", "a")
     assert (other.schema_id, other.version) == (first.schema_id, 1)
-    assert t.registry.places(first.schema_id) == (("orders", 1), ("payments", 1))
+    assert t.registry.versions_of_schema(first.schema_id) == (("orders", 1), ("payments", 1))
 
 
 def test_the_same_text_in_another_language_is_another_schema(t: Trial) -> None:
     free(t)
     texts = [Schema(kind=kind, text="a") for kind in (SchemaKind.AVRO, SchemaKind.JSON)]
-    ids = [t.do(t.registry.register("orders", schema)).schema_id for schema in texts]
+    ids = [t.run(t.registry.register("orders", schema)).schema_id for schema in texts]
     assert ids == [1, 2]
 
 
 def test_what_is_no_schema_is_refused_and_no_number_is_spent(t: Trial) -> None:
     with pytest.raises(InvalidSchema, match="no word"):
         t.register("orders", "a!")
-    assert t.registry.subjects(which=Which.ALL) == ()
+    assert t.registry.subjects(lookup=LookupFilter.INCLUDE_DELETED) == ()
     assert t.register("orders", "a").schema_id == 1
 
 
 def test_what_cannot_be_kept_is_refused_before_anybody_looks_at_it(t: Trial) -> None:
     with pytest.raises(InvalidSchema, match="Invalid schema"):
         t.register("orders", "x" * (SCHEMA_BYTES_MAX + 1))
-    assert t.examiner.examined == []
+    assert t.engine.parsed == []
 
 
 def test_the_largest_schema_is_taken(t: Trial) -> None:
@@ -146,23 +146,23 @@ def test_subjects_are_listed_by_prefix_and_by_what_became_of_them(t: Trial) -> N
     for subject in ("b", "a2", "a1", "gone"):
         t.register(subject, "a")
     t.register("a1", "a?")
-    t.do(t.registry.delete_version("a1", 1))
-    t.do(t.registry.delete_subject("gone"))
+    t.run(t.registry.delete_version("a1", 1))
+    t.run(t.registry.delete_subject("gone"))
     assert t.registry.subjects() == ("a1", "a2", "b")
     for prefix in ("a", ":*:a", ":.:a"):
         assert t.registry.subjects(prefix) == ("a1", "a2")
-    assert t.registry.subjects(which=Which.ALL) == ("a1", "a2", "b", "gone")
-    assert t.registry.subjects(which=Which.DELETED) == ("gone",)
+    assert t.registry.subjects(lookup=LookupFilter.INCLUDE_DELETED) == ("a1", "a2", "b", "gone")
+    assert t.registry.subjects(lookup=LookupFilter.DELETED_ONLY) == ("gone",)
 
 
 def test_versions_are_listed_by_what_became_of_them(t: Trial) -> None:
     for text in ("a", "a?", "a? b?"):
         t.register("orders", text)
-    t.do(t.registry.delete_version("orders", 2))
+    t.run(t.registry.delete_version("orders", 2))
     assert t.registry.versions("orders") == (1, 3)
-    assert t.registry.versions("orders", Which.ALL) == (1, 2, 3)
-    assert t.registry.versions("orders", Which.DELETED) == (2,)
-    assert t.registry.version("orders", 2, Which.ALL).deleted
+    assert t.registry.versions("orders", LookupFilter.INCLUDE_DELETED) == (1, 2, 3)
+    assert t.registry.versions("orders", LookupFilter.DELETED_ONLY) == (2,)
+    assert t.registry.version("orders", 2, LookupFilter.INCLUDE_DELETED).deleted
     with pytest.raises(VersionNotFound, match=r"^Version 2 not found\.$"):
         t.registry.version("orders", 2)
 
@@ -170,14 +170,14 @@ def test_versions_are_listed_by_what_became_of_them(t: Trial) -> None:
 def test_all_schemas_are_listed_or_the_latest_of_each_subject(t: Trial) -> None:
     for subject, text in (("b", "a"), ("b", "a?"), ("a", "x")):
         t.register(subject, text)
-    t.do(t.registry.delete_version("b", 2))
+    t.run(t.registry.delete_version("b", 2))
 
     def listed(*arguments: object, **more: bool) -> list[tuple[str, int]]:
         return [(each.subject, each.version) for each in t.registry.schemas(*arguments, **more)]  # type: ignore[arg-type]
 
     assert listed() == [("a", 1), ("b", 1)]
-    assert listed("b", Which.ALL) == [("b", 1), ("b", 2)]
-    assert listed("", Which.ALL, latest_only=True) == [("a", 1), ("b", 2)]
+    assert listed("b", LookupFilter.INCLUDE_DELETED) == [("b", 1), ("b", 2)]
+    assert listed("", LookupFilter.INCLUDE_DELETED, latest_only=True) == [("a", 1), ("b", 2)]
 
 
 def test_the_latest_is_named_in_several_ways(t: Trial) -> None:
@@ -195,7 +195,7 @@ def test_what_is_not_there_is_said_in_the_words_that_clients_know(t: Trial) -> N
         (VersionNotFound, r"^Version 9 not found\.$", lambda: t.registry.version("orders", 9)),
         (SchemaNotFound, r"^Schema 9 not found$", lambda: t.registry.schema(9)),
         (SchemaNotFound, r"^Schema 9 not found$", lambda: t.registry.definition(9)),
-        (SchemaNotFound, r"^Schema 9 not found$", lambda: t.registry.places(9)),
+        (SchemaNotFound, r"^Schema 9 not found$", lambda: t.registry.versions_of_schema(9)),
     ):
         with pytest.raises(error, match=sentence):
             call()
@@ -209,7 +209,7 @@ def test_a_schema_is_defined_with_all_that_it_refers_to_in_the_order_of_need(t: 
     t.register("middle", "m", base=("base", 1))
     made = t.register("top", "t", middle=("middle", 1), base=("base", 1))
     expected = Definition(SchemaKind.AVRO, "t", (("base", "b"), ("middle", "m")))
-    assert t.registry.definition(made.schema_id) == t.examiner.examined[-1] == expected
+    assert t.registry.definition(made.schema_id) == t.engine.parsed[-1] == expected
     assert t.registry.referenced_by("base", 1) == (2, 3)
     assert t.registry.referenced_by("middle", "latest") == (3,)
     assert t.registry.referenced_by("top", 1) == ()
@@ -235,7 +235,7 @@ def test_schemas_that_refer_to_different_versions_are_different_schemas(t: Trial
 def test_what_is_referred_to_must_be_there(t: Trial, place: tuple[str, int]) -> None:
     t.register("base", "b")
     t.register("gone", "g")
-    t.do(t.registry.delete_subject("gone"))
+    t.run(t.registry.delete_subject("gone"))
     with pytest.raises(InvalidSchema, match=r"what it refers to as 'r', version .* of subject .*, is not there") as no:
         t.register("top", "t", r=place)
     no.value.message.encode()
@@ -266,9 +266,9 @@ def test_the_same_text_referring_to_itself_again_and_again_is_limited_too(
     monkeypatch.setattr(references, "SCHEMA_REFERENCES_MAX", 4)
     t.register("chain", "c")
     for number in range(1, 5):
-        t.register("chain", "c", same=("chain", number))
+        t.register("chain", "c", find_by_fingerprint=("chain", number))
     with pytest.raises(InvalidSchema, match="more than 4 references"):
-        t.register("chain", "c", same=("chain", 5))
+        t.register("chain", "c", find_by_fingerprint=("chain", 5))
 
 
 def test_too_many_references_are_refused_before_they_are_looked_up(t: Trial) -> None:
@@ -281,19 +281,19 @@ def test_a_schema_refers_to_its_own_kind_only(t: Trial) -> None:
     t.register("base", "b")
     of_json = replace(words("t", r=("base", 1)), kind=SchemaKind.JSON)
     sentence = "what it refers to as 'r' is AVRO, and a schema of type JSON refers to its own kind only"
-    examined = len(t.examiner.examined)
+    examined = len(t.engine.parsed)
     for call in (t.registry.register("top", of_json), t.registry.check("top", of_json)):
         with pytest.raises(InvalidSchema, match=sentence) as refused:
-            t.do(call)
+            t.run(call)
         assert refused.value.details == {"reference": "r"}
-    assert len(t.examiner.examined) == examined, "nobody was asked to understand it"
+    assert len(t.engine.parsed) == examined, "nobody was asked to understand it"
 
 
 @pytest.mark.parametrize("kind", [SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.BYTES])
 def test_what_has_no_text_refers_to_nothing(t: Trial, kind: SchemaKind) -> None:
-    t.do(t.registry.register("base", Schema(kind=kind, text="")))
+    t.run(t.registry.register("base", Schema(kind=kind, text="")))
     with pytest.raises(InvalidSchema, match=f"a schema of type {kind} refers to nothing"):
-        t.do(t.registry.register("top", replace(words("", r=("base", 1)), kind=kind)))
+        t.run(t.registry.register("top", replace(words("", r=("base", 1)), kind=kind)))
 
 
 def test_the_bytes_of_a_schema_are_limited_with_those_of_all_that_it_refers_to(
@@ -312,7 +312,7 @@ def test_a_name_that_cannot_be_kept_is_refused(t: Trial) -> None:
     t.register("base", "b")
     named = (Reference(name="\ud800", subject="base", version=1),)
     with pytest.raises(InvalidSchema, match="nothing can be referred to as"):
-        t.do(t.registry.register("top", replace(words("t"), references=named)))
+        t.run(t.registry.register("top", replace(words("t"), references=named)))
 
 
 # Compatibility
@@ -364,7 +364,7 @@ def test_the_mode_decides_which_versions_count_and_in_which_direction(t: Trial, 
     for text in ("a? b? c", "a? b? c d"):
         free(t, "orders")
         t.register("orders", text)
-    t.do(t.registry.set_compatibility("orders", mode))
+    t.run(t.registry.set_compatibility("orders", mode))
     if taken:
         assert t.register("orders", "d").version == 3
     else:
@@ -376,29 +376,29 @@ def test_lenience_is_a_setting_like_the_mode(t: Trial) -> None:
     t.register("orders", "a")
     with pytest.raises(IncompatibleSchema):
         t.register("orders", "a b~")
-    t.do(t.registry.set_compatibility(None, lenient=True))
+    t.run(t.registry.set_compatibility(None, lenient=True))
     assert t.register("orders", "a b~").version == 2
-    t.do(t.registry.set_compatibility("orders", lenient=False))
+    t.run(t.registry.set_compatibility("orders", lenient=False))
     with pytest.raises(IncompatibleSchema):
         t.register("orders", "a b c~")
 
 
 def test_deleted_versions_do_not_count(t: Trial) -> None:
     t.register("orders", "a")
-    t.do(t.registry.delete_version("orders", 1))
+    t.run(t.registry.delete_version("orders", 1))
     assert t.register("orders", "b").version == 2
-    t.do(t.registry.delete_subject("orders"))
+    t.run(t.registry.delete_subject("orders"))
     assert t.register("orders", "c").version == 3
 
 
 def test_a_schema_that_is_several_versions_is_compared_once(t: Trial) -> None:
-    t.do(t.registry.set_compatibility("orders", "BACKWARD_TRANSITIVE"))
+    t.run(t.registry.set_compatibility("orders", "BACKWARD_TRANSITIVE"))
     t.register("orders", "a")
-    t.do(t.registry.delete_version("orders", 1))
+    t.run(t.registry.delete_version("orders", 1))
     t.register("orders", "a")
-    t.do(t.registry.undelete("orders", 1))
+    t.run(t.registry.undelete("orders", 1))
     t.register("orders", "a?")
-    assert t.examiner.compared == [("a?", "a")]
+    assert t.engine.compared == [("a?", "a")]
 
 
 # Asking beforehand
@@ -407,45 +407,45 @@ def test_a_schema_that_is_several_versions_is_compared_once(t: Trial) -> None:
 def test_what_would_keep_a_schema_from_being_registered_is_told(t: Trial) -> None:
     t.register("orders", "a b")
     t.register("orders", "a")
-    problems = t.do(t.registry.check("orders", words("a b")))
+    problems = t.run(t.registry.check("orders", words("a b")))
     assert [(each.path, each.version, each.direction) for each in problems] == [("/b", 2, "BACKWARD")]
-    assert t.do(t.registry.check("orders", words("a"))) == []
+    assert t.run(t.registry.check("orders", words("a"))) == []
     assert t.registry.versions("orders") == (1, 2)
 
 
 def test_one_version_may_be_asked_about_alone(t: Trial) -> None:
     t.register("orders", "a b")
     t.register("orders", "a")
-    assert t.do(t.registry.check("orders", words("b"), 1)) == []
+    assert t.run(t.registry.check("orders", words("b"), 1)) == []
     for latest in ("latest", -1, 2):
-        assert len(t.do(t.registry.check("orders", words("b"), latest))) == 1
-    t.do(t.registry.set_compatibility("orders", "FORWARD"))
-    assert [each.path for each in t.do(t.registry.check("orders", words("b"), 1))] == ["/a"]
+        assert len(t.run(t.registry.check("orders", words("b"), latest))) == 1
+    t.run(t.registry.set_compatibility("orders", "FORWARD"))
+    assert [each.path for each in t.run(t.registry.check("orders", words("b"), 1))] == ["/a"]
     free(t, "orders")
-    assert t.do(t.registry.check("orders", words("b"), 1)) == []
+    assert t.run(t.registry.check("orders", words("b"), 1)) == []
 
 
 def test_where_nothing_is_nothing_is_asked_but_for_a_version_that_is_not_there(t: Trial) -> None:
-    assert t.do(t.registry.check("orders", words("a"))) == []
-    assert t.do(t.registry.check("orders", words("a"), "latest")) == []
+    assert t.run(t.registry.check("orders", words("a"))) == []
+    assert t.run(t.registry.check("orders", words("a"), "latest")) == []
     with pytest.raises(VersionNotFound, match=r"^Version 1 not found\.$"):
-        t.do(t.registry.check("orders", words("a"), 1))
+        t.run(t.registry.check("orders", words("a"), 1))
 
 
 def test_what_is_no_schema_is_not_compatible_with_anything(t: Trial) -> None:
     with pytest.raises(InvalidSchema):
-        t.do(t.registry.check("orders", words("a!")))
+        t.run(t.registry.check("orders", words("a!")))
 
 
 def test_two_schemas_may_be_compared_without_a_subject(t: Trial) -> None:
-    (problem,) = t.do(t.registry.check_pair(words("a b"), words("a")))
+    (problem,) = t.run(t.registry.check_pair(words("a b"), words("a")))
     assert problem.as_dict() == {
         "kind": "WORD_MISSING",
         "path": "/b",
         "message": "nobody wrote b",
         "fix": "make it b?",
     }
-    assert t.do(t.registry.check_pair(words("a b~"), words("a"), lenient=True)) == []
+    assert t.run(t.registry.check_pair(words("a b~"), words("a"), lenient=True)) == []
 
 
 # Looking for a schema
@@ -454,33 +454,33 @@ def test_two_schemas_may_be_compared_without_a_subject(t: Trial) -> None:
 def test_a_schema_is_found_however_it_is_written(t: Trial) -> None:
     made = t.register("orders", "a b")
     t.register("orders", "a")
-    assert t.do(t.registry.look_up("orders", words("b a"))) == made
+    assert t.run(t.registry.look_up("orders", words("b a"))) == made
 
 
 def test_what_is_not_found_is_a_subject_or_a_schema(t: Trial) -> None:
     t.register("orders", "a")
     with pytest.raises(SubjectNotFound, match=r"^Subject 'x' not found\.$"):
-        t.do(t.registry.look_up("x", words("a")))
+        t.run(t.registry.look_up("x", words("a")))
     with pytest.raises(SchemaNotFound, match=r"^Schema not found$"):
-        t.do(t.registry.look_up("orders", words("b")))
+        t.run(t.registry.look_up("orders", words("b")))
     with pytest.raises(InvalidSchema):
-        t.do(t.registry.look_up("orders", words("a!")))
+        t.run(t.registry.look_up("orders", words("a!")))
 
 
 def test_what_was_deleted_is_found_if_that_is_wanted_and_what_was_not_rather(t: Trial) -> None:
     t.register("base", "b")
     t.register("orders", "a", base=("base", 1))
     for subject in ("orders", "base"):
-        t.do(t.registry.delete_subject(subject))
+        t.run(t.registry.delete_subject(subject))
     schema = words("a", base=("base", 1))
     with pytest.raises(SubjectNotFound):
-        t.do(t.registry.look_up("orders", schema))
-    assert t.do(t.registry.look_up("orders", schema, deleted=True)).version == 1
-    t.do(t.registry.undelete("base"))
-    t.do(t.registry.register("orders", schema))
-    t.do(t.registry.undelete("orders"))
-    t.do(t.registry.delete_version("orders", 2))
-    assert t.do(t.registry.look_up("orders", schema, deleted=True)).version == 1
+        t.run(t.registry.look_up("orders", schema))
+    assert t.run(t.registry.look_up("orders", schema, deleted=True)).version == 1
+    t.run(t.registry.undelete("base"))
+    t.run(t.registry.register("orders", schema))
+    t.run(t.registry.undelete("orders"))
+    t.run(t.registry.delete_version("orders", 2))
+    assert t.run(t.registry.look_up("orders", schema, deleted=True)).version == 1
 
 
 # Deleting
@@ -488,7 +488,7 @@ def test_what_was_deleted_is_found_if_that_is_wanted_and_what_was_not_rather(t: 
 
 def test_what_was_deleted_and_is_registered_again_is_a_new_version_with_the_old_id(t: Trial) -> None:
     first = t.register("orders", "a")
-    t.do(t.registry.delete_version("orders", 1))
+    t.run(t.registry.delete_version("orders", 1))
     again = t.register("orders", "a")
     assert (again.version, again.schema_id) == (2, first.schema_id)
 
@@ -497,42 +497,42 @@ def test_a_version_goes_softly_first_and_then_for_good(t: Trial) -> None:
     t.register("orders", "a")
     t.register("orders", "a?")
     with pytest.raises(VersionNotSoftDeleted, match=r"^Subject 'orders' Version 1 was not deleted first before being"):
-        t.do(t.registry.delete_version("orders", 1, permanent=True))
-    assert t.do(t.registry.delete_version("orders", 1)) == 1
+        t.run(t.registry.delete_version("orders", 1, permanent=True))
+    assert t.run(t.registry.delete_version("orders", 1)) == 1
     assert t.registry.schema(1).schema.text == "a"
-    assert t.registry.places(1) == ()
-    assert t.registry.places(1, Which.ALL) == (("orders", 1),)
+    assert t.registry.versions_of_schema(1) == ()
+    assert t.registry.versions_of_schema(1, LookupFilter.INCLUDE_DELETED) == (("orders", 1),)
     with pytest.raises(VersionSoftDeleted, match=r"^Subject 'orders' Version 1 was soft deleted\.Set permanent=true"):
-        t.do(t.registry.delete_version("orders", 1))
-    assert t.do(t.registry.delete_version("orders", 1, permanent=True)) == 1
+        t.run(t.registry.delete_version("orders", 1))
+    assert t.run(t.registry.delete_version("orders", 1, permanent=True)) == 1
     with pytest.raises(SchemaNotFound):
         t.registry.schema(1)
     for permanent in (False, True):
         with pytest.raises(VersionNotFound, match=r"^Version 1 not found\.$"):
-            t.do(t.registry.delete_version("orders", 1, permanent=permanent))
+            t.run(t.registry.delete_version("orders", 1, permanent=permanent))
 
 
 def test_the_latest_that_is_deleted_is_the_latest_that_is_not_deleted_yet(t: Trial) -> None:
     for text in ("a", "a?", "a? b?"):
         t.register("orders", text)
-    assert [t.do(t.registry.delete_version("orders", "latest")) for _ in range(3)] == [3, 2, 1]
+    assert [t.run(t.registry.delete_version("orders", "latest")) for _ in range(3)] == [3, 2, 1]
     with pytest.raises(SubjectNotFound):
-        t.do(t.registry.delete_version("orders", "latest"))
+        t.run(t.registry.delete_version("orders", "latest"))
 
 
 def test_a_subject_goes_softly_first_and_then_for_good(t: Trial) -> None:
     t.register("orders", "a")
     t.register("orders", "a?")
-    t.do(t.registry.delete_version("orders", 1))
+    t.run(t.registry.delete_version("orders", 1))
     with pytest.raises(SubjectNotSoftDeleted, match=r"^Subject 'orders' was not deleted first before being perman"):
-        t.do(t.registry.delete_subject("orders", permanent=True))
-    assert t.do(t.registry.delete_subject("orders")) == (2,)
+        t.run(t.registry.delete_subject("orders", permanent=True))
+    assert t.run(t.registry.delete_subject("orders")) == (2,)
     with pytest.raises(SubjectSoftDeleted, match=r"^Subject 'orders' was soft deleted\.Set permanent=true to delete"):
-        t.do(t.registry.delete_subject("orders"))
-    assert t.do(t.registry.delete_subject("orders", permanent=True)) == (1, 2)
+        t.run(t.registry.delete_subject("orders"))
+    assert t.run(t.registry.delete_subject("orders", permanent=True)) == (1, 2)
     for permanent in (False, True):
         with pytest.raises(SubjectNotFound):
-            t.do(t.registry.delete_subject("orders", permanent=permanent))
+            t.run(t.registry.delete_subject("orders", permanent=permanent))
     again = t.register("orders", "a")
     assert (again.version, again.schema_id) == (3, 3)
 
@@ -540,9 +540,9 @@ def test_a_subject_goes_softly_first_and_then_for_good(t: Trial) -> None:
 def test_settings_outlive_a_soft_deletion_and_no_other(t: Trial) -> None:
     t.register("orders", "a")
     free(t, "orders")
-    t.do(t.registry.delete_subject("orders"))
+    t.run(t.registry.delete_subject("orders"))
     assert t.registry.compatibility("orders").compatibility is Compatibility.NONE
-    t.do(t.registry.delete_subject("orders", permanent=True))
+    t.run(t.registry.delete_subject("orders", permanent=True))
     with pytest.raises(CompatibilityNotConfigured):
         t.registry.compatibility("orders")
 
@@ -556,73 +556,73 @@ def test_what_others_refer_to_stays_until_they_are_deleted(t: Trial) -> None:
     )
     for procedure in (t.registry.delete_version("base", 1), t.registry.delete_subject("base")):
         with pytest.raises(ReferenceExists, match=sentence) as refused:
-            t.do(procedure)
+            t.run(procedure)
         assert refused.value.details == {"referrer": 2}
-    t.do(t.registry.delete_subject("top"))
+    t.run(t.registry.delete_subject("top"))
     assert t.registry.referenced_by("base", 1) == ()
-    assert t.registry.referenced_by("base", 1, Which.ALL) == (2,)
-    t.do(t.registry.delete_subject("base"))
+    assert t.registry.referenced_by("base", 1, LookupFilter.INCLUDE_DELETED) == (2,)
+    t.run(t.registry.delete_subject("base"))
     assert t.registry.definition(2).references == (("base", "b"),)
     with pytest.raises(ReferenceExists, match="One or more references exist"):
-        t.do(t.registry.delete_subject("base", permanent=True))
-    t.do(t.registry.delete_subject("top", permanent=True))
-    t.do(t.registry.delete_subject("base", permanent=True))
+        t.run(t.registry.delete_subject("base", permanent=True))
+    t.run(t.registry.delete_subject("top", permanent=True))
+    t.run(t.registry.delete_subject("base", permanent=True))
 
 
 def test_a_subject_whose_versions_refer_to_each_other_goes_as_a_whole(t: Trial) -> None:
     t.register("orders", "a")
     t.register("orders", "a", before=("orders", 1))
     with pytest.raises(ReferenceExists):
-        t.do(t.registry.delete_version("orders", 1))
-    assert t.do(t.registry.delete_subject("orders")) == (1, 2)
-    assert t.do(t.registry.undelete("orders")) == (1, 2)
-    t.do(t.registry.delete_subject("orders"))
-    assert t.do(t.registry.delete_subject("orders", permanent=True)) == (1, 2)
+        t.run(t.registry.delete_version("orders", 1))
+    assert t.run(t.registry.delete_subject("orders")) == (1, 2)
+    assert t.run(t.registry.undelete("orders")) == (1, 2)
+    t.run(t.registry.delete_subject("orders"))
+    assert t.run(t.registry.delete_subject("orders", permanent=True)) == (1, 2)
 
 
 def test_a_referrer_that_another_subject_has_too_still_refers(t: Trial) -> None:
     t.register("base", "b")
     for subject in ("one", "other"):
         t.register(subject, "t", base=("base", 1))
-    t.do(t.registry.delete_subject("one"))
+    t.run(t.registry.delete_subject("one"))
     with pytest.raises(ReferenceExists, match="subject 'other'"):
-        t.do(t.registry.delete_subject("base"))
+        t.run(t.registry.delete_subject("base"))
 
 
 def test_what_messages_use_does_not_go_for_good_unless_another_has_it(t: Trial) -> None:
     for subject in ("orders", "copies"):
         t.register(subject, "a")
-        t.do(t.registry.delete_subject(subject))
+        t.run(t.registry.delete_subject(subject))
     t.catalog.schemas.note_use(1, "topic 17")
-    t.do(t.registry.delete_subject("copies", permanent=True))
+    t.run(t.registry.delete_subject("copies", permanent=True))
     for procedure in (
         t.registry.delete_subject("orders", permanent=True),
         t.registry.delete_version("orders", 1, permanent=True),
     ):
         with pytest.raises(ReferenceExists, match="messages with schema id 1 are kept in topic 17") as refused:
-            t.do(procedure)
+            t.run(procedure)
         assert refused.value.details == {"places": ["topic 17"]}
     t.catalog.schemas.forget_use(1, "topic 17")
-    t.do(t.registry.delete_subject("orders", permanent=True))
+    t.run(t.registry.delete_subject("orders", permanent=True))
 
 
 def test_what_was_deleted_softly_comes_back_as_it_was(t: Trial) -> None:
     made = [t.register("orders", text) for text in ("a", "a?", "a? b?")]
-    t.do(t.registry.delete_subject("orders"))
-    assert t.do(t.registry.undelete("orders", 2)) == (2,)
-    assert t.do(t.registry.undelete("orders", "2")) == ()
+    t.run(t.registry.delete_subject("orders"))
+    assert t.run(t.registry.undelete("orders", 2)) == (2,)
+    assert t.run(t.registry.undelete("orders", "2")) == ()
     assert t.registry.version("orders", 2) == made[1]
-    assert t.do(t.registry.undelete("orders")) == (1, 3)
-    assert t.do(t.registry.undelete("orders")) == ()
+    assert t.run(t.registry.undelete("orders")) == (1, 3)
+    assert t.run(t.registry.undelete("orders")) == ()
     assert [t.registry.version("orders", version) for version in (1, 2, 3)] == made
 
 
 def test_what_is_not_there_does_not_come_back(t: Trial) -> None:
     t.register("orders", "a")
     with pytest.raises(SubjectNotFound):
-        t.do(t.registry.undelete("x"))
+        t.run(t.registry.undelete("x"))
     with pytest.raises(VersionNotFound):
-        t.do(t.registry.undelete("orders", 2))
+        t.run(t.registry.undelete("orders", 2))
     with pytest.raises(InvalidVersion, match="has no latest version"):
         t.registry.undelete("orders", "latest")
 
@@ -631,54 +631,58 @@ def test_nothing_comes_back_without_what_it_refers_to(t: Trial) -> None:
     t.register("base", "b")
     t.register("top", "t", base=("base", 1))
     for subject in ("top", "base"):
-        t.do(t.registry.delete_subject(subject))
+        t.run(t.registry.delete_subject(subject))
     with pytest.raises(OperationNotPermitted, match="refers to version 1 of 'base', which is deleted: undelete that"):
-        t.do(t.registry.undelete("top"))
-    t.do(t.registry.undelete("base"))
-    assert t.do(t.registry.undelete("top")) == (1,)
+        t.run(t.registry.undelete("top"))
+    t.run(t.registry.undelete("base"))
+    assert t.run(t.registry.undelete("top")) == (1,)
 
 
 # Settings
 
 
 def test_a_subject_has_the_compatibility_of_all_until_it_has_its_own(t: Trial) -> None:
-    backward = Rules(compatibility=Compatibility.BACKWARD, lenient=False)
+    backward = CompatibilityConfig(compatibility=Compatibility.BACKWARD, lenient=False)
     assert t.registry.compatibility() == backward
     with pytest.raises(CompatibilityNotConfigured, match=r"^Subject 'orders' does not have subject-level compatib"):
         t.registry.compatibility("orders")
     assert t.registry.compatibility("orders", default_to_global=True) == backward
-    full = t.do(t.registry.set_compatibility(None, "full"))
-    assert full == Rules(compatibility=Compatibility.FULL, lenient=False)
+    full = t.run(t.registry.set_compatibility(None, "full"))
+    assert full == CompatibilityConfig(compatibility=Compatibility.FULL, lenient=False)
     assert t.registry.compatibility("orders", default_to_global=True) == full
-    own = t.do(t.registry.set_compatibility("orders", "FORWARD", lenient=True))
-    assert own == t.registry.compatibility("orders") == Rules(compatibility=Compatibility.FORWARD, lenient=True)
-    assert t.do(t.registry.set_compatibility("orders", lenient=False)).compatibility is Compatibility.FORWARD
+    own = t.run(t.registry.set_compatibility("orders", "FORWARD", lenient=True))
+    assert (
+        own
+        == t.registry.compatibility("orders")
+        == CompatibilityConfig(compatibility=Compatibility.FORWARD, lenient=True)
+    )
+    assert t.run(t.registry.set_compatibility("orders", lenient=False)).compatibility is Compatibility.FORWARD
     assert t.registry.compatibility() == full
     assert t.reload().compatibility("orders") == t.registry.compatibility("orders")
 
 
 def test_clearing_returns_what_it_was(t: Trial) -> None:
-    t.do(t.registry.set_compatibility(None, "NONE"))
-    t.do(t.registry.set_compatibility("orders", "FULL"))
-    assert t.do(t.registry.clear_compatibility("orders")).compatibility is Compatibility.FULL
+    t.run(t.registry.set_compatibility(None, "NONE"))
+    t.run(t.registry.set_compatibility("orders", "FULL"))
+    assert t.run(t.registry.clear_compatibility("orders")).compatibility is Compatibility.FULL
     with pytest.raises(SubjectNotFound, match=r"^Subject 'orders' not found\.$"):
-        t.do(t.registry.clear_compatibility("orders"))
-    assert t.do(t.registry.clear_compatibility(None)).compatibility is Compatibility.NONE
-    assert t.do(t.registry.clear_compatibility(None)).compatibility is Compatibility.BACKWARD
+        t.run(t.registry.clear_compatibility("orders"))
+    assert t.run(t.registry.clear_compatibility(None)).compatibility is Compatibility.NONE
+    assert t.run(t.registry.clear_compatibility(None)).compatibility is Compatibility.BACKWARD
 
 
 def test_a_mode_is_a_setting_too(t: Trial) -> None:
     assert t.registry.mode() is Mode.READWRITE
     with pytest.raises(ModeNotConfigured, match=r"^Subject 'orders' does not have subject-level mode configured$"):
         t.registry.mode("orders")
-    assert t.do(t.registry.set_mode(None, "readonly")) is Mode.READONLY
+    assert t.run(t.registry.set_mode(None, "readonly")) is Mode.READONLY
     assert t.registry.mode("orders", default_to_global=True) is Mode.READONLY
-    assert t.do(t.registry.set_mode("orders", "READWRITE")) is Mode.READWRITE
+    assert t.run(t.registry.set_mode("orders", "READWRITE")) is Mode.READWRITE
     assert t.registry.mode("orders") is Mode.READWRITE
-    assert t.do(t.registry.clear_mode("orders")) is Mode.READWRITE
+    assert t.run(t.registry.clear_mode("orders")) is Mode.READWRITE
     with pytest.raises(SubjectNotFound):
-        t.do(t.registry.clear_mode("orders"))
-    assert t.do(t.registry.clear_mode(None)) is Mode.READONLY
+        t.run(t.registry.clear_mode("orders"))
+    assert t.run(t.registry.clear_mode(None)) is Mode.READONLY
     assert t.registry.mode() is Mode.READWRITE
 
 
@@ -698,10 +702,10 @@ def test_words_that_are_no_setting_are_refused(t: Trial) -> None:
 def test_a_subject_that_is_read_only_is_only_read(t: Trial, general: str, own: str | None) -> None:
     made = t.register("orders", "a")
     t.register("orders", "a?")
-    t.do(t.registry.delete_version("orders", 2))
+    t.run(t.registry.delete_version("orders", 2))
     if own is not None:
-        t.do(t.registry.set_mode("orders", own))
-    t.do(t.registry.set_mode(None, general))
+        t.run(t.registry.set_mode("orders", own))
+    t.run(t.registry.set_mode(None, general))
     for procedure in (
         t.registry.register("orders", words("a b?")),
         t.registry.delete_version("orders", 1),
@@ -713,17 +717,17 @@ def test_a_subject_that_is_read_only_is_only_read(t: Trial, general: str, own: s
         t.registry.describe("orders", 1, description="d"),
     ):
         with pytest.raises(OperationNotPermitted, match=r"^Subject orders is in read-only mode$"):
-            t.do(procedure)
+            t.run(procedure)
     assert t.register("orders", "a") == made
-    assert t.do(t.registry.look_up("orders", words("a"))) == made
-    t.do(t.registry.set_mode(None, "READWRITE"))
-    t.do(t.registry.set_mode("orders", "READWRITE"))
-    assert t.do(t.registry.undelete("orders")) == (2,)
+    assert t.run(t.registry.look_up("orders", words("a"))) == made
+    t.run(t.registry.set_mode(None, "READWRITE"))
+    t.run(t.registry.set_mode("orders", "READWRITE"))
+    assert t.run(t.registry.undelete("orders")) == (2,)
 
 
 def test_a_subject_of_its_own_mode_does_not_mind_the_mode_of_all(t: Trial) -> None:
-    t.do(t.registry.set_mode("orders", "READWRITE"))
-    t.do(t.registry.set_mode(None, "READONLY"))
+    t.run(t.registry.set_mode("orders", "READWRITE"))
+    t.run(t.registry.set_mode(None, "READONLY"))
     assert t.register("orders", "a").version == 1
 
 
@@ -731,37 +735,37 @@ def test_only_what_is_empty_is_set_to_import_unless_by_force(t: Trial) -> None:
     t.register("orders", "a")
     for subject in ("orders", None):
         with pytest.raises(OperationNotPermitted, match=r"^Cannot import since found existing subjects$"):
-            t.do(t.registry.set_mode(subject, "IMPORT"))
-    assert t.do(t.registry.set_mode("payments", "IMPORT")) is Mode.IMPORT
-    t.do(t.registry.set_mode("orders", "IMPORT", force=True))
-    assert t.do(t.registry.set_mode("orders", "IMPORT")) is Mode.IMPORT
-    t.do(t.registry.delete_subject("orders"))
-    assert t.do(t.registry.set_mode(None, "IMPORT")) is Mode.IMPORT
+            t.run(t.registry.set_mode(subject, "IMPORT"))
+    assert t.run(t.registry.set_mode("payments", "IMPORT")) is Mode.IMPORT
+    t.run(t.registry.set_mode("orders", "IMPORT", force=True))
+    assert t.run(t.registry.set_mode("orders", "IMPORT")) is Mode.IMPORT
+    t.run(t.registry.delete_subject("orders"))
+    assert t.run(t.registry.set_mode(None, "IMPORT")) is Mode.IMPORT
 
 
 def test_imported_schemas_keep_their_numbers_and_are_compared_with_nothing(t: Trial) -> None:
-    t.do(t.registry.set_mode("orders", "IMPORT"))
-    made = t.do(t.registry.register("orders", words("a"), schema_id=70, version=5))
+    t.run(t.registry.set_mode("orders", "IMPORT"))
+    made = t.run(t.registry.register("orders", words("a"), schema_id=70, version=5))
     assert (made.schema_id, made.version) == (70, 5)
-    assert t.do(t.registry.register("orders", words("b"), schema_id=60, version=3)).version == 3
-    assert t.do(t.registry.register("orders", words("c"), schema_id=80)).version == 6
-    assert t.examiner.compared == []
+    assert t.run(t.registry.register("orders", words("b"), schema_id=60, version=3)).version == 3
+    assert t.run(t.registry.register("orders", words("c"), schema_id=80)).version == 6
+    assert t.engine.compared == []
     assert t.registry.versions("orders") == (3, 5, 6)
-    assert t.do(t.registry.register("orders", words("a"), schema_id=70, version=5)) == made
-    assert t.do(t.registry.register("orders", words("a"), schema_id=70)) == made
-    assert t.do(t.registry.register("orders", words("a"))) == made
-    assert t.do(t.registry.register("orders", words("a"), schema_id=70, version=9)).version == 9
-    t.do(t.registry.set_mode("orders", "READWRITE"))
+    assert t.run(t.registry.register("orders", words("a"), schema_id=70, version=5)) == made
+    assert t.run(t.registry.register("orders", words("a"), schema_id=70)) == made
+    assert t.run(t.registry.register("orders", words("a"))) == made
+    assert t.run(t.registry.register("orders", words("a"), schema_id=70, version=9)).version == 9
+    t.run(t.registry.set_mode("orders", "READWRITE"))
     assert t.register("orders", "c?").schema_id == 81
 
 
 def test_numbers_are_given_from_outside_in_import_mode_alone_and_an_id_always(t: Trial) -> None:
     with pytest.raises(OperationNotPermitted, match=r"^Subject orders is not in import mode$"):
-        t.do(t.registry.register("orders", words("a"), schema_id=7))
+        t.run(t.registry.register("orders", words("a"), schema_id=7))
     with pytest.raises(InvalidSchema, match="version 2 is not one more than the last version"):
-        t.do(t.registry.register("orders", words("a"), version=2))
-    assert t.do(t.registry.register("orders", words("a"), version=1)).version == 1
-    t.do(t.registry.set_mode("orders", "IMPORT", force=True))
+        t.run(t.registry.register("orders", words("a"), version=2))
+    assert t.run(t.registry.register("orders", words("a"), version=1)).version == 1
+    t.run(t.registry.set_mode("orders", "IMPORT", force=True))
     with pytest.raises(OperationNotPermitted, match=r"^Subject orders is not in read-write mode$"):
         t.register("orders", "b")
 
@@ -781,12 +785,14 @@ def test_numbers_are_given_from_outside_in_import_mode_alone_and_an_id_always(t:
 def test_numbers_that_are_another_s_are_refused_with_the_reason(
     t: Trial, text: str, numbers: dict[str, int], sentence: str
 ) -> None:
-    t.do(t.registry.set_mode(None, "IMPORT"))
-    t.do(t.registry.register("orders", words("a"), schema_id=7, version=1))
-    t.do(t.registry.register("orders", words("x"), schema_id=9, version=2))
-    t.do(t.registry.delete_version("orders", 2))
+    t.run(t.registry.set_mode(None, "IMPORT"))
+    t.run(t.registry.register("orders", words("a"), schema_id=7, version=1))
+    t.run(t.registry.register("orders", words("x"), schema_id=9, version=2))
+    t.run(t.registry.delete_version("orders", 2))
     with pytest.raises(OperationNotPermitted, match=sentence):
-        t.do(t.registry.register("orders", words(text), schema_id=numbers["schema_id"], version=numbers.get("version")))
+        t.run(
+            t.registry.register("orders", words(text), schema_id=numbers["schema_id"], version=numbers.get("version"))
+        )
 
 
 # Words about a version
@@ -794,27 +800,27 @@ def test_numbers_that_are_another_s_are_refused_with_the_reason(
 
 def test_a_version_is_deprecated_with_a_message_and_no_longer_so(t: Trial) -> None:
     t.register("orders", "a")
-    assert t.do(t.registry.deprecate("orders", "latest", "use version 2")).deprecated == "use version 2"
+    assert t.run(t.registry.deprecate("orders", "latest", "use version 2")).deprecated == "use version 2"
     assert t.reload().version("orders", 1).deprecated == "use version 2"
-    assert t.do(t.registry.deprecate("orders", 1, None)).deprecated is None
+    assert t.run(t.registry.deprecate("orders", 1, None)).deprecated is None
     with pytest.raises(VersionNotFound):
-        t.do(t.registry.deprecate("orders", 2, "x"))
+        t.run(t.registry.deprecate("orders", 2, "x"))
     with pytest.raises(RegistryError, match="deprecated"):
         t.registry.deprecate("orders", 1, "x" * 5000)
 
 
 def test_a_description_changes_and_what_is_not_given_stays(t: Trial) -> None:
     about = Metadata(description="d", tags=("t",), created_by="me")
-    t.do(t.registry.register("orders", words("a"), metadata=about))
-    t.do(t.registry.delete_version("orders", 1))
-    changed = t.do(t.registry.describe("orders", 1, description="e"))
+    t.run(t.registry.register("orders", words("a"), metadata=about))
+    t.run(t.registry.delete_version("orders", 1))
+    changed = t.run(t.registry.describe("orders", 1, description="e"))
     assert changed.metadata == Metadata(description="e", tags=("t",), created_by="me")
-    assert t.do(t.registry.describe("orders", 1, tags=["x", "y"])).metadata.tags == ("x", "y")
+    assert t.run(t.registry.describe("orders", 1, tags=["x", "y"])).metadata.tags == ("x", "y")
     revision = t.registry.revision
-    t.do(t.registry.describe("orders", 1, tags=["x", "y"], description="e"))
+    t.run(t.registry.describe("orders", 1, tags=["x", "y"], description="e"))
     assert t.registry.revision == revision
     with pytest.raises(RegistryError, match="tags"):
-        t.do(t.registry.describe("orders", 1, tags=["x"] * 99))
+        t.run(t.registry.describe("orders", 1, tags=["x"] * 99))
 
 
 # What topics ask
@@ -824,23 +830,25 @@ def test_what_messages_may_name_is_told_with_how_it_stands(t: Trial) -> None:
     for text in ("a", "a?", "a? b?"):
         t.register("orders", text)
     t.register("foreign", "f")
-    t.do(t.registry.deprecate("orders", 2, "old"))
-    t.do(t.registry.delete_version("orders", 3))
-    assert t.registry.allowed(["orders", "nobody"]) == {
-        (1, 1): Status(subject="orders", deprecated=None, deleted=False),
-        (2, 2): Status(subject="orders", deprecated="old", deleted=False),
-        (3, 3): Status(subject="orders", deprecated=None, deleted=True),
+    t.run(t.registry.deprecate("orders", 2, "old"))
+    t.run(t.registry.delete_version("orders", 3))
+    assert t.registry.accepted_versions(["orders", "nobody"]) == {
+        (1, 1): VersionStatus(subject="orders", deprecated=None, deleted=False),
+        (2, 2): VersionStatus(subject="orders", deprecated="old", deleted=False),
+        (3, 3): VersionStatus(subject="orders", deprecated=None, deleted=True),
     }
 
 
 def test_of_two_subjects_with_one_schema_the_better_standing_counts(t: Trial) -> None:
     for subject in ("a", "b", "c"):
         t.register(subject, "x")
-    t.do(t.registry.deprecate("b", 1, "old"))
-    t.do(t.registry.delete_version("c", 1))
+    t.run(t.registry.deprecate("b", 1, "old"))
+    t.run(t.registry.delete_version("c", 1))
     for subjects in (["a", "b", "c"], ["c", "b", "a"]):
-        assert t.registry.allowed(subjects) == {(1, 1): Status(subject="a", deprecated=None, deleted=False)}
-    assert t.registry.allowed(["c", "b"])[1, 1].subject == "b"
+        assert t.registry.accepted_versions(subjects) == {
+            (1, 1): VersionStatus(subject="a", deprecated=None, deleted=False)
+        }
+    assert t.registry.accepted_versions(["c", "b"])[1, 1].subject == "b"
 
 
 def test_the_revision_rises_with_every_change_and_with_nothing_else(t: Trial) -> None:
@@ -857,12 +865,12 @@ def test_the_revision_rises_with_every_change_and_with_nothing_else(t: Trial) ->
         t.registry.delete_subject("orders"),
         t.registry.delete_subject("orders", permanent=True),
     ):
-        t.do(procedure)
+        t.run(procedure)
         assert t.registry.revision == last + 1
         last += 1
     t.registry.subjects()
-    t.do(t.registry.check("orders", words("a")))
-    t.do(t.registry.set_mode(None, "READWRITE"))
+    t.run(t.registry.check("orders", words("a")))
+    t.run(t.registry.set_mode(None, "READWRITE"))
     assert t.registry.revision == last
 
 
@@ -878,7 +886,7 @@ def test_what_another_process_has_changed_is_taken_into_account(t: Trial) -> Non
         t.register("orders", "a b c")
     assert t.registry.versions("orders") == (1, 2)
     assert t.register("orders", "b a") == other.registry.version("orders", 1)
-    other.do(other.registry.set_mode(None, "READONLY"))
+    other.run(other.registry.set_mode(None, "READONLY"))
     with pytest.raises(OperationNotPermitted):
         t.register("payments", "x")
 
@@ -886,16 +894,16 @@ def test_what_another_process_has_changed_is_taken_into_account(t: Trial) -> Non
 def test_decisions_on_others_subjects_do_not_disturb_one_another(t: Trial) -> None:
     other = Trial(t.catalog)
     assert [each.register(subject, "a").schema_id for each, subject in ((t, "a"), (other, "b"), (t, "c"))] == [1, 1, 1]
-    assert len(t.examiner.examined) == 2
+    assert len(t.engine.parsed) == 2
     assert t.registry.subjects() == ("a", "b", "c")
-    other.do(other.registry.refresh())
+    other.run(other.registry.refresh())
     assert other.registry.subjects() == ("a", "b", "c")
 
 
 def test_who_refers_to_what_another_has_just_deleted_is_told_so(t: Trial) -> None:
     t.register("base", "b")
     other = Trial(t.catalog)
-    other.do(other.registry.delete_subject("base"))
+    other.run(other.registry.delete_subject("base"))
     with pytest.raises(InvalidSchema, match="is not there"):
         t.register("top", "t", base=("base", 1))
 
@@ -905,32 +913,32 @@ def test_who_deletes_what_another_has_just_referred_to_is_told_so(t: Trial) -> N
     other = Trial(t.catalog)
     other.register("top", "t", base=("base", 1))
     with pytest.raises(ReferenceExists, match="Version 1 of subject 'top'"):
-        t.do(t.registry.delete_subject("base"))
+        t.run(t.registry.delete_subject("base"))
 
 
 def test_who_imports_an_id_that_another_has_just_taken_is_told_so(t: Trial) -> None:
-    t.do(t.registry.set_mode("orders", "IMPORT"))
+    t.run(t.registry.set_mode("orders", "IMPORT"))
     other = Trial(t.catalog)
     other.register("payments", "p")
     with pytest.raises(OperationNotPermitted, match="Overwrite new schema with id 1"):
-        t.do(t.registry.register("orders", words("a"), schema_id=1))
+        t.run(t.registry.register("orders", words("a"), schema_id=1))
 
 
 def test_whoever_is_always_too_late_is_told_to_try_again(t: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "ATTEMPTS_MAX", 3)
     rival = Trial(t.catalog)
-    turns: list[Registered] = []
+    turns: list[RegisteredVersion] = []
 
     class Interrupted(Words):
         """While it compares, another registers something else."""
 
-        def compare(self, pairs: tuple[Pair, ...], *, lenient: bool) -> list[list[Problem]]:
+        def check_compatibility(self, pairs: tuple[SchemaPair, ...], *, lenient: bool) -> list[list[Problem]]:
             turns.append(rival.register("orders", f"a b{len(turns)}?"))
-            return super().compare(pairs, lenient=lenient)
+            return super().check_compatibility(pairs, lenient=lenient)
 
     t.register("orders", "a")
     with pytest.raises(Changed, match="try again") as refused:
-        carry_out(t.registry.register("orders", words("a c?")), Interrupted())
+        run_procedure(t.registry.register("orders", words("a c?")), Interrupted())
     assert refused.value.retriable
     assert [made.version for made in turns] == [2, 3, 4]
 
@@ -945,7 +953,7 @@ def test_a_registry_is_full_at_some_point_and_says_so(t: Trial, monkeypatch: pyt
     t.register("b", "x")
     for procedure in (t.registry.register("c", words("x")), t.registry.set_mode("c", "READONLY")):
         with pytest.raises(OperationNotPermitted, match="knows 2 subjects"):
-            t.do(procedure)
+            t.run(procedure)
     t.register("a", "y?")
     with pytest.raises(OperationNotPermitted, match="Subject 'a' has 2 versions"):
         t.register("a", "z?")
@@ -957,10 +965,10 @@ def test_all_texts_together_are_limited(t: Trial, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(OperationNotPermitted, match="All schemas together have 4 bytes, and can have 5"):
         t.register("b", "xx")
     assert t.register("b", "éé").schema_id == 1
-    t.do(t.registry.delete_subject("a"))
-    t.do(t.registry.delete_subject("a", permanent=True))
-    t.do(t.registry.delete_subject("b"))
-    t.do(t.registry.delete_subject("b", permanent=True))
+    t.run(t.registry.delete_subject("a"))
+    t.run(t.registry.delete_subject("a", permanent=True))
+    t.run(t.registry.delete_subject("b"))
+    t.run(t.registry.delete_subject("b", permanent=True))
     assert t.register("c", "xx").schema_id == 2
 
 
@@ -968,15 +976,15 @@ def test_all_texts_together_are_limited(t: Trial, monkeypatch: pytest.MonkeyPatc
 
 
 def test_schemas_without_text_go_through_the_registry(t: Trial) -> None:
-    examiner = Examiner()
-    made = carry_out(t.registry.register("names", STRING), examiner)
-    assert carry_out(t.registry.register("names", replace(STRING, text='"string"')), examiner) == made
+    engine = SchemaLanguages()
+    made = run_procedure(t.registry.register("names", STRING), engine)
+    assert run_procedure(t.registry.register("names", replace(STRING, text='"string"')), engine) == made
     number = Schema(kind=SchemaKind.NUMBER, text="")
-    assert carry_out(t.registry.check("names", number), examiner)[0].kind == "KIND_CHANGED"
+    assert run_procedure(t.registry.check("names", number), engine)[0].kind == "KIND_CHANGED"
     with pytest.raises(IncompatibleSchema, match="written as STRING cannot be read as NUMBER"):
-        carry_out(t.registry.register("names", number), examiner)
+        run_procedure(t.registry.register("names", number), engine)
     anything = Schema(kind=SchemaKind.BYTES, text="")
-    assert carry_out(t.registry.register("names", anything), examiner).version == 2
+    assert run_procedure(t.registry.register("names", anything), engine).version == 2
 
 
 CUSTOMER = '{"type": "record", "name": "shop.Customer", "fields": [{"name": "id", "type": "long"}]}'
@@ -992,10 +1000,10 @@ def avro(text: str, **references: tuple[str, int]) -> Schema:
 
 
 def test_avro_goes_through_the_registry_with_references_and_all(t: Trial) -> None:
-    examiner = Examiner()
+    engine = SchemaLanguages()
 
-    def register(subject: str, schema: Schema) -> Registered:
-        return carry_out(t.registry.register(subject, schema), examiner)
+    def register(subject: str, schema: Schema) -> RegisteredVersion:
+        return run_procedure(t.registry.register(subject, schema), engine)
 
     register("customers", avro(CUSTOMER))
     first = register("orders", avro(ORDER % "", shop_Customer=("customers", 1)))
@@ -1010,6 +1018,6 @@ def test_avro_goes_through_the_registry_with_references_and_all(t: Trial) -> Non
     with pytest.raises(InvalidSchema):
         register("orders", avro(ORDER % ""))
     with pytest.raises(ReferenceExists):
-        carry_out(t.registry.delete_subject("customers"), examiner)
-    assert carry_out(t.registry.look_up("orders", mended), examiner).schema_id == 3
-    assert [each.direction for each in carry_out(t.registry.check("orders", missing, 1), examiner)] == ["BACKWARD"]
+        run_procedure(t.registry.delete_subject("customers"), engine)
+    assert run_procedure(t.registry.look_up("orders", mended), engine).schema_id == 3
+    assert [each.direction for each in run_procedure(t.registry.check("orders", missing, 1), engine)] == ["BACKWARD"]

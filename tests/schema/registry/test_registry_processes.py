@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.schema.registry_kit import Trial, trial, words
 
-from penstock.schema.registry.models import Registered
+from penstock.schema.registry.models import RegisteredVersion
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.storage.catalog import sqlite
 
 KILLER = Path(__file__).with_name("killed_registrars.py")
@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.schema.registry.killed_registrars import Agreeing
 from penstock.core.clock import SystemClock
 from penstock.core.schemas import Schema, SchemaKind
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
@@ -40,7 +40,7 @@ with Catalog.open(path, clock=SystemClock()) as catalog:
     for turn in range(count):
         for text in (f"shared-{turn}", f"{who}-{turn}"):
             schema = Schema(kind=SchemaKind.JSON, text=text)
-            made = carry_out(registry.register("orders", schema), Agreeing())
+            made = run_procedure(registry.register("orders", schema), Agreeing())
             print(text, made.version, made.schema_id)
 """
 
@@ -60,9 +60,9 @@ def check_dense(registry: Registry, subject: str, count: int) -> None:
 
 def test_threads_that_register_at_once_lose_nothing_and_get_each_number_once(tmp_path: Path) -> None:
     with trial(tmp_path) as t:
-        t.do(t.registry.set_compatibility(None, "NONE"))
+        t.run(t.registry.set_compatibility(None, "NONE"))
 
-        def work(who: int) -> list[Registered]:
+        def work(who: int) -> list[RegisteredVersion]:
             mine = Trial(t.catalog)
             texts = [text for turn in range(5) for text in (f"shared{turn}", f"own{who}-{turn}")]
             return [mine.register("orders", text) for text in texts]
@@ -97,14 +97,14 @@ def outputs_of(commands: Iterable[list[str]]) -> list[list[str]]:
 @pytest.mark.slow
 def test_processes_that_register_at_once_agree(tmp_path: Path) -> None:
     with trial(tmp_path) as t:
-        t.do(t.registry.set_compatibility(None, "NONE"))
+        t.run(t.registry.set_compatibility(None, "NONE"))
         command = [sys.executable, "-c", REGISTRAR, str(tmp_path / "catalog.db")]
         said = {line for output in outputs_of([*command, who, "10"] for who in ("a", "b")) for line in output}
         registry = t.reload()
         check_dense(registry, "orders", 30)
         assert said == {f"{each.schema.text} {each.version} {each.schema_id}" for each in registry.schemas()}
-        t.do(t.registry.refresh())
-        assert carry_out(t.registry.register("orders", words("last")), t.examiner).version == 31
+        t.run(t.registry.refresh())
+        assert run_procedure(t.registry.register("orders", words("last")), t.engine).version == 31
 
 
 def kill(directory: Path, kills: int) -> dict[str, int]:

@@ -16,38 +16,38 @@ from tests.schema.registry_kit import Trial, Words, trial, words
 
 from penstock.core.errors import PenstockError
 from penstock.schema.errors import RegistryError
-from penstock.schema.registry.index import Image
-from penstock.schema.registry.models import Which
+from penstock.schema.registry.index import RegistryIndex
+from penstock.schema.registry.models import LookupFilter
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import Commit, Procedure, do
+from penstock.schema.steps import CommitToCatalog, Procedure, run_step
 from penstock.storage.catalog.schemas import SchemaCatalog
 
 SUBJECTS = ("a", "b", "c")
 TEXTS = ("x", "y", "z")
 subjects = st.sampled_from(SUBJECTS)
 texts = st.sampled_from(TEXTS)
-places = st.tuples(subjects, st.integers(1, 4))
-Place = tuple[str, int]
+version_keys = st.tuples(subjects, st.integers(1, 4))
+VersionKey = tuple[str, int]
 
 
-def state_of(image: Image) -> dict[str, Any]:
+def state_of(index: RegistryIndex) -> dict[str, Any]:
     """All that it knows, where an index without entries is none."""
-    found = dict(vars(image))
-    found["_versions"] = {subject: versions for subject, versions in image._versions.items() if versions}
+    found = dict(vars(index))
+    found["_versions"] = {subject: versions for subject, versions in index._versions.items() if versions}
     return found
 
 
-def fresh(catalog: SchemaCatalog) -> Image:
-    image = Image()
-    image.apply(catalog.load())
-    return image
+def fresh(catalog: SchemaCatalog) -> RegistryIndex:
+    index = RegistryIndex()
+    index.apply(catalog.load())
+    return index
 
 
 @dataclass(frozen=True)
 class Entry:
     """A version in the story: what it is (a text and perhaps a reference), its id, and whether it is deleted."""
 
-    what: tuple[str, Place | None]
+    what: tuple[str, VersionKey | None]
     schema_id: int
     deleted: bool = False
 
@@ -61,9 +61,9 @@ class Story(RuleBasedStateMachine):
         directory = self.stack.enter_context(tempfile.TemporaryDirectory())
         first = self.stack.enter_context(trial(Path(directory)))
         self.trials = [first, Trial(first.catalog)]
-        first.do(first.registry.set_compatibility(None, "NONE"))
+        first.run(first.registry.set_compatibility(None, "NONE"))
         self.turn = 0
-        self.entries: dict[Place, Entry] = {}
+        self.entries: dict[VersionKey, Entry] = {}
         self.last: dict[str, int] = {}
         self.last_id = 0
 
@@ -73,7 +73,7 @@ class Story(RuleBasedStateMachine):
 
     def attempt(self, procedure: Procedure[Any], expected: object) -> None:
         try:
-            found = self.t.do(procedure)
+            found = self.t.run(procedure)
         except RegistryError:
             assert expected is Refused
         else:
@@ -87,22 +87,22 @@ class Story(RuleBasedStateMachine):
     def numbers(self, subject: str) -> list[int]:
         return sorted(v for s, v in self.entries if s == subject)
 
-    def ids(self) -> dict[tuple[str, Place | None], int]:
+    def ids(self) -> dict[tuple[str, VersionKey | None], int]:
         return {entry.what: entry.schema_id for entry in self.entries.values()}
 
-    def is_referred(self, place: Place, leaving: set[Place], *, deleted: bool) -> bool:
+    def is_referred(self, place: VersionKey, leaving: set[VersionKey], *, deleted: bool) -> bool:
         return any(
             entry.what[1] == place and where not in leaving and (deleted or not entry.deleted)
             for where, entry in self.entries.items()
         )
 
-    def lives(self, place: Place | None) -> bool:
+    def lives(self, place: VersionKey | None) -> bool:
         return place is None or (place in self.entries and not self.entries[place].deleted)
 
     # what happens
 
-    @rule(subject=subjects, text=texts, reference=st.none() | places)
-    def register(self, subject: str, text: str, reference: Place | None) -> None:
+    @rule(subject=subjects, text=texts, reference=st.none() | version_keys)
+    def register(self, subject: str, text: str, reference: VersionKey | None) -> None:
         schema = words(text, **({"".join(map(str, reference)): reference} if reference else {}))
         procedure = self.t.registry.register(subject, schema)
         if not self.lives(reference):
@@ -110,7 +110,7 @@ class Story(RuleBasedStateMachine):
             return
         what = (text, reference)
         known = [v for v in self.living(subject) if self.entries[subject, v].what == what]
-        made = self.t.do(procedure)
+        made = self.t.run(procedure)
         if known:
             assert made.version == known[-1]
             return
@@ -120,8 +120,8 @@ class Story(RuleBasedStateMachine):
         self.last_id = max(self.last_id, expected_id)
         self.entries[subject, made.version] = Entry(what, expected_id)
 
-    @rule(place=places, permanent=st.booleans())
-    def delete_version(self, place: Place, permanent: bool) -> None:
+    @rule(place=version_keys, permanent=st.booleans())
+    def delete_version(self, place: VersionKey, permanent: bool) -> None:
         procedure = self.t.registry.delete_version(*place, permanent=permanent)
         entry = self.entries.get(place)
         refused = entry is None or entry.deleted is not permanent or self.is_referred(place, {place}, deleted=permanent)
@@ -144,7 +144,7 @@ class Story(RuleBasedStateMachine):
         if not refused:
             self.gone(sorted(leaving), permanent=permanent)
 
-    def gone(self, places: list[Place], *, permanent: bool) -> None:
+    def gone(self, places: list[VersionKey], *, permanent: bool) -> None:
         for place in places:
             if permanent:
                 del self.entries[place]
@@ -168,17 +168,17 @@ class Story(RuleBasedStateMachine):
             for place in back:
                 self.entries[place] = replace(self.entries[place], deleted=False)
 
-    @rule(place=places, text=texts, schema_id=st.integers(1, 9), deleted=st.booleans())
-    def take_in(self, place: Place, text: str, schema_id: int, deleted: bool) -> None:
+    @rule(place=version_keys, text=texts, schema_id=st.integers(1, 9), deleted=st.booleans())
+    def take_in(self, place: VersionKey, text: str, schema_id: int, deleted: bool) -> None:
         subject, version = place
         record = {"subject": subject, "version": version, "id": schema_id, "schemaType": "AVRO", "schema": text}
-        answer = self.t.do(self.t.registry.import_([{**record, "deleted": deleted}]))
+        answer = self.t.run(self.t.registry.import_([{**record, "deleted": deleted}]))
         what, entry = (text, None), self.entries.get(place)
-        same = entry is not None and (entry.what, entry.schema_id) == (what, schema_id)
+        find_by_fingerprint = entry is not None and (entry.what, entry.schema_id) == (what, schema_id)
         other = self.ids().get(what, schema_id) != schema_id or any(
             each.schema_id == schema_id and each.what != what for each in self.entries.values()
         )
-        assert (answer.known, answer.imported) == (int(same), int(entry is None and not other))
+        assert (answer.known, answer.imported) == (int(find_by_fingerprint), int(entry is None and not other))
         if answer.imported:
             self.entries[place] = Entry(what, schema_id, deleted)
             self.last[subject] = max(self.last.get(subject, 0), version)
@@ -187,15 +187,15 @@ class Story(RuleBasedStateMachine):
     @rule()
     def change_over(self) -> None:
         self.turn = 1 - self.turn
-        self.t.do(self.t.registry.refresh())
+        self.t.run(self.t.registry.refresh())
 
     @invariant()
     def who_has_the_turn_knows_what_the_catalog_has(self) -> None:
         registry = self.t.registry
-        assert state_of(registry._books.image) == state_of(fresh(self.t.catalog.schemas))
+        assert state_of(registry._state.index) == state_of(fresh(self.t.catalog.schemas))
         known = {
             (each.subject, each.version): (each.schema_id, each.deleted, each.schema.text)
-            for each in registry.schemas(which=Which.ALL)
+            for each in registry.schemas(lookup=LookupFilter.INCLUDE_DELETED)
         }
         assert known == {place: (e.schema_id, e.deleted, e.what[0]) for place, e in self.entries.items()}
 
@@ -234,7 +234,7 @@ class Runner:
         except RegistryError as error:
             self.done, self.answer = True, error
 
-    def go_on(self, examiner: Words) -> None:
+    def go_on(self, engine: Words) -> None:
         """Do the step; or, if it is done, tell the procedure."""
         if self.waiting:
             outcome = self.outcome
@@ -244,7 +244,7 @@ class Runner:
                 self._advance(lambda: self.procedure.send(outcome))
             return
         try:
-            self.outcome = do(self.step, examiner)
+            self.outcome = run_step(self.step, engine)
         except PenstockError as error:
             self.outcome = error
         self.waiting = True
@@ -282,22 +282,22 @@ def test_procedures_whose_steps_come_in_any_order_leave_the_image_as_the_catalog
     wanted: list[tuple[str, str, str]], chance: Any
 ) -> None:
     with tried() as t:
-        t.do(t.registry.set_compatibility(None, "NONE"))
+        t.run(t.registry.set_compatibility(None, "NONE"))
         t.register("a", "x")
         runners = [Runner(each) for each in procedures(t.registry, wanted)]
         while any(not runner.done for runner in runners):
-            chance.choice([runner for runner in runners if not runner.done]).go_on(t.examiner)
-        assert state_of(t.registry._books.image) == state_of(fresh(t.catalog.schemas))
+            chance.choice([runner for runner in runners if not runner.done]).go_on(t.engine)
+        assert state_of(t.registry._state.index) == state_of(fresh(t.catalog.schemas))
         check_sound(t.registry)
 
 
 def check_sound(registry: Registry) -> None:
     """No text under two ids, and whatever is referred to is there."""
-    every = registry.schemas(which=Which.ALL)
+    every = registry.schemas(lookup=LookupFilter.INCLUDE_DELETED)
     assert len({each.fingerprint for each in every}) == len({each.schema_id for each in every})
     for each in every:
         for reference in each.schema.references:
-            found = registry.version(reference.subject, reference.version, Which.ALL)
+            found = registry.version(reference.subject, reference.version, LookupFilter.INCLUDE_DELETED)
             assert each.deleted or not found.deleted
 
 
@@ -306,7 +306,7 @@ def test_who_registers_the_same_at_the_same_time_gets_the_same() -> None:
         runners = [Runner(t.registry.register("orders", words("a"))) for _ in range(8)]
         while any(not runner.done for runner in runners):
             for runner in (runner for runner in runners if not runner.done):
-                runner.go_on(t.examiner)
+                runner.go_on(t.engine)
         assert [(runner.answer.version, runner.answer.schema_id) for runner in runners] == [(1, 1)] * 8
         assert t.registry.versions("orders") == (1,)
 
@@ -315,13 +315,13 @@ def test_whoever_was_late_does_not_read_what_the_image_has_already() -> None:
     with tried() as t:
         first, second = (Runner(t.registry.register("orders", words(text))) for text in ("a", "a?"))
         for runner in (first, second):
-            while not isinstance(runner.step, Commit):
-                runner.go_on(t.examiner)
+            while not isinstance(runner.step, CommitToCatalog):
+                runner.go_on(t.engine)
         for _ in range(2):
-            first.go_on(t.examiner)
-        second.go_on(t.examiner)  # and is refused
-        second.go_on(t.examiner)  # and decides anew
-        assert not isinstance(second.step, Commit)
+            first.go_on(t.engine)
+        second.go_on(t.engine)  # and is refused
+        second.go_on(t.engine)  # and decides anew
+        assert not isinstance(second.step, CommitToCatalog)
         while not second.done:
-            second.go_on(t.examiner)
+            second.go_on(t.engine)
         assert (first.answer.version, second.answer.version) == (1, 2)

@@ -11,8 +11,8 @@ import pytest
 from tests.schema.registry_kit import Trial, trial, words
 
 from penstock.core.schemas import Compatibility
-from penstock.schema.registry.models import Which
-from penstock.schema.registry.transfer import Imported
+from penstock.schema.registry.models import LookupFilter
+from penstock.schema.registry.transfer import ImportResult
 from penstock.storage.catalog.schema_rows import Metadata
 
 
@@ -36,23 +36,23 @@ def filled(here: Trial) -> Trial:
     here.register("z.base", "b")
     here.register("a.top", "t", base=("z.base", 1))
     about = Metadata(description="d", tags=("x", "y"), created_by="me")
-    here.do(here.registry.register("a.top", words("t?"), metadata=about))
+    here.run(here.registry.register("a.top", words("t?"), metadata=about))
     here.register("copy", "b")
-    here.do(here.registry.deprecate("a.top", 1, "old"))
-    here.do(here.registry.delete_version("a.top", 2))
-    here.do(here.registry.set_compatibility("a.top", "FULL", lenient=True))
-    here.do(here.registry.set_compatibility("later", "NONE"))
-    here.do(here.registry.set_mode("copy", "READONLY"))
-    here.do(here.registry.set_compatibility(None, "FORWARD"))
+    here.run(here.registry.deprecate("a.top", 1, "old"))
+    here.run(here.registry.delete_version("a.top", 2))
+    here.run(here.registry.set_compatibility("a.top", "FULL", lenient=True))
+    here.run(here.registry.set_compatibility("later", "NONE"))
+    here.run(here.registry.set_mode("copy", "READONLY"))
+    here.run(here.registry.set_compatibility(None, "FORWARD"))
     return here
 
 
-def taken(t: Trial, records: list[dict[str, Any]]) -> Imported:
-    return t.do(t.registry.import_(records))
+def taken(t: Trial, records: list[dict[str, Any]]) -> ImportResult:
+    return t.run(t.registry.import_(records))
 
 
 def content(t: Trial) -> object:
-    return t.registry.schemas(which=Which.ALL), t.registry.export()
+    return t.registry.schemas(lookup=LookupFilter.INCLUDE_DELETED), t.registry.export()
 
 
 def test_an_export_is_plain_and_in_the_order_of_need(filled: Trial) -> None:
@@ -87,9 +87,9 @@ def test_an_export_is_plain_and_in_the_order_of_need(filled: Trial) -> None:
 
 def test_what_was_exported_is_the_same_elsewhere_and_goes_on_from_there(filled: Trial, there: Trial) -> None:
     records = json.loads(json.dumps(filled.registry.export()))
-    assert taken(there, records) == Imported(imported=8, known=0, refused=())
+    assert taken(there, records) == ImportResult(imported=8, known=0, refused=())
     assert content(there) == content(filled)
-    assert there.registry.version("a.top", 2, Which.ALL).metadata.tags == ("x", "y")
+    assert there.registry.version("a.top", 2, LookupFilter.INCLUDE_DELETED).metadata.tags == ("x", "y")
     assert there.registry.compatibility().compatibility is Compatibility.FORWARD
     made = there.register("new", "n")
     assert (made.schema_id, made.version) == (4, 1)
@@ -99,8 +99,8 @@ def test_twice_is_once(filled: Trial, there: Trial) -> None:
     records = filled.registry.export()
     taken(there, records)
     revision = there.registry.revision
-    assert taken(there, records) == Imported(imported=0, known=8, refused=())
-    assert taken(filled, records) == Imported(imported=0, known=8, refused=())
+    assert taken(there, records) == ImportResult(imported=0, known=8, refused=())
+    assert taken(filled, records) == ImportResult(imported=0, known=8, refused=())
     assert there.registry.revision == revision
 
 
@@ -130,7 +130,7 @@ def test_conflicts_are_named_and_the_others_are_taken(filled: Trial, there: Tria
         "it refers to version 1 of 'z.base', which was not taken in",
         "Overwrite new schema with id 1 is not permitted. It is another schema: version 1 of 'z.base'",
     ]
-    assert there.registry.versions("a.top", Which.ALL) == (2,)
+    assert there.registry.versions("a.top", LookupFilter.INCLUDE_DELETED) == (2,)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_record_that_is_none_is_refused_with_its_place(there: Trial, change: d
     assert refusal.index == 0
     assert sentence in refusal.message
     refusal.subject.encode()
-    assert there.registry.subjects(which=Which.ALL) == ("b",)
+    assert there.registry.subjects(lookup=LookupFilter.INCLUDE_DELETED) == ("b",)
 
 
 def test_settings_that_are_none_are_refused(there: Trial) -> None:
@@ -173,7 +173,7 @@ def test_settings_that_are_none_are_refused(there: Trial) -> None:
 
 
 def test_what_is_read_only_takes_nothing_in(filled: Trial, there: Trial) -> None:
-    there.do(there.registry.set_mode("a.top", "READONLY"))
+    there.run(there.registry.set_mode("a.top", "READONLY"))
     answer = taken(there, filled.registry.export())
     assert [(refusal.subject, refusal.message) for refusal in answer.refused] == [
         ("a.top", "Subject a.top is in read-only mode"),
@@ -186,7 +186,7 @@ def test_settings_that_are_there_are_left_alone_and_named(filled: Trial, there: 
     records = filled.registry.export()
     assert not taken(there, records).refused
     subject = next(each["subject"] for each in records if "version" not in each and each["subject"])
-    there.do(there.registry.set_compatibility(subject, "NONE"))
+    there.run(there.registry.set_compatibility(subject, "NONE"))
     (refusal,) = taken(there, records).refused
     assert (refusal.subject, refusal.message) == (subject, "it has other settings here, and they are left alone")
     assert there.registry.compatibility(subject).compatibility == "NONE"
@@ -196,7 +196,7 @@ def test_what_was_deleted_stays_deleted_and_may_refer_to_what_is(here: Trial, th
     here.register("base", "b")
     here.register("top", "t", base=("base", 1))
     for subject in ("top", "base"):
-        here.do(here.registry.delete_subject(subject))
+        here.run(here.registry.delete_subject(subject))
     assert taken(there, here.registry.export()).imported == 2
     assert there.registry.subjects() == ()
     assert content(there) == content(here)

@@ -313,7 +313,7 @@ def test_what_is_wrong_is_refused_in_the_one_shape(
 
 
 def test_every_row_says_what_it_needs_and_is_under_v1() -> None:
-    assert all(row.path.startswith("/v1/") and row.needs is not None for row in ROWS)
+    assert all(row.path.startswith("/v1/") and row.permission is not None for row in ROWS)
     assert len({(row.method, row.path) for row in ROWS}) == len(ROWS)
 
 

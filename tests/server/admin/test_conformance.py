@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from tests.server.admin.kit import Admin, admin_of
 
-from penstock.server.api.routing import PUBLIC, Row
+from penstock.server.api.routing import PUBLIC, Route
 from penstock.server.registry.routes import ROWS as REGISTRY
-from penstock.server.routes import ALL
+from penstock.server.routes import ROUTES
 
 pytestmark = pytest.mark.slow  # a real broker, and hundreds of requests
 
 STREAM: Final = ("GET", "/api/events")
-ROWS: Final = [row for row in ALL.rows if row not in REGISTRY]
+ROWS: Final = [row for row in ROUTES.routes if row not in REGISTRY]
 EXAMPLES: Final = 8
 
 
@@ -72,7 +72,7 @@ def described(admin: Admin) -> Any:
     return schemathesis.openapi.from_dict(admin.http.ask("GET", "/openapi.json").json)
 
 
-def held(row: Row, described: Any, base_url: str, session: requests.Session, examples: int) -> None:
+def held(row: Route, described: Any, base_url: str, session: requests.Session, examples: int) -> None:
     from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi import checks
@@ -99,14 +99,14 @@ def held(row: Row, described: Any, base_url: str, session: requests.Session, exa
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
 def test_it_keeps_to_its_description_and_nothing_makes_it_fail(
-    row: Row, described: Any, admin: Admin, session: requests.Session
+    row: Route, described: Any, admin: Admin, session: requests.Session
 ) -> None:
     held(row, described, f"http://localhost:{admin.port}", session, EXAMPLES)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
 def test_with_authentication_it_keeps_to_it_for_those_who_may(
-    row: Row, described: Any, locked: tuple[Admin, requests.Session]
+    row: Route, described: Any, locked: tuple[Admin, requests.Session]
 ) -> None:
     admin, session = locked
     held(row, described, f"http://localhost:{admin.port}", session, EXAMPLES // 4)
@@ -116,7 +116,7 @@ def test_with_authentication_nobody_is_told_anything(locked: tuple[Admin, reques
     """Every row of every room: who has not said who it is gets 401, and what is public is what says so."""
     admin, _ = locked
     told = []
-    for row in ALL.rows:
+    for row in ROUTES.routes:
         path = row.path.replace("{version}", "1").replace("{id}", "1")
         for name in ("topic", "subject", "namespace", "log", "file", "message", "subscription", "connection", "key"):
             path = path.replace(f"{{{name}}}", "a")
@@ -125,4 +125,4 @@ def test_with_authentication_nobody_is_told_anything(locked: tuple[Admin, reques
             told.append((row.method, row.path))
         else:
             assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert told == [(row.method, row.path) for row in ALL.rows if row.needs == PUBLIC]
+    assert told == [(row.method, row.path) for row in ROUTES.routes if row.permission == PUBLIC]

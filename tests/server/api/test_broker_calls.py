@@ -16,9 +16,9 @@ from penstock.broker.access.policy import ANONYMOUS, NOWHERE, Access
 from penstock.broker.topics.schema_rejections import NotThere
 from penstock.core.errors import ServiceUnavailable
 from penstock.server.admin.bodies import RetentionBody, SettingsBody
-from penstock.server.api.broker_calls import asked, asked_patiently, given, page
+from penstock.server.api.broker_calls import ask, ask_until_disconnect, list_page, sent_fields
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call, Parts
+from penstock.server.api.request import ApiRequest, RequestServices
 
 
 def in_a_loop(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -43,48 +43,48 @@ class Slow:
         return await self.answer
 
 
-def call(desk: Any, arrives: asyncio.Queue[Any]) -> Call:
-    return Call(
-        desk=desk,
-        parts=Parts(),
+def call(backend: Any, arrives: asyncio.Queue[Any]) -> ApiRequest:
+    return ApiRequest(
+        backend=backend,
+        services=RequestServices(),
         principal=ANONYMOUS,
         origin=NOWHERE,
-        named={},
+        path_params={},
         query={},
         body=None,
         scope={"type": "http"},
         receive=arrives.get,
-        trail=Trail(desk.access, ANONYMOUS, NOWHERE),
+        trail=Trail(backend.access, ANONYMOUS, NOWHERE),
     )
 
 
 @in_a_loop
 async def test_a_client_that_hangs_up_ends_the_work() -> None:
-    desk, arrives = Slow(), asyncio.Queue[Any]()
+    backend, arrives = Slow(), asyncio.Queue[Any]()
     arrives.put_nowait({"type": "http.request", "body": b"", "more_body": False})
     arrives.put_nowait({"type": "http.disconnect"})
     with pytest.raises(ServiceUnavailable, match="hung up"):
-        await asked_patiently(call(desk, arrives), "system.message.browse", {})
+        await ask_until_disconnect(call(backend, arrives), "system.message.browse", {})
     await asyncio.sleep(0)
-    assert desk.answer.cancelled()
+    assert backend.answer.cancelled()
 
 
 @in_a_loop
 async def test_a_client_that_stays_gets_the_answer() -> None:
-    desk, arrives = Slow(), asyncio.Queue[Any]()
-    desk.answer.set_result({"a": 1})
-    assert await asked_patiently(call(desk, arrives), "system.message.browse", {}) == {"a": 1}
+    backend, arrives = Slow(), asyncio.Queue[Any]()
+    backend.answer.set_result({"a": 1})
+    assert await ask_until_disconnect(call(backend, arrives), "system.message.browse", {}) == {"a": 1}
 
 
 @in_a_loop
 async def test_what_is_refused_is_raised_and_what_is_not_there_is_a_404() -> None:
     for error, raised in ((NotThere("no"), HttpError), (ServiceUnavailable("busy"), ServiceUnavailable)):
-        desk, arrives = Slow(), asyncio.Queue[Any]()
-        desk.answer.set_exception(error)
+        backend, arrives = Slow(), asyncio.Queue[Any]()
+        backend.answer.set_exception(error)
         with pytest.raises(raised):
-            await asked_patiently(call(desk, arrives), "x", {})
+            await ask_until_disconnect(call(backend, arrives), "x", {})
         with pytest.raises(raised):
-            await asked(call(desk, arrives), "x", {})
+            await ask(call(backend, arrives), "x", {})
 
 
 @in_a_loop
@@ -126,15 +126,15 @@ async def test_a_scan_ends_when_the_one_who_asked_the_hub_is_gone(
 
 
 def test_what_was_left_out_is_left_out_and_null_is_not() -> None:
-    assert given(SettingsBody(rate_max=None, retention=RetentionBody(count=3))) == {
+    assert sent_fields(SettingsBody(rate_max=None, retention=RetentionBody(count=3))) == {
         "rate_max": None,
         "retention": {"count": 3},
     }
-    assert given({"a": None, "b": 0}) == {"b": 0}
+    assert sent_fields({"a": None, "b": 0}) == {"b": 0}
 
 
 def test_a_list_that_goes_on_says_where() -> None:
     entries = [{"topic": "/a/b", "subscription": "s"}]
-    assert page({"x": entries}, "x", "topic") == {"x": entries}
+    assert list_page({"x": entries}, "x", "topic") == {"x": entries}
     more = {"x": entries, "truncated": True, "total": 2}
-    assert page(more, "x", "topic", "subscription") == {"x": entries, "next": "/a/b s"}
+    assert list_page(more, "x", "topic", "subscription") == {"x": entries, "next": "/a/b s"}

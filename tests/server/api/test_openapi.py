@@ -16,9 +16,9 @@ from tests.server.registry.kit import RegistryServer, record, serve_registry
 
 from penstock.core.names import TopicName
 from penstock.server.api.errors import REGISTRY_MEDIA as MEDIA
-from penstock.server.api.routing import Row
+from penstock.server.api.routing import Route
 from penstock.server.registry.routes import ROWS
-from penstock.server.routes import ALL
+from penstock.server.routes import ROUTES
 from penstock.storage.catalog.topics import TopicSettings
 
 
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]
     with serve_registry(tmp_path_factory.mktemp("registry")) as serving:
         for number, subject in enumerate(("0", "a", "orders")):
             serving.post(f"/subjects/{subject}/versions", {"schema": record(f"x{number}:long")})
-            serving.desk.topics[TopicName.parse(f"t{subject}")] = TopicSettings()
+            serving.backend.topics[TopicName.parse(f"t{subject}")] = TopicSettings()
         yield serving
 
 
@@ -39,9 +39,9 @@ def document(server: RegistryServer) -> Any:
 
 def test_it_describes_every_row_and_nothing_else(document: Any) -> None:
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(row.method, row.path) for row in ALL.rows}
+    assert described == {(row.method, row.path) for row in ROUTES.routes}
     names = [each["operationId"] for methods in document["paths"].values() for each in methods.values()]
-    assert len(set(names)) == len(names) == len(ALL.rows)
+    assert len(set(names)) == len(names) == len(ROUTES.routes)
 
 
 def test_every_schema_in_it_is_one_and_every_name_is_known(document: Any) -> None:
@@ -88,7 +88,7 @@ def session() -> Iterator[requests.Session]:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")  # the others need a broker
 def test_it_keeps_to_its_description_and_nothing_makes_it_fail(
-    row: Row, described: Any, server: RegistryServer, session: requests.Session
+    row: Route, described: Any, server: RegistryServer, session: requests.Session
 ) -> None:
     from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error

@@ -13,12 +13,12 @@ from penstock.server.api.routing import (
     PUBLIC,
     Method,
     Parameter,
-    Row,
-    Table,
+    Route,
+    RouteTable,
     choice,
-    decoded,
     flag,
     number,
+    percent_decoded,
     read_query,
     text,
 )
@@ -28,8 +28,8 @@ async def nothing(_call: object) -> None:
     """What a row does is nothing to how it is found."""
 
 
-def row(method: Method, path: str) -> Row:
-    return Row(method=method, path=path, handler=nothing, about="", needs=PUBLIC)
+def row(method: Method, path: str) -> Route:
+    return Route(method=method, path=path, handler=nothing, about="", permission=PUBLIC)
 
 
 ROWS = (
@@ -43,7 +43,7 @@ ROWS = (
     row(Method.GET, "/v1/topics"),
     row(Method.POST, "/v1/topics"),
 )
-TABLE = Table(ROWS, {"subject": text("subject", "a name"), "version": number("version", "a number", at_least=1)})
+TABLE = RouteTable(ROWS, {"subject": text("subject", "a name"), "version": number("version", "a number", at_least=1)})
 
 subjects = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: name.strip("/") == name)
 
@@ -118,7 +118,7 @@ def test_bad_escapes_are_refused(raw: str) -> None:
     for path in (f"/subjects/{raw}/versions", f"/{raw}"):
         assert status_of("GET", path) == 400
     with pytest.raises(HttpError):
-        decoded(raw)
+        percent_decoded(raw)
 
 
 KNOWN = (

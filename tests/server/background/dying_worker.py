@@ -6,11 +6,11 @@ import os
 import signal
 
 from penstock.schema import plain
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.worker import process
 
 
-def fault(_schema: plain.Plain, payload: bytes) -> Fault | None:
+def fault(_schema: plain.Plain, payload: bytes) -> PayloadFault | None:
     match payload:
         case b"die":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -19,7 +19,7 @@ def fault(_schema: plain.Plain, payload: bytes) -> Fault | None:
                 pass
         case b"grow":
             bytearray(2**40)
-    return Fault("", "bad") if payload == b"bad" else None
+    return PayloadFault("", "bad") if payload == b"bad" else None
 
 
 if __name__ == "__main__":

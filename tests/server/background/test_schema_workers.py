@@ -25,23 +25,23 @@ from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record.block import Block
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.language import Fault
-from penstock.schema.steps import Compare, Examine, Pair
+from penstock.schema.language import PayloadFault
+from penstock.schema.steps import CheckCompatibility, ParseSchema, SchemaPair
 from penstock.schema.worker.process import MEMORY_BYTES_MAX
 from penstock.server.background import schema_workers
-from penstock.server.background.schema_workers import Examinations
+from penstock.server.background.schema_workers import SchemaWorkers
 
 NUMBERS = Definition(SchemaKind.JSON, '{"type":"integer"}')
 
 
-Ask = Callable[[Examinations], Awaitable[None]]
+Ask = Callable[[SchemaWorkers], Awaitable[None]]
 
 
 def examined(ask: Ask) -> None:
     """With workers of its own."""
 
     async def run() -> None:
-        made = Examinations()
+        made = SchemaWorkers()
         try:
             await ask(made)
         finally:
@@ -54,8 +54,8 @@ def examined(ask: Ask) -> None:
 def same_workers() -> Iterator[Callable[[Ask], None]]:
     """With workers that all have, one after the other: what one does to them is the next one's trouble."""
 
-    async def begun() -> Examinations:
-        return Examinations()
+    async def begun() -> SchemaWorkers:
+        return SchemaWorkers()
 
     async def asked(ask: Ask) -> None:
         await ask(made)
@@ -66,9 +66,9 @@ def same_workers() -> Iterator[Callable[[Ask], None]]:
         runner.run(made.close())
 
 
-async def works(made: Examinations) -> bool:
+async def works(made: SchemaWorkers) -> bool:
     """Whether it still does what it is for."""
-    good = await made.examine(Examine(NUMBERS)) == '{"type":"integer"}'
+    good = await made.examine(ParseSchema(NUMBERS)) == '{"type":"integer"}'
     faults = await made.validate(NUMBERS, block_of(b"1", b"x", b"2"))
     return good and list(faults) == [1]
 
@@ -100,17 +100,17 @@ def nobody_is_called() -> Iterator[int]:
 
 
 def test_schemas_are_examined_compared_and_payloads_held_against_them() -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         assert await works(made)
         texts = Definition(SchemaKind.JSON, '{"type":["integer","string"]}')
-        back, forth = await made.compare(Compare((Pair(NUMBERS, texts), Pair(texts, NUMBERS))))
+        back, forth = await made.compare(CheckCompatibility((SchemaPair(NUMBERS, texts), SchemaPair(texts, NUMBERS))))
         assert [bool(back), bool(forth)] == [True, False]
 
     examined(ask)
 
 
 def test_payloads_with_newlines_and_empty_ones_are_looked_at_one_by_one() -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         faults = await made.validate(NUMBERS, block_of(b"1", b"\n2\n", b"", b"3\n4", b"5"))
         assert sorted(faults) == [2, 3]
 
@@ -118,7 +118,7 @@ def test_payloads_with_newlines_and_empty_ones_are_looked_at_one_by_one() -> Non
 
 
 def test_a_payload_in_the_framing_of_other_registries_is_looked_at_behind_it() -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         framed = b"\0\0\0\0\7"
         payloads = block_of(b"1", framed + b"1", framed + b"x", b"\0\0\0\0\x08" + b"1", framed)
         assert sorted(await made.validate(NUMBERS, payloads, 7)) == [2, 3, 4]
@@ -132,7 +132,7 @@ def test_a_payload_in_the_framing_of_other_registries_is_looked_at_behind_it() -
 def test_a_block_that_does_not_fit_is_looked_at_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.schema.worker.protocol.SHARED_BYTES", 4096)
 
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         payloads = [b"x" if number % 100 == 7 else b"%d" % number for number in range(1000)]
         assert sorted(await made.validate(NUMBERS, block_of(*payloads))) == list(range(7, 1000, 100))
 
@@ -142,8 +142,8 @@ def test_a_block_that_does_not_fit_is_looked_at_piece_by_piece(monkeypatch: pyte
 def test_questions_are_answered_in_turn_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_workers, "SCHEMAS_WAITING_MAX", 2)
 
-    async def ask(made: Examinations) -> None:
-        asked = [asyncio.create_task(made.examine(Examine(NUMBERS))) for _ in range(5)]
+    async def ask(made: SchemaWorkers) -> None:
+        asked = [asyncio.create_task(made.examine(ParseSchema(NUMBERS))) for _ in range(5)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(each) for each in found] == [str, str, str, ServiceUnavailable, ServiceUnavailable]
 
@@ -151,8 +151,8 @@ def test_questions_are_answered_in_turn_and_too_many_are_refused(monkeypatch: py
 
 
 def test_one_who_asked_and_went_does_not_get_the_next_ones_answer() -> None:
-    async def ask(made: Examinations) -> None:
-        gone = asyncio.create_task(made.examine(Examine(Definition(SchemaKind.JSON, '{"type":"string"}'))))
+    async def ask(made: SchemaWorkers) -> None:
+        gone = asyncio.create_task(made.examine(ParseSchema(Definition(SchemaKind.JSON, '{"type":"string"}'))))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         gone.cancel()
@@ -166,11 +166,11 @@ def test_one_who_asked_and_went_does_not_get_the_next_ones_answer() -> None:
 
 @pytest.mark.parametrize("case", SCHEMAS.values(), ids=SCHEMAS)
 def test_a_hostile_schema_is_refused_and_harms_nobody(same_workers: Callable[[Ask], None], case: HostileSchema) -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         with nobody_is_called() as port:
             definition = Definition(case.kind, re.sub(rf":{PORT}\b", f":{port}", case.text))
             with pytest.raises(InvalidSchema) as refused:
-                await made.examine(Examine(definition))
+                await made.examine(ParseSchema(definition))
             assert len(refused.value.message) < 2000
         assert await works(made)
 
@@ -181,12 +181,12 @@ def test_a_hostile_schema_is_refused_and_harms_nobody(same_workers: Callable[[As
 def test_a_small_schema_that_means_a_huge_one_does_not_hold_anybody_up(
     same_workers: Callable[[Ask], None], case: HostileSchema
 ) -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         definition = Definition(case.kind, case.text)
         with suppress(InvalidSchema):
-            await made.examine(Examine(definition))
+            await made.examine(ParseSchema(definition))
         with suppress(InvalidSchema):
-            await made.compare(Compare((Pair(definition, definition),)))
+            await made.compare(CheckCompatibility((SchemaPair(definition, definition),)))
         with suppress(InvalidSchema):
             await made.validate(definition, block_of(b'"a"', b"1"))
         assert await works(made)
@@ -198,7 +198,7 @@ def test_a_small_schema_that_means_a_huge_one_does_not_hold_anybody_up(
 def test_a_hostile_payload_is_refused_and_harms_nobody(
     same_workers: Callable[[Ask], None], case: HostilePayload
 ) -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         definition = Definition(case.kind, case.schema)
         faults = await made.validate(definition, block_of(case.payload))
         assert list(faults) == [0]
@@ -213,11 +213,11 @@ def test_a_payload_that_ends_the_process_is_refused_and_all_others_are_judged(mo
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     monkeypatch.setattr(schema_workers, "_PROGRAM", "tests.server.background.dying_worker")
 
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         payloads = [b"good", b"bad", b"die", b"good", b"loop", b"bad", b"grow", b"good"]
         faults = await made.validate(Definition(SchemaKind.STRING, ""), block_of(*payloads))
         assert sorted(faults) == [1, 2, 4, 5, 6]
-        assert faults[1] == faults[5] == Fault("", "bad")
+        assert faults[1] == faults[5] == PayloadFault("", "bad")
         assert faults[4].message == "it cannot be examined: it takes too much time"
         many = await made.validate(Definition(SchemaKind.STRING, ""), block_of(*[b"die"] * 30, b"good"))
         assert len(many) == 31, "after so many deaths the rest is refused unseen"
@@ -225,7 +225,7 @@ def test_a_payload_that_ends_the_process_is_refused_and_all_others_are_judged(mo
     examined(ask)
 
 
-def children(made: Examinations) -> list[int]:
+def children(made: SchemaWorkers) -> list[int]:
     """The processes of both workshops, parents first."""
     parents = [each._process.pid for each in (made._schemas, made._payloads) if each._process is not None]
     found = subprocess.run(["pgrep", "-P", ",".join(map(str, parents))], capture_output=True, check=False, text=True)
@@ -245,7 +245,7 @@ def test_nothing_hostile_takes_more_memory_than_a_worker_may_have(
     monkeypatch.setenv("WEIGHED", str(tmp_path))
     monkeypatch.setattr(schema_workers, "_PROGRAM", "tests.server.background.weighed_worker")
 
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         for question in questions():
             with suppress(PenstockError):
                 await question.ask(made)
@@ -260,21 +260,21 @@ def test_nothing_hostile_takes_more_memory_than_a_worker_may_have(
 
 
 @pytest.mark.parametrize("whose", ["parents", "children"])
-def test_a_worker_that_somebody_kills_between_two_jobs_costs_nobody_an_answer(whose: str) -> None:
-    async def ask(made: Examinations) -> None:
+def test_a_worker_that_somebody_kills_between_two_jobs_costs_nobody_an_answer(address_group: str) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         for _ in range(3):
             assert await works(made)
-            for victim in children(made)[:2] if whose == "parents" else children(made)[2:]:
+            for victim in children(made)[:2] if address_group == "parents" else children(made)[2:]:
                 os.kill(victim, signal.SIGKILL)
             await asyncio.sleep(0.05)
         texts = [Definition(SchemaKind.JSON, f'{{"title":"{number}"}}') for number in range(5)]
-        assert [await made.examine(Examine(each)) for each in texts] == [each.text for each in texts]
+        assert [await made.examine(ParseSchema(each)) for each in texts] == [each.text for each in texts]
 
     examined(ask)
 
 
 def test_a_worker_that_is_killed_again_and_again_at_work_gives_every_answer_to_its_asker() -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         assert await works(made)
 
         async def kill() -> None:
@@ -292,7 +292,7 @@ def test_a_worker_that_is_killed_again_and_again_at_work_gives_every_answer_to_i
         answers = 0
         for number in range(60):
             with suppress(ServiceUnavailable):
-                assert await made.examine(Examine(Definition(SchemaKind.JSON, f'{{"title":"{number}"}}'))) == (
+                assert await made.examine(ParseSchema(Definition(SchemaKind.JSON, f'{{"title":"{number}"}}'))) == (
                     f'{{"title":"{number}"}}'
                 )
                 assert sorted(await made.validate(NUMBERS, block)) == sorted(wrong)
@@ -305,10 +305,10 @@ def test_a_worker_that_is_killed_again_and_again_at_work_gives_every_answer_to_i
 
 
 def test_more_than_a_worker_can_hold_is_refused_before_it_is_sent() -> None:
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         references = tuple((f"r{number}", "x" * 1_000_000) for number in range(20))
         with pytest.raises(InvalidSchema, match="too large"):
-            await made.examine(Examine(Definition(SchemaKind.JSON, "{}", references)))
+            await made.examine(ParseSchema(Definition(SchemaKind.JSON, "{}", references)))
         assert await works(made)
 
     examined(ask)
@@ -317,7 +317,7 @@ def test_more_than_a_worker_can_hold_is_refused_before_it_is_sent() -> None:
 def test_one_block_that_is_slow_to_check_does_not_hold_up_the_others() -> None:
     slow = {"type": "string", "allOf": [{"not": {"pattern": f"^(a|b|{number})*c$"}} for number in range(100)]}
 
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         assert await works(made)
         order: list[str] = []
 
@@ -340,8 +340,8 @@ def test_a_comparison_that_takes_too_long_is_a_problem_of_that_pair() -> None:
     wide = Definition(SchemaKind.JSON, json.dumps({"oneOf": [{"anyOf": branches}, {"anyOf": branches[1:]}]}))
     wider = Definition(SchemaKind.JSON, json.dumps({"oneOf": [{"anyOf": branches[2:]}, {"anyOf": branches[:-3]}]}))
 
-    async def ask(made: Examinations) -> None:
-        slow, quick = await made.compare(Compare((Pair(wide, wider), Pair(NUMBERS, NUMBERS))))
+    async def ask(made: SchemaWorkers) -> None:
+        slow, quick = await made.compare(CheckCompatibility((SchemaPair(wide, wider), SchemaPair(NUMBERS, NUMBERS))))
         assert [problem.kind for problem in slow] == ["UNDECIDED"]
         assert quick == []
 
@@ -354,7 +354,7 @@ def test_a_module_that_lies_about_is_not_the_one_that_is_imported(
     (tmp_path / "msgspec.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(tmp_path)
 
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         assert await works(made)
 
     examined(ask)
@@ -363,7 +363,7 @@ def test_a_module_that_lies_about_is_not_the_one_that_is_imported(
 def test_a_payload_larger_than_the_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.schema.worker.protocol.SHARED_BYTES", 8192)
 
-    async def ask(made: Examinations) -> None:
+    async def ask(made: SchemaWorkers) -> None:
         assert sorted(await made.validate(NUMBERS, block_of(b"1", b"2" * 9000, b"3", b"x"))) == [1, 3]
 
     examined(ask)

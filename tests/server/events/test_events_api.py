@@ -430,13 +430,13 @@ def resident(pid: int) -> int:
     ],
 )
 def test_what_is_wrong_is_told_by_its_name_with_what_is_allowed(
-    http: Client, asked: str, field: str, words: str
+    http: Client, asked: str, field: str, expected: str
 ) -> None:
     method, _, path = asked.partition(" ")
     answer = http.ask(method, path, b"x" if method == "POST" else None)
     assert (answer.status, code(answer)) == (422, "INVALID_REQUEST")
     assert answer.json["error"]["details"]["field"] == field
-    assert words in answer.json["error"]["message"]
+    assert expected in answer.json["error"]["message"]
 
 
 def test_a_method_that_there_is_not_is_answered_with_those_there_are(http: Client) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidRequest, MalformedMessage
-from penstock.server.events.multipart import HEAD_BYTES_MAX, Part, boundary_of, parameter, parts
+from penstock.server.events.multipart import HEAD_BYTES_MAX, BodyPart, boundary_of, parameter, parts
 
 MARK = b"XyZ"
 BODIES = st.lists(st.binary(max_size=80).filter(lambda body: b"--XyZ" not in body), min_size=1, max_size=5)
@@ -20,7 +20,7 @@ def composed(bodies: list[bytes], head: bytes = b"a: b\r\n") -> bytes:
 
 @given(BODIES)
 def test_every_part_is_found_as_it_was_sent(bodies: list[bytes]) -> None:
-    assert list(parts(composed(bodies), MARK)) == [Part([(b"a", b"b")], body) for body in bodies]
+    assert list(parts(composed(bodies), MARK)) == [BodyPart([(b"a", b"b")], body) for body in bodies]
     assert [part.body for part in parts(composed(bodies, head=b""), MARK)] == bodies
 
 

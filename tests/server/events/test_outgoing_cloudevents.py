@@ -18,7 +18,7 @@ from penstock.record.message import Message
 from penstock.record.rows import Row
 from penstock.server.events.cloudevents import from_object
 from penstock.server.events.outgoing_cloudevents import ID, note_event
-from penstock.server.events.stream_formats import GAP, Form, Writer
+from penstock.server.events.stream_formats import GAP, StreamFormat, StreamWriter
 
 MESSAGE_ID = id_bytes(123456789, 0x8000_0000_0000_0001)
 CLOUDEVENTS = "application/cloudevents+json"
@@ -40,7 +40,7 @@ def written(message: Message) -> dict[str, Any]:
         None,
         attributes,
     )
-    line = Writer(Form.CLOUDEVENTS).chunk(Slice(rows=[(source, row)], gaps=[], after=9, spots={})).body
+    line = StreamWriter(StreamFormat.CLOUDEVENTS).chunk(Slice(rows=[(source, row)], gaps=[], after=9, spots={})).body
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     found: dict[str, Any] = json.loads(line)

@@ -13,20 +13,29 @@ from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record.block import Block, Draft
 from penstock.record.message import Message, SchemaRef
 from penstock.server.events.handlers import read_beside
-from penstock.server.events.publish_formats import BATCH_MAX, BLOCK, LINES_MAX, Given, Posted, numbered, read, words
+from penstock.server.events.publish_formats import (
+    BATCH_MAX,
+    BLOCK,
+    LINES_MAX,
+    PublishDefaults,
+    PublishRequest,
+    numbered,
+    read,
+    request_headers,
+)
 
-TYPED = Given(type="t")
+TYPED = PublishDefaults(type="t")
 NDJSON = {"content-type": "application/x-ndjson"}
 
 
-def messages(said: dict[str, str], body: bytes, given: Given = TYPED) -> list[Message]:
-    found = read(said, body, given).messages
+def messages(said: dict[str, str], body: bytes, defaults: PublishDefaults = TYPED) -> list[Message]:
+    found = read(said, body, defaults).messages
     assert isinstance(found, list)
     return found
 
 
-def one(said: dict[str, str], body: bytes = b"x", given: Given = TYPED) -> Message:
-    (found,) = messages(said, body, given)
+def one(said: dict[str, str], body: bytes = b"x", defaults: PublishDefaults = TYPED) -> Message:
+    (found,) = messages(said, body, defaults)
     return found
 
 
@@ -36,7 +45,7 @@ def lines(*each: Any) -> bytes:
 
 def test_the_body_is_the_message_whatever_it_is() -> None:
     found = read({"content-type": "image/png"}, b"\x00\xff", TYPED)
-    assert found == Posted(
+    assert found == PublishRequest(
         [Message(payload=b"\x00\xff", type="t", attributes={"content-type": "image/png"})], single=True
     )
 
@@ -61,7 +70,7 @@ def test_headers_say_what_the_address_does_not() -> None:
         "x-schema-version": "2",
         "x-producer": "till-3",
     }
-    found = one(said, given=Given(type="t", key=b"other"))
+    found = one(said, defaults=PublishDefaults(type="t", key=b"other"))
     assert found.attributes == {"tenant": "shöp", "traceparent": "00-1"}
     assert (found.key, found.schema, found.producer_name) == (b"k", SchemaRef(7, 2), "till-3")
     assert one({"x-type": "mine"}).type == "mine"
@@ -69,7 +78,7 @@ def test_headers_say_what_the_address_does_not() -> None:
 
 def test_a_message_has_a_type() -> None:
     with pytest.raises(InvalidRequest, match="what type has the message"):
-        read({}, b"x", Given())
+        read({}, b"x", PublishDefaults())
 
 
 @pytest.mark.parametrize(
@@ -88,9 +97,11 @@ def test_a_number_that_is_none_is_refused(said: dict[str, str]) -> None:
 
 
 def test_headers_are_utf8_and_what_is_said_twice_is_joined() -> None:
-    assert words([(b"x-attr-a", "é".encode()), (b"x-attr-a", b"b"), (b"cookie", b"\xff")]) == {"x-attr-a": "é, b"}
+    assert request_headers([(b"x-attr-a", "é".encode()), (b"x-attr-a", b"b"), (b"cookie", b"\xff")]) == {
+        "x-attr-a": "é, b"
+    }
     with pytest.raises(InvalidRequest, match="x-attr-a is not UTF-8"):
-        words([(b"x-attr-a", b"\xff")])
+        request_headers([(b"x-attr-a", b"\xff")])
 
 
 def test_messages_are_recognised_by_a_key_or_by_a_producers_number() -> None:
@@ -138,7 +149,7 @@ def test_every_line_is_a_message() -> None:
 
 
 def test_lines_can_be_payloads_as_they_are() -> None:
-    found = messages(NDJSON, b'{"a": 1}\r\n\n7\nno json', Given(type="t", payload_lines=True))
+    found = messages(NDJSON, b'{"a": 1}\r\n\n7\nno json', PublishDefaults(type="t", payload_lines=True))
     assert [each.payload for each in found] == [b'{"a": 1}', b"7", b"no json"]
 
 
@@ -170,7 +181,7 @@ def test_the_line_that_is_wrong_is_named(line: bytes, said: str) -> None:
 
 def test_a_line_has_a_type_or_the_address_has() -> None:
     with pytest.raises(InvalidRequest, match="line 1: it has no type"):
-        read(NDJSON, b'{"payload": 1}', Given())
+        read(NDJSON, b'{"payload": 1}', PublishDefaults())
 
 
 @pytest.mark.parametrize("media", ["application/x-ndjson", "application/cloudevents-batch+json"])
@@ -222,12 +233,12 @@ def test_one_event_in_json_is_one_message() -> None:
 
 def test_a_block_is_taken_whole_or_not() -> None:
     data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).sealed().data)
-    found = read({"content-type": BLOCK}, data, Given())
+    found = read({"content-type": BLOCK}, data, PublishDefaults())
     assert isinstance(found.messages, Block)
     assert len(found.messages) == 2
     for wrong in (data[:-1], b"", data + b"x", bytes([data[0] ^ 1]) + data[1:-1] + b"x"):
         with pytest.raises((MalformedMessage, InvalidRequest)):
-            read({"content-type": BLOCK}, wrong, Given())
+            read({"content-type": BLOCK}, wrong, PublishDefaults())
 
 
 # where it is wrong
@@ -244,13 +255,13 @@ def test_what_the_broker_refuses_is_told_with_the_line() -> None:
 
 
 def test_of_one_message_the_broker_says_no_number() -> None:
-    alone = Posted([Message(payload=b"x")], single=True)
+    alone = PublishRequest([Message(payload=b"x")], single=True)
     assert alone.located(SchemaRejected("message 0 of the block: wrong", refused=Facts([[0, ""]]))).message == "wrong"
 
 
 def test_of_a_block_the_message_is_named_that_the_broker_refuses() -> None:
     data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).sealed().data)
-    posted = read({"content-type": BLOCK}, data, Given())
+    posted = read({"content-type": BLOCK}, data, PublishDefaults())
     found = posted.located(SchemaRejected("message 1 of the block: wrong", refused=Facts([[1, "wrong", ""]])))
     assert (found.message, found.details["message"]) == ("message 2: wrong", 2)
 
@@ -258,14 +269,14 @@ def test_of_a_block_the_message_is_named_that_the_broker_refuses() -> None:
 # hostile
 
 
-@pytest.mark.parametrize("given", [TYPED, Given(type="t", payload_lines=True)])
+@pytest.mark.parametrize("given", [TYPED, PublishDefaults(type="t", payload_lines=True)])
 @pytest.mark.parametrize("line", [b"\n", b" \n", b"\r\n"])
-def test_empty_lines_are_counted_too(line: bytes, given: Given) -> None:
+def test_empty_lines_are_counted_too(line: bytes, defaults: PublishDefaults) -> None:
     body = line * LINES_MAX
     with pytest.raises(InvalidRequest, match="no message"):
-        read(NDJSON, body, given)
+        read(NDJSON, body, defaults)
     with pytest.raises(PayloadTooLarge, match=f"at most {LINES_MAX} lines"):
-        read(NDJSON, body + line, given)
+        read(NDJSON, body + line, defaults)
 
 
 @pytest.mark.parametrize("value", ["1e999", "1" * 5000, "[[],[],{}]"])

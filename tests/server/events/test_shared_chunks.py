@@ -10,7 +10,7 @@ import pytest
 from penstock.broker.reads.merge import Spot
 from penstock.core.errors import StorageFailed
 from penstock.server.events import shared_chunks as module
-from penstock.server.events.shared_chunks import Chunks
+from penstock.server.events.shared_chunks import ChunkCache
 from penstock.server.events.stream_formats import Chunk
 
 
@@ -28,7 +28,7 @@ def chunk(size: int) -> Chunk:
 
 @run
 async def test_all_who_want_the_same_wait_for_one_read() -> None:
-    chunks, reads, go_on = Chunks(), 0, asyncio.Event()
+    chunks, reads, go_on = ChunkCache(), 0, asyncio.Event()
 
     async def load() -> Chunk:
         nonlocal reads
@@ -48,7 +48,7 @@ async def test_all_who_want_the_same_wait_for_one_read() -> None:
 
 @run
 async def test_a_read_that_fails_fails_for_all_and_is_tried_again() -> None:
-    chunks = Chunks()
+    chunks = ChunkCache()
 
     async def fail() -> Chunk:
         raise StorageFailed("broken")
@@ -65,31 +65,31 @@ async def test_a_read_that_fails_fails_for_all_and_is_tried_again() -> None:
 async def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_BYTES_MAX", 100)
     monkeypatch.setattr(module, "KEPT_MAX", 8)
-    chunks = Chunks()
+    chunks = ChunkCache()
 
     async def load(size: int) -> Chunk:
         return chunk(size)
 
     for number in range(50):
         await chunks.get(number, lambda: load(30))
-        assert chunks._kept_bytes <= 100
+        assert chunks._cached_bytes <= 100
     for number in range(100, 150):
         await chunks.get(number, lambda: load(1))
-    assert len(chunks._kept) == 8
-    assert chunks._kept_bytes == sum(each.size for each in chunks._kept.values())
+    assert len(chunks._cached) == 8
+    assert chunks._cached_bytes == sum(each.size for each in chunks._cached.values())
 
 
 @run
 async def test_where_readers_are_in_many_logs_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_BYTES_MAX", 1000)
-    chunks = Chunks()
+    chunks = ChunkCache()
 
     async def load() -> Chunk:
         return Chunk(b"x", [1], 1, {number: Spot(number) for number in range(3)})  # type: ignore[misc]
 
     for number in range(10):
         await chunks.get(number, load)
-    assert len(chunks._kept) == 1
+    assert len(chunks._cached) == 1
 
 
 @run
@@ -97,27 +97,30 @@ async def test_where_too_much_is_lent_whoever_has_not_moved_for_longest_is_cut_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LENT_BYTES_MAX", 100)
-    chunks, cut = Chunks(), list[str]()
+    chunks, cut = ChunkCache(), list[str]()
 
     async def load() -> Chunk:
         return chunk(1)
 
-    with chunks.lent(chunk(40), lambda: cut.append("moves")) as moved, chunks.lent(chunk(40), lambda: cut.append("no")):
+    with (
+        chunks.sending(chunk(40), lambda: cut.append("moves")) as moved,
+        chunks.sending(chunk(40), lambda: cut.append("no")),
+    ):
         moved()
-        with chunks.lent(chunk(30), lambda: cut.append("last")):
-            assert (cut, chunks.lent_bytes) == (["no"], 70)
+        with chunks.sending(chunk(30), lambda: cut.append("last")):
+            assert (cut, chunks.sending_bytes) == (["no"], 70)
             assert len((await chunks.get("a", load)).body) == 1
-    assert chunks.lent_bytes == 0
+    assert chunks.sending_bytes == 0
 
 
 @run
 async def test_what_several_have_they_have_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LENT_BYTES_MAX", 100)
-    chunks, large, cut = Chunks(), chunk(99), list[int]()
-    with chunks.lent(large, lambda: cut.append(1)):
-        with chunks.lent(large, lambda: cut.append(2)):
-            assert (cut, chunks.lent_bytes) == ([], 99)
-        assert chunks.lent_bytes == 99
-        with chunks.lent(chunk(101), lambda: cut.append(3)):
+    chunks, large, cut = ChunkCache(), chunk(99), list[int]()
+    with chunks.sending(large, lambda: cut.append(1)):
+        with chunks.sending(large, lambda: cut.append(2)):
+            assert (cut, chunks.sending_bytes) == ([], 99)
+        assert chunks.sending_bytes == 99
+        with chunks.sending(chunk(101), lambda: cut.append(3)):
             assert cut == [1], "the newest is given its own, however large"
-    assert chunks.lent_bytes == 0
+    assert chunks.sending_bytes == 0

@@ -15,23 +15,25 @@ from penstock.core.ids import format_id, id_bytes
 from penstock.core.names import TopicName
 from penstock.record.message import SchemaRef
 from penstock.record.rows import Row
-from penstock.server.events.stream_formats import Chunk, Form, Writer, is_plain, spelled_id, sse_data
+from penstock.server.events.stream_formats import Chunk, StreamFormat, StreamWriter, is_plain, spelled_id, sse_data
 
 TOPIC = TopicName("default", "orders")
 SOURCE = Source(None, TOPIC, 2, "/default/orders-part-2")  # type: ignore[arg-type]
 ID = id_bytes(123456789, 0x8000_0000_0000_0001)
 
 
-def row(payload: bytes = b"x", *, kind: str = "t", key: bytes | None = None, schema: Any = None, **words: str) -> Row:
-    return (ID, 7, 1_700_000_000_000, kind, key, payload, "p", 3, 4, schema, MappingProxyType(words))
+def row(
+    payload: bytes = b"x", *, kind: str = "t", key: bytes | None = None, schema: Any = None, **attributes: str
+) -> Row:
+    return (ID, 7, 1_700_000_000_000, kind, key, payload, "p", 3, 4, schema, MappingProxyType(attributes))
 
 
-def written(form: Form, *rows: Row, gaps: tuple[Gap, ...] = ()) -> Chunk:
+def written(form: StreamFormat, *rows: Row, gaps: tuple[Gap, ...] = ()) -> Chunk:
     found = Slice(rows=[(SOURCE, each) for each in rows], gaps=list(gaps), after=9, spots={})
-    return Writer(form, "here:1").chunk(found)
+    return StreamWriter(form, "here:1").chunk(found)
 
 
-def events(form: Form, *rows: Row, gaps: tuple[Gap, ...] = ()) -> list[Event]:
+def events(form: StreamFormat, *rows: Row, gaps: tuple[Gap, ...] = ()) -> list[Event]:
     return Parser().receive(written(form, *rows, gaps=gaps).body)
 
 
@@ -39,7 +41,7 @@ def events(form: Form, *rows: Row, gaps: tuple[Gap, ...] = ()) -> list[Event]:
     st.lists(st.tuples(st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)), st.text(max_size=20)))
 )
 def test_whatever_is_published_arrives_the_same_whatever_stands_beside_it(given_rows: list[tuple[bytes, str]]) -> None:
-    found = events(Form.EVENTS, *(row(payload, kind=kind) for payload, kind in given_rows))
+    found = events(StreamFormat.EVENTS, *(row(payload, kind=kind) for payload, kind in given_rows))
     assert [each.payload for each in found] == [payload for payload, _ in given_rows]
     assert {each.id for each in found} <= {format_id(ID)}
     plain = [(each.type, kind) for each, (_, kind) in zip(found, given_rows, strict=True)]
@@ -48,7 +50,7 @@ def test_whatever_is_published_arrives_the_same_whatever_stands_beside_it(given_
 
 @given(st.binary(max_size=200))
 def test_bytes_arrive_in_lines_of_json_too(payload: bytes) -> None:
-    line = json.loads(written(Form.LINES, row(payload, key=payload)).body)
+    line = json.loads(written(StreamFormat.LINES, row(payload, key=payload)).body)
     for name in ("payload", "key"):
         text, encoded = line.get(name), line.get(f"{name}_base64")
         assert (text is None) != (encoded is None)
@@ -78,12 +80,12 @@ def test_bytes_say_what_they_are_where_that_is_known() -> None:
 
 
 def test_a_type_with_a_line_break_does_not_break_the_stream() -> None:
-    (event,) = events(Form.EVENTS, row(b"x", kind="a\ndata: forged\r\0b"))
+    (event,) = events(StreamFormat.EVENTS, row(b"x", kind="a\ndata: forged\r\0b"))
     assert (event.type, event.data) == ("a%0Adata: forged%0D%00b", "x")
 
 
 def test_a_line_has_all_there_is_to_know() -> None:
-    chunk = written(Form.LINES, row(b"{}", key=b"k", schema=SchemaRef(5, 6), a="b"))
+    chunk = written(StreamFormat.LINES, row(b"{}", key=b"k", schema=SchemaRef(5, 6), a="b"))
     assert json.loads(chunk.body) == {
         "id": format_id(ID),
         "topic": "/default/orders",
@@ -109,13 +111,13 @@ def test_a_line_has_all_there_is_to_know() -> None:
 
 
 def test_an_envelope_is_such_a_line_in_an_event() -> None:
-    (event,) = events(Form.ENVELOPES, row(b"a\r\nb"))
-    assert event.json == json.loads(written(Form.LINES, row(b"a\r\nb")).body)
+    (event,) = events(StreamFormat.ENVELOPES, row(b"a\r\nb"))
+    assert event.json == json.loads(written(StreamFormat.LINES, row(b"a\r\nb")).body)
     assert (event.type, event.id) == ("t", format_id(ID))
 
 
-@pytest.mark.parametrize("form", list(Form))
-def test_where_each_message_ends_is_known(form: Form) -> None:
+@pytest.mark.parametrize("form", list(StreamFormat))
+def test_where_each_message_ends_is_known(form: StreamFormat) -> None:
     gap = Gap(topic=TOPIC, partition=0, start=1, stop=4, reason="retention")
     one, other = row(b"one\ntwo"), row(b"\xff")
     chunk = written(form, one, other, gaps=(gap,))
@@ -126,7 +128,7 @@ def test_where_each_message_ends_is_known(form: Form) -> None:
 def test_a_gap_is_told_and_changes_no_place() -> None:
     gap = Gap(topic=TOPIC, partition=1, start=None, stop=4, reason="retention", certain=False)
     parser = Parser(last_id="before", _id="before")
-    (event,) = parser.receive(written(Form.EVENTS, gaps=(gap,)).body)
+    (event,) = parser.receive(written(StreamFormat.EVENTS, gaps=(gap,)).body)
     facts = {
         "topic": "/default/orders",
         "partition": 1,
@@ -136,7 +138,7 @@ def test_a_gap_is_told_and_changes_no_place() -> None:
         "certain": False,
     }
     assert (event.type, event.json, parser.last_id) == ("penstock.gap", facts, "before")
-    assert json.loads(written(Form.LINES, gaps=(gap,)).body) == {"gap": facts}
+    assert json.loads(written(StreamFormat.LINES, gaps=(gap,)).body) == {"gap": facts}
 
 
 @given(st.binary(min_size=16, max_size=16))

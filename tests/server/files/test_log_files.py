@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.http_kit import Answer, Client, Serving
-from tests.server.registry.kit import LocalDesk
+from tests.server.registry.kit import LocalBackend
 
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
@@ -23,8 +23,8 @@ from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.api.errors import HttpError
 from penstock.server.files.log_files import PIECE_BYTES, FilePart, LogFiles, part_of
-from penstock.server.registry.cache import Kept
-from penstock.server.routes import ALL
+from penstock.server.registry.cache import SchemaAnswerCache
+from penstock.server.routes import ROUTES
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
@@ -59,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client(root: Path) -> Iterator[Client]:
     with Catalog.open(root.parent / "other.db", clock=ManualClock()) as catalog:
-        app = Api(LocalDesk(Registry(catalog.schemas)), ALL, Kept(), LogFiles(root))
+        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTES, SchemaAnswerCache(), LogFiles(root))
         with Serving(app) as serving, Client(serving.port) as made:
             yield made
 
@@ -194,7 +194,7 @@ def test_nothing_can_be_written(client: Client) -> None:
 
 def test_where_it_is_switched_off_nothing_is_to_be_had(root: Path) -> None:
     with Catalog.open(root.parent / "off.db", clock=ManualClock()) as catalog:
-        app = Api(LocalDesk(Registry(catalog.schemas)), ALL, Kept())
+        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTES, SchemaAnswerCache())
         with Serving(app) as serving, Client(serving.port) as client:
             found = ask(client, "/v1/logs")
             assert found.status == 404

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.errors import ServiceUnavailable
 from penstock.core.limits import GIB, Limits
-from penstock.server.operations.health import Check, Health, Standing
+from penstock.server.operations.health import Check, Health, HealthConditions
 from penstock.storage.store import Store
 
 
@@ -27,9 +27,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def standing(store: Store, *, stopping: bool = False, **ports: bool) -> Standing:
+def conditions(store: Store, *, stopping: bool = False, **ports: bool) -> HealthConditions:
     listeners = {name: Port(open_=open_) for name, open_ in ports.items()}
-    return Standing(store=store, listeners=listeners, is_stopping=lambda: stopping)
+    return HealthConditions(store=store, listeners=listeners, is_stopping=lambda: stopping)
 
 
 def unmet(health: Health) -> dict[str, str | None]:
@@ -37,7 +37,7 @@ def unmet(health: Health) -> dict[str, str | None]:
 
 
 def test_a_broker_that_is_well_is_alive_and_ready(store: Store) -> None:
-    found = standing(store, tcp=True, ws=True)
+    found = conditions(store, tcp=True, ws=True)
     assert found.alive().check().status == "alive"
     health = found.ready([]).check()
     assert health.status == "ready"
@@ -46,23 +46,23 @@ def test_a_broker_that_is_well_is_alive_and_ready(store: Store) -> None:
 
 
 def test_a_port_that_is_closed_is_named(store: Store) -> None:
-    assert unmet(standing(store, tcp=True, ws=False).ready([])) == {"listeners": "not listening: ws"}
+    assert unmet(conditions(store, tcp=True, ws=False).ready([])) == {"listeners": "not listening: ws"}
 
 
 def test_a_broker_that_stops_is_not_ready_and_still_alive(store: Store) -> None:
-    found = standing(store, stopping=True, tcp=False)
+    found = conditions(store, stopping=True, tcp=False)
     assert unmet(found.ready([])) == {"listeners": "the broker is stopping"}
     assert unmet(found.alive()) == {}
 
 
 def test_a_log_that_failed_is_named_with_its_reason_and_only_so_many_are(store: Store) -> None:
-    reason = unmet(standing(store).ready([f"log {number}: a write failed" for number in range(5)]))["log"]
+    reason = unmet(conditions(store).ready([f"log {number}: a write failed" for number in range(5)]))["log"]
     assert reason == "log 0: a write failed; log 1: a write failed; log 2: a write failed; and 2 more"
 
 
 def test_a_disk_below_its_reserve_is_said_with_both_numbers(tmp_path: Path) -> None:
     with Store.open(tmp_path / "data", create=True, limits=Limits(disk_reserve_bytes=2**20 * GIB)) as store:
-        reason = unmet(standing(store).ready([]))["disk"]
+        reason = unmet(conditions(store).ready([]))["disk"]
     assert reason is not None
     assert str(2**20 * GIB) in reason
     assert "make room" in reason
@@ -70,7 +70,7 @@ def test_a_disk_below_its_reserve_is_said_with_both_numbers(tmp_path: Path) -> N
 
 def test_without_its_writer_a_broker_is_not_alive(tmp_path: Path) -> None:
     with Store.open(tmp_path / "data", create=True) as store:
-        found = standing(store)
+        found = conditions(store)
         store.writer.close()
         assert unmet(found.alive()) == {"writer": "the thread that writes the log has ended: restart"}
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from penstock.server.operations.metrics import ROWS, Kind
+from penstock.server.operations.metrics import ROWS, MetricKind
 from penstock.server.operations.snapshot import SUBSCRIPTIONS_MAX, TOPICS_MAX
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -16,7 +16,7 @@ FAMILIES: Final = [family for family, _ in ROWS]
 def test_names_follow_the_conventions() -> None:
     for family in FAMILIES:
         assert re.fullmatch(r"(penstock|process)_[a-z_]+", family.name)
-        assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
+        assert family.name.endswith("_total") == (family.kind is MetricKind.COUNTER)
         assert not re.search(r"_(ms|millis|kb|mb|percent|count|sum|bucket)(_|$)", family.name)
         assert family.about.endswith(".")
 
@@ -37,7 +37,7 @@ def test_every_measurement_is_documented_word_for_word_and_nothing_else_is() -> 
     told = re.findall(r"^\| `((?:penstock|process)_[a-z_]+)(?:\{([a-z, ]*)\})?` \| (.*) \|$", PAGE, flags=re.MULTILINE)
     histogram = " (histogram)"
     expected = [
-        (each.name, ", ".join(each.labels), each.about + (histogram if each.kind is Kind.HISTOGRAM else ""))
+        (each.name, ", ".join(each.labels), each.about + (histogram if each.kind is MetricKind.HISTOGRAM else ""))
         for each in FAMILIES
     ]
     assert told == expected

@@ -16,12 +16,12 @@ from penstock.broker.admin.topics import parse_settings
 from penstock.broker.base.request_fields import topic_name
 from penstock.core.errors import TopicNotSupported
 from penstock.core.names import TopicName
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import Procedure, carry_out
+from penstock.schema.steps import Procedure, run_procedure
 from penstock.server.api.app import Api
-from penstock.server.registry.cache import Kept
-from penstock.server.routes import ALL
+from penstock.server.registry.cache import SchemaAnswerCache
+from penstock.server.routes import ROUTES
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.topics import TopicSettings
 from penstock.testing import ManualClock
@@ -31,9 +31,9 @@ V1: Final = "application/vnd.schemaregistry.v1+json"
 
 
 @dataclass
-class LocalDesk:
+class LocalBackend:
     registry: Registry
-    examiner: Examiner = field(default_factory=Examiner)
+    examiner: SchemaLanguages = field(default_factory=SchemaLanguages)
     topics: dict[TopicName, TopicSettings] = field(default_factory=dict)
     failure: Exception | None = None
     access: Access = field(default_factory=Access)
@@ -41,7 +41,7 @@ class LocalDesk:
     async def run(self, procedure: Procedure[_Result]) -> _Result:
         if self.failure is not None:
             raise self.failure
-        return carry_out(procedure, self.examiner)
+        return run_procedure(procedure, self.examiner)
 
     async def ask(self, topic: str, fields: dict[str, Any], _principal: Principal) -> dict[str, Any]:
         if topic == "system.schema.delete":
@@ -63,7 +63,7 @@ class LocalDesk:
 
 @dataclass
 class RegistryServer:
-    desk: LocalDesk
+    backend: LocalBackend
     serving: Serving
     client: Client
 
@@ -96,9 +96,9 @@ class RegistryServer:
 def serve_registry(folder: Path) -> Iterator[RegistryServer]:
     folder.mkdir(parents=True, exist_ok=True)
     with Catalog.open(folder / "catalog.db", clock=ManualClock()) as catalog:
-        desk = LocalDesk(Registry(catalog.schemas))
-        with Serving(Api(desk, ALL, Kept())) as serving, Client(serving.port) as client:
-            yield RegistryServer(desk, serving, client)
+        backend = LocalBackend(Registry(catalog.schemas))
+        with Serving(Api(backend, ROUTES, SchemaAnswerCache())) as serving, Client(serving.port) as client:
+            yield RegistryServer(backend, serving, client)
 
 
 def record(*fields: str, name: str = "Order") -> str:

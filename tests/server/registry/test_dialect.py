@@ -405,7 +405,7 @@ def test_a_registry_is_taken_elsewhere(server: RegistryServer, tmp_path: Path) -
 
 
 def test_a_topics_policy_is_read_and_set(server: RegistryServer) -> None:
-    server.desk.topics |= {TopicName.parse(each): TopicSettings() for each in ("orders.new", "/shop/orders")}
+    server.backend.topics |= {TopicName.parse(each): TopicSettings() for each in ("orders.new", "/shop/orders")}
     path = "/v1/topics/orders.new/schema"
     default: dict[str, Any] = {"policy": "none", "payloads": False, "default": None, "deprecated": True}
     assert server.get(path) == default | {"topic": "/default/orders.new", "subjects": ["orders.new-value"]}
@@ -423,5 +423,5 @@ def test_a_topics_policy_is_read_and_set(server: RegistryServer) -> None:
      {"payloads": "yes"}, {"deprecated": 1}, {"polcy": "none"}],
 )  # fmt: skip
 def test_a_policy_that_cannot_be_is_refused(shared: RegistryServer, body: dict[str, object]) -> None:
-    shared.desk.topics[TopicName.parse("t")] = TopicSettings()
+    shared.backend.topics[TopicName.parse("t")] = TopicSettings()
     assert shared.ask("PUT", "/v1/topics/t/schema", body).error == 422

@@ -18,12 +18,12 @@ from tests.server.registry.kit import V1, RegistryServer, record, serve_registry
 from penstock.core.errors import Code, DiskFull, PenstockError, ServiceUnavailable, StorageFailed, Timeout
 from penstock.schema.errors import RegistryError
 from penstock.server.api import bodies
-from penstock.server.api.bodies import Bodies, best_of, check_content
+from penstock.server.api.bodies import RequestBodies, best_of, check_content
 from penstock.server.api.errors import FLAT, STATUSES, HttpError
 from penstock.server.api.errors import REGISTRY_MEDIA as MEDIA
 from penstock.server.registry import cache as keeping
-from penstock.server.registry.cache import Kept
-from penstock.server.routes import ALL
+from penstock.server.registry.cache import SchemaAnswerCache
+from penstock.server.routes import ROUTES
 
 JSON = "application/json"
 ONE, TWO = record("id:long"), record("id:long", 'note:string=""')
@@ -255,7 +255,7 @@ def test_a_body_that_says_nothing_of_itself_is_taken_for_json_and_a_packed_one_i
 
 
 def test_a_body_that_is_too_large_is_refused(shared: RegistryServer) -> None:
-    row, _ = ALL.find("POST", "/subjects/a/versions")
+    row, _ = ROUTES.find("POST", "/subjects/a/versions")
     answer = shared.ask("POST", "/subjects/a/versions", b'{"schema": "' + b"x" * row.body_bytes_max, Content_Type=JSON)
     assert answer.error == 413
     assert shared.ask("PUT", "/config", b" " * 70_000 + b"{}", Content_Type=JSON).error == 413
@@ -278,7 +278,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(shared: RegistryServer, mon
 
 
 def test_what_bodies_take_is_given_back_whatever_becomes_of_them() -> None:
-    taken = Bodies()
+    taken = RequestBodies()
 
     async def ends() -> dict[str, Any]:
         return {"type": "http.disconnect"}
@@ -300,8 +300,8 @@ def test_what_bodies_take_is_given_back_whatever_becomes_of_them() -> None:
 
 def test_encoded_answers_are_kept_up_to_a_bound(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.post("/subjects/a/versions", {"schema": ONE})
-    stored = server.desk.registry.schema(1)
-    kept = Kept()
+    stored = server.backend.registry.schema(1)
+    kept = SchemaAnswerCache()
     monkeypatch.setattr(keeping, "KEPT_BYTES_MAX", 10)
     for number in range(5):
         kept.put(number, stored, b"1234")
@@ -337,7 +337,7 @@ def test_an_id_that_is_given_again_has_the_new_schema(server: RegistryServer) ->
 def test_what_fails_says_so_with_a_number(
     shared: RegistryServer, failure: PenstockError, status: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared.desk, "failure", failure)
+    monkeypatch.setattr(shared.backend, "failure", failure)
     answer = shared.ask("POST", "/subjects/a/versions", {"schema": ONE})
     assert (answer.status, answer.error) == (status, number)
 
@@ -345,7 +345,7 @@ def test_what_fails_says_so_with_a_number(
 def test_a_defect_is_logged_and_answered(
     shared: RegistryServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared.desk, "failure", ZeroDivisionError())
+    monkeypatch.setattr(shared.backend, "failure", ZeroDivisionError())
     with caplog.at_level(logging.ERROR):
         assert shared.ask("POST", "/subjects/a/versions", {"schema": ONE}).error == 50001
     assert "a defect" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.access.policy import ANONYMOUS, Principal
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Timeout
-from penstock.server.resources.fair_queue import Asker, FairQueue, name_of
+from penstock.server.resources.fair_queue import FairQueue, Requester, requester_name
 
 
 class Story:
@@ -26,16 +26,20 @@ class Story:
     async def begin(self) -> None:
         await self.ask("first", "0")
 
-    async def ask(self, asker: str, what: str, *, aside: bool = False, waits: Callable[[], bool] | None = None) -> None:
+    async def ask(
+        self, requester: str, what: str, *, low_priority: bool = False, waits: Callable[[], bool] | None = None
+    ) -> None:
         """Returns when it waits."""
-        given = Asker(asker) if waits is None else Asker(asker, waits)
-        self.tasks[asker + what] = asyncio.create_task(self._take(given, asker + what, aside=aside))
+        given = Requester(requester) if waits is None else Requester(requester, waits)
+        self.tasks[requester + what] = asyncio.create_task(
+            self._take(given, requester + what, low_priority=low_priority)
+        )
         for _ in range(3):
             await asyncio.sleep(0)
 
-    async def _take(self, asker: Asker, what: str, *, aside: bool) -> None:
+    async def _take(self, requester: Requester, what: str, *, low_priority: bool) -> None:
         try:
-            async with self.queue.turn(asker, aside=aside):
+            async with self.queue.turn(requester, low_priority=low_priority):
                 self.done.append(what)
                 await self._first_may_end.wait()
         except PenstockError as error:
@@ -70,8 +74,8 @@ def test_what_changes_something_goes_before_what_only_asks_of_the_same_one() -> 
         told = Story()
         await told.begin()
         for what in "123":
-            await told.ask("a", what, aside=True)
-        await told.ask("b", "1", aside=True)
+            await told.ask("a", what, low_priority=True)
+        await told.ask("b", "1", low_priority=True)
         await told.ask("a", "4")
         assert await told.end() == ["a4", "b1", "a1", "a2", "a3"]
 
@@ -83,9 +87,9 @@ def test_who_asks_for_too_much_is_refused_and_nobody_else_is() -> None:
         told = Story(each_max=2)
         await told.begin()
         for what in "123":
-            await told.ask("a", what, aside=True)
+            await told.ask("a", what, low_priority=True)
         await told.ask("a", "4")
-        await told.ask("b", "1", aside=True)
+        await told.ask("b", "1", low_priority=True)
         assert isinstance(told.failed["a3"], QuotaExceeded)
         assert await told.end() == ["a4", "b1", "a1", "a2"]
         assert list(told.failed) == ["a3"]
@@ -114,10 +118,10 @@ def test_what_nobody_waits_for_is_not_done() -> None:
     async def story() -> None:
         told = Story()
         await told.begin()
-        here = True
-        await told.ask("a", "1", waits=lambda: here)
+        loopback_only = True
+        await told.ask("a", "1", waits=lambda: loopback_only)
         await told.ask("a", "2")
-        here = False
+        loopback_only = False
         assert await told.end() == ["a2"]
         assert isinstance(told.failed["a1"], Timeout)
 
@@ -138,13 +142,13 @@ def test_who_gives_up_leaves_the_turn_to_the_next(late: bool) -> None:
             await asyncio.sleep(0)
         told.tasks["a1"].cancel()
         assert await told.end() == ["b1"]
-        async with told.queue.turn(Asker("c")):
+        async with told.queue.turn(Requester("c")):
             pass
 
     play(story)
 
 
 def test_a_machine_is_one_name_where_nobody_says_who_it_is() -> None:
-    assert name_of(ANONYMOUS, "10.0.0.1:4000") == name_of(ANONYMOUS, "10.0.0.1:4001") == "10.0.0.1"
-    assert name_of(ANONYMOUS, "::1:4000") == "::1"
-    assert name_of(Principal(name="key:one"), "10.0.0.1:4000") == str(Principal(name="key:one"))
+    assert requester_name(ANONYMOUS, "10.0.0.1:4000") == requester_name(ANONYMOUS, "10.0.0.1:4001") == "10.0.0.1"
+    assert requester_name(ANONYMOUS, "::1:4000") == "::1"
+    assert requester_name(Principal(name="key:one"), "10.0.0.1:4000") == str(Principal(name="key:one"))

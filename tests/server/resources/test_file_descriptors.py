@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 from tests.server.kit import ID, BrokerProcess, Ended, Link, Start, TcpClient, WsClient, eventually, fds, upgrade
 
-from penstock.server.resources.file_descriptors import BESIDE_LOGS, Descriptors
+from penstock.server.resources.file_descriptors import NON_LOG_DESCRIPTORS, DescriptorLimits
 
 
 @pytest.mark.parametrize(
@@ -24,22 +24,22 @@ from penstock.server.resources.file_descriptors import BESIDE_LOGS, Descriptors
 def test_the_files_of_the_logs_fit_into_what_no_connection_gets(
     limit: int, open_logs_max: int, reserve: int, logs: int
 ) -> None:
-    found = Descriptors.shared(limit, open_logs_max)
+    found = DescriptorLimits.split(limit, open_logs_max)
     assert (found.reserve, found.open_logs_max) == (reserve, logs)
-    assert found.connection_below + found.reserve == limit
-    assert found.connection_below >= limit * 3 // 4
+    assert found.connection_limit + found.reserve == limit
+    assert found.connection_limit >= limit * 3 // 4
     assert 2 * logs <= max(reserve, 2 * 1)
 
 
 def test_where_there_are_enough_nobody_is_short() -> None:
-    found = Descriptors.shared(15_000 + BESIDE_LOGS + 2 * 1024, 1024)
-    assert found.connection_below == 15_000
+    found = DescriptorLimits.split(15_000 + NON_LOG_DESCRIPTORS + 2 * 1024, 1024)
+    assert found.connection_limit == 15_000
     assert found.open_logs_max == 1024
 
 
 def test_those_who_ask_whether_the_broker_is_well_have_a_part_of_the_reserve() -> None:
-    found = Descriptors(1000, 100)
-    assert found.lent().connection_below == 925
+    found = DescriptorLimits(1000, 100)
+    assert found.for_probes().connection_limit == 925
 
 
 def greeted(link: Link) -> bool:

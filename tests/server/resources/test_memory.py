@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.limits import MIB
-from penstock.server.resources.memory import Glibc, Surplus
+from penstock.server.resources.memory import Glibc, HeapTrimmer
 
 
 class Heap:
@@ -20,29 +20,29 @@ class Heap:
 
 def test_what_stays_free_is_given_back_once() -> None:
     heap = Heap()
-    surplus = Surplus(heap)
+    trimmer = HeapTrimmer(heap)
     heap.free = 400 * MIB
-    assert not surplus.look(), "it may be used again at once"
-    assert surplus.look()
-    assert not surplus.look(), "the system has it already"
+    assert not trimmer.trim_if_idle(), "it may be used again at once"
+    assert trimmer.trim_if_idle()
+    assert not trimmer.trim_if_idle(), "the system has it already"
     assert heap.trims == 1
 
 
 def test_what_is_used_between_two_looks_is_not_given_back() -> None:
     heap = Heap()
-    surplus = Surplus(heap)
+    trimmer = HeapTrimmer(heap)
     for free in (400, 100, 400, 120, 300, 90):
         heap.free = free * MIB
-        assert not surplus.look()
+        assert not trimmer.trim_if_idle()
 
 
 def test_another_flood_is_another_surplus() -> None:
     heap = Heap()
-    surplus = Surplus(heap)
+    trimmer = HeapTrimmer(heap)
     found = []
     for free in (400, 400, 50, 300, 300, 300):
         heap.free = free * MIB
-        found.append(surplus.look())
+        found.append(trimmer.trim_if_idle())
     assert found == [False, True, False, False, True, False]
 
 

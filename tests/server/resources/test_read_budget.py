@@ -16,7 +16,7 @@ from penstock.server.hub import Hub
 from penstock.server.resources import buffer_budget
 from penstock.server.resources.buffer_budget import SMALL_BYTES
 from penstock.server.resources.read_budget import READ_BYTES_MAX, READ_BYTES_MIN, WAITING_BYTES_MAX, ReadBudget
-from penstock.server.transports.tcp import TcpStream
+from penstock.server.transports.tcp import TcpTransport
 
 CONNECTIONS = 1_000
 EMPTY = framed(b"")
@@ -35,12 +35,12 @@ def test_a_read_takes_a_sixteenth_of_the_room_that_is_left_and_never_less_than_t
     assert len(budget.buffer) == READ_BYTES_MAX
 
 
-def read(stream: TcpStream, data: bytes) -> int:
+def read(transport: TcpTransport, data: bytes) -> int:
     """One read of a socket that has this much; the bytes that it took."""
-    room = stream.get_buffer(-1)
+    room = transport.get_buffer(-1)
     taken = min(len(room), len(data))
     room[:taken] = data[:taken]
-    stream.buffer_updated(taken)
+    transport.buffer_updated(taken)
     return taken
 
 
@@ -52,36 +52,36 @@ def test_a_thousand_connections_that_flood_hold_the_budget_and_a_smallest_read_e
     async def story(hub: Hub) -> None:
         monkeypatch.setattr(module, "time", Ticking())
         wires = [Wire() for _ in range(CONNECTIONS)]
-        streams = [TcpStream(hub) for _ in wires]
+        transports = [TcpTransport(hub) for _ in wires]
         sizes = []
-        for stream, wire in zip(streams, wires, strict=True):
-            stream.connection_made(wire)
-            sizes.append(read(stream, EMPTY * (READ_BYTES_MAX // len(EMPTY))))
+        for transport, wire in zip(transports, wires, strict=True):
+            transport.connection_made(wire)
+            sizes.append(read(transport, EMPTY * (READ_BYTES_MAX // len(EMPTY))))
         assert not any(wire.reading for wire in wires), "each waits for its turn"
         assert sizes[0] == READ_BYTES_MAX
         assert set(sizes[-100:]) == {READ_BYTES_MIN}
-        assert hub.reads.waiting_bytes == sum(sizes) == hub.held_bytes - hub.holdings.used_bytes
+        assert hub.read_budget.waiting_bytes == sum(sizes) == hub.held_bytes - hub.buffers.used_bytes
         assert sum(sizes) < WAITING_BYTES_MAX + CONNECTIONS * READ_BYTES_MIN
         for session in hub.sessions()[:-1]:
             hub.disconnect(session, "gone")
-        assert hub.reads.waiting_bytes == READ_BYTES_MIN, "what is over is not counted"
+        assert hub.read_budget.waiting_bytes == READ_BYTES_MIN, "what is over is not counted"
         monkeypatch.undo()
-        while hub.reads.waiting_bytes:
+        while hub.read_budget.waiting_bytes:
             await asyncio.sleep(0)
         assert wires[-1].reading
-        assert len(hub.reads.buffer) == READ_BYTES_MAX
+        assert len(hub.read_budget.buffer) == READ_BYTES_MAX
 
     with_hub(story)
 
 
 def test_frames_of_a_websocket_that_wait_for_the_next_turn_are_counted() -> None:
     async def story(hub: Hub) -> None:
-        stream, wire = opened(hub)
+        transport, wire = opened(hub)
         pings = ws_frame(PING) * 200
-        stream.data_received(pings)
-        assert 0 < hub.reads.waiting_bytes < len(pings)
+        transport.data_received(pings)
+        assert 0 < hub.read_budget.waiting_bytes < len(pings)
         await asyncio.sleep(0)
-        assert hub.reads.waiting_bytes == 0
+        assert hub.read_budget.waiting_bytes == 0
         assert wire.reading
 
     with_hub(story)
@@ -119,20 +119,20 @@ def test_who_does_not_read_its_answers_is_not_read_while_there_is_no_room_for_mo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or else a flood of requests makes the broker hold as many answers as it can write between two looks."""
-    monkeypatch.setattr(buffer_budget, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(buffer_budget, "CHECK_SECONDS", 0.02)
 
     async def story(hub: Hub) -> None:
         wire = Full()
-        stream = TcpStream(hub)
-        stream.connection_made(wire)
+        transport = TcpTransport(hub)
+        transport.connection_made(wire)
         while wire.reading and not wire.closing and len(wire.written) < 4 * hub.limits.held_bytes_max:
-            read(stream, EMPTY * 256)
+            read(transport, EMPTY * 256)
             await asyncio.sleep(0)
-        assert hub.sessions()[0].holding.is_stopped
+        assert hub.sessions()[0].share.paused_to_drain
         assert SMALL_BYTES < len(wire.written) < hub.limits.held_bytes_max
         wire.takes = True
         async with asyncio.timeout(5):
-            while hub.sessions()[0].holding.is_stopped:
+            while hub.sessions()[0].share.paused_to_drain:
                 await asyncio.sleep(0.01)
         assert (wire.reading, wire.closing) == (True, False)
 

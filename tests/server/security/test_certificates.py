@@ -105,8 +105,8 @@ def test_authentication_can_be_given_in_the_file_and_in_the_environment(tmp_path
     variables = {"PENSTOCK_AUTH": "on", "PENSTOCK_JWT_ISSUER": "i", "PENSTOCK_JWT_AUDIENCE": "a"}
     by_variable = load(None, variables | {"PENSTOCK_JWT_JWKS_FILE": "k"})
     assert load(file, {}) == by_variable
-    assert by_variable.trust is not None
-    assert (by_variable.asks_who, by_variable.trust.jwks) == (True, Path("k"))
+    assert by_variable.token_files is not None
+    assert (by_variable.asks_who, by_variable.token_files.jwks) == (True, Path("k"))
 
 
 def test_a_token_in_the_environment_is_no_setting() -> None:

@@ -22,7 +22,7 @@ from tests.server.security.token_kit import claims, ec_key, forged, hs256, jwk, 
 
 from penstock.broker.access.policy import Operation
 from penstock.broker.access.roles import ROLES
-from penstock.server.routes import ALL
+from penstock.server.routes import ROUTES
 from penstock.server.security.offline_keys import ask as ask_directory
 
 REFUSED = ("UNAUTHORIZED", "FORBIDDEN")
@@ -136,19 +136,19 @@ def test_a_schema_that_came_over_http_bears_the_name_of_the_credentials(guarded:
 
 
 def test_every_row_of_http_says_what_it_needs_and_little_is_public() -> None:
-    assert all(isinstance(row.needs.operation, Operation) for row in ALL.rows)
-    public = {row.path for row in ALL.rows if row.needs.operation is Operation.PUBLIC}
+    assert all(isinstance(row.permission.operation, Operation) for row in ROUTES.routes)
+    public = {row.path for row in ROUTES.routes if row.permission.operation is Operation.PUBLIC}
     static = {"/", "/docs", "/openapi.json", "/contexts", "/v1/metadata/id", "/v1/metadata/version"}
     static |= {"/schemas/types", "/v1/schemas/types"}
     assert public == static | {"/livez", "/readyz"}
-    unchecked = {(row.method.value, row.path) for row in ALL.rows if not row.needs.checked}
+    unchecked = {(row.method.value, row.path) for row in ROUTES.routes if not row.permission.checked}
     assert not {path for method, path in unchecked if method != "GET"} - {"/v1/topics"}, "bodies are read for nobody"
 
 
 def test_over_http_nobody_is_told_anything_but_that_they_are_nobody(guarded: Guarded) -> None:
     with guarded.http() as http:
-        for row in ALL.rows:
-            if row.needs.operation is Operation.PUBLIC:
+        for row in ROUTES.routes:
+            if row.permission.operation is Operation.PUBLIC:
                 continue
             path = re.sub("{[a-z]*}", "1", row.path)
             answer = http.ask(row.method.value, path, b"{}" if row.body is not None else None)

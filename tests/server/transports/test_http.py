@@ -16,11 +16,11 @@ from tests.server.http_kit import DEADLINE_SECONDS, Client, Serving, raw
 from tests.server.tls_kit import Authority
 
 from penstock.server.http_scope import header
-from penstock.server.tls import Tls, TlsFiles
+from penstock.server.tls import ReloadingTls, TlsFiles
 from penstock.server.transports import http
-from penstock.server.transports.http import Http
+from penstock.server.transports.http import HttpServer
 from penstock.server.transports.http_parser import HEAD_BYTES_MAX
-from penstock.server.transports.http_slots import Places
+from penstock.server.transports.http_slots import ConnectionSlots
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +86,7 @@ def test_pages_of_other_sites_may_not_ask_and_those_of_this_machine_may(client: 
 
 def test_one_connection_too_many_is_told_to_try_later() -> None:
     with Serving(echo) as serving:
-        serving.http._server.places = Places(each=9, most=0, spare=0)
+        serving.http._server.slots = ConnectionSlots(address_max=9, size=0, spare=0)
         head, _, body = raw(serving.port, b"").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503 ")
     assert json.loads(body)["error_code"] == 503
@@ -121,7 +121,7 @@ def test_so_is_one_that_never_finishes_its_second_request(monkeypatch: pytest.Mo
 
 def looks_only_after(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Nobody looks at a connection before this is set: we may be slower to speak than it is to be held."""
-    spoken, look = threading.Event(), http._Connection._look
+    spoken, look = threading.Event(), http._Connection._check_silence
 
     def patient(connection: http._Connection) -> None:
         if spoken.is_set():
@@ -129,13 +129,13 @@ def looks_only_after(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         else:
             connection._watch_later()
 
-    monkeypatch.setattr(http._Connection, "_look", patient)
+    monkeypatch.setattr(http._Connection, "_check_silence", patient)
     return spoken
 
 
 def looks_only_at_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks at a connection before its first request has come: that may take longer than it is to be held."""
-    look = http._Connection._look
+    look = http._Connection._check_silence
 
     def patient(connection: http._Connection) -> None:
         asked: object = connection.cycle
@@ -144,7 +144,7 @@ def looks_only_at_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             look(connection)
 
-    monkeypatch.setattr(http._Connection, "_look", patient)
+    monkeypatch.setattr(http._Connection, "_check_silence", patient)
 
 
 def assert_ended(connection: socket.socket) -> None:
@@ -185,18 +185,18 @@ def test_who_reads_an_answer_that_goes_on_and_on_is_not_cut_off(monkeypatch: pyt
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
     looks_only_at_those_who_ask(monkeypatch)
     looks = 0
-    look = http._Connection._look
+    look = http._Connection._check_silence
 
     def counted(connection: http._Connection) -> None:
         """Whoever is to read shares a machine with others: it is looked at when it has had its turn."""
         nonlocal looks
-        if connection.flow.write_paused and not connection._moved:
+        if connection.flow.write_paused and not connection._output_progressed:
             connection._watch_later()
             return
         looks += connection.flow.write_paused
         look(connection)
 
-    monkeypatch.setattr(http._Connection, "_look", counted)
+    monkeypatch.setattr(http._Connection, "_check_silence", counted)
 
     async def flood(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -269,14 +269,14 @@ def test_after_closing_nobody_listens() -> None:
 
 def test_a_port_that_is_taken_is_an_error_of_the_system(serving: Serving) -> None:
     with pytest.raises(OSError, match="Address already in use"):
-        serving.run(Http.open(echo, "127.0.0.1", serving.port))
+        serving.run(HttpServer.open(echo, "127.0.0.1", serving.port))
 
 
 def test_it_speaks_tls(tmp_path: Path) -> None:
     authority = Authority.make(tmp_path, "authority")
     server = authority.issue("server")
     with (
-        Serving(echo, Tls(TlsFiles(cert=server.cert, key=server.key)).context) as serving,
+        Serving(echo, ReloadingTls(TlsFiles(cert=server.cert, key=server.key)).context) as serving,
         Client(serving.port, authority.client()) as client,
     ):
         assert client.ask("GET", "/").status == 200

@@ -14,7 +14,7 @@ from penstock.server.transports.http_parser import (
     EVENTS_PER_TURN,
     HEADERS_MAX,
     Parser,
-    Refused,
+    RequestRejected,
 )
 
 HEAD = b"POST /api/events HTTP/1.1\r\nhost: localhost\r\n"
@@ -42,10 +42,10 @@ def turns(reader: Parser) -> list[list[Any]]:
     return found
 
 
-def refused(data: bytes) -> Refused:
+def refused(data: bytes) -> RequestRejected:
     reader = parser()
     reader.receive_data(data)
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(RequestRejected) as raised:
         turns(reader)
     return raised.value
 
@@ -120,10 +120,10 @@ def test_two_lengths_of_one_body_are_refused(lengths: bytes) -> None:
 
 
 def test_what_h11_refuses_is_refused_in_our_words() -> None:
-    assert Refused.of(h11.RemoteProtocolError("x")).status == HTTPStatus.BAD_REQUEST
-    assert Refused.of(None).message == "not HTTP/1.1"
+    assert RequestRejected.of(h11.RemoteProtocolError("x")).status == HTTPStatus.BAD_REQUEST
+    assert RequestRejected.of(None).message == "not HTTP/1.1"
     large = h11.RemoteProtocolError("x", error_status_hint=431)
-    assert Refused.of(large).status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+    assert RequestRejected.of(large).status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=30), st.integers(1, 50))

@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 from tests.server.http_kit import DEADLINE_SECONDS, Client, Serving, raw
 
 from penstock.core.errors import PenstockError
-from penstock.server.api.bodies import Bodies, refusal
+from penstock.server.api.bodies import RequestBodies, error_response
 from penstock.server.http_scope import body_bytes
 from penstock.server.transports import http, unread_bodies
 from penstock.server.transports.http_parser import EVENTS_PER_TURN, Parser
-from penstock.server.transports.http_slots import CONNECTIONS_MAX, SPARE_MAX, Places
+from penstock.server.transports.http_slots import CONNECTIONS_MAX, SPARE_MAX, ConnectionSlots
 
 BODY_BYTES_MAX = 1_000_000
 HALF_HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
@@ -30,10 +30,10 @@ HEALTH = ("/livez", "/readyz", "/metrics")
 async def reader(scope: Scope, receive: Receive, send: Send) -> None:
     """Reads the body, as every row that takes one does, and says how large it was."""
     try:
-        async with Bodies().read(receive, BODY_BYTES_MAX, body_bytes(scope)) as body:
+        async with RequestBodies().read(receive, BODY_BYTES_MAX, body_bytes(scope)) as body:
             answer = Response(json.dumps({"bytes": len(body), "path": scope["raw_path"].decode()}))
     except PenstockError as error:
-        answer = refusal(error, scope)
+        answer = error_response(error, scope)
     await answer(scope, receive, send)
 
 
@@ -76,7 +76,7 @@ def test_half_heads_do_not_keep_others_out(serving: Serving) -> None:
 
 def test_half_bodies_leave_room_for_questions_about_health(serving: Serving) -> None:
     """They may well come: nobody is thrown out for them. What is not about health waits for another day."""
-    serving.http._server.places = Places(each=10, most=12, spare=4)
+    serving.http._server.slots = ConnectionSlots(address_max=10, size=12, spare=4)
     with held(serving.port, 10, HALF_BODY) as connections:
         wait_until_asked(serving, 10)
         for path in (*HEALTH, *HEALTH):
@@ -92,15 +92,15 @@ def test_half_bodies_leave_room_for_questions_about_health(serving: Serving) -> 
 
 def wait_until_asked(serving: Serving, count: int) -> None:
     """Until so many have their whole head."""
-    places = serving.http._server.places
+    slots = serving.http._server.slots
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while len(places._ordinary.taken) < count or places._ordinary.waiting:
+    while len(slots._ordinary.taken) < count or slots._ordinary.waiting:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_spare_places_are_not_held_by_half_heads_either(serving: Serving) -> None:
-    serving.http._server.places = Places(each=2, most=2, spare=3)
+    serving.http._server.slots = ConnectionSlots(address_max=2, size=2, spare=3)
     with held(serving.port, 2, HALF_BODY):
         wait_until_asked(serving, 2)
         with held(serving.port, 10, HALF_HEAD):
@@ -110,9 +110,9 @@ def test_spare_places_are_not_held_by_half_heads_either(serving: Serving) -> Non
 
 def test_one_address_does_not_have_all_places() -> None:
     with Serving(reader) as serving:
-        places = serving.http._server.places
-        assert places._each < CONNECTIONS_MAX
-        assert places._spare.most == SPARE_MAX
+        slots = serving.http._server.slots
+        assert slots._address_max < CONNECTIONS_MAX
+        assert slots._spare.size == SPARE_MAX
 
 
 # tiny pieces
@@ -191,7 +191,7 @@ def test_nothing_more_is_read_of_one_that_floods_than_there_are_turns_for(
     take_turn = http._Connection._take_turn
 
     def counted(connection: http._Connection) -> None:
-        taken.append(len(connection._arrived))
+        taken.append(len(connection._unparsed))
         take_turn(connection)
 
     monkeypatch.setattr(http._Connection, "_take_turn", counted)

@@ -4,69 +4,69 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.transports.http_slots import PRESSED_SECONDS, Place, Places, whose
+from penstock.server.transports.http_slots import SHORTAGE_WAIT_SECONDS, ConnectionSlots, SlotKind, address_group
 
 
 def test_a_newcomer_takes_the_place_of_the_one_that_has_waited_for_longest() -> None:
-    places: Places[str] = Places(each=9, most=2, spare=1)
-    assert places.enter("a", "1.1.1.1", 0.0) == (Place.ORDINARY, [])
-    assert places.enter("b", "1.1.1.2", 0.1) == (Place.ORDINARY, [])
-    assert places.enter("c", "1.1.1.3", 0.2) == (Place.ORDINARY, ["a"])
+    slots: ConnectionSlots[str] = ConnectionSlots(address_max=9, size=2, spare=1)
+    assert slots.acquire("a", "1.1.1.1", 0.0) == (SlotKind.ORDINARY, [])
+    assert slots.acquire("b", "1.1.1.2", 0.1) == (SlotKind.ORDINARY, [])
+    assert slots.acquire("c", "1.1.1.3", 0.2) == (SlotKind.ORDINARY, ["a"])
 
 
 def test_who_has_asked_keeps_its_place_and_waits_again_when_it_is_answered() -> None:
-    places: Places[str] = Places(each=9, most=2, spare=1)
-    places.enter("a", "1.1.1.1", 0.0)
-    places.enter("b", "1.1.1.2", 0.1)
-    places.asked("a")
-    assert places.enter("c", "1.1.1.3", 0.2) == (Place.ORDINARY, ["b"])
-    places.answered("a", 0.3)
-    assert places.enter("d", "1.1.1.4", 0.4) == (Place.ORDINARY, ["c"])
-    assert places.enter("e", "1.1.1.5", 0.5) == (Place.ORDINARY, ["a"])
+    slots: ConnectionSlots[str] = ConnectionSlots(address_max=9, size=2, spare=1)
+    slots.acquire("a", "1.1.1.1", 0.0)
+    slots.acquire("b", "1.1.1.2", 0.1)
+    slots.request_received("a")
+    assert slots.acquire("c", "1.1.1.3", 0.2) == (SlotKind.ORDINARY, ["b"])
+    slots.response_sent("a", 0.3)
+    assert slots.acquire("d", "1.1.1.4", 0.4) == (SlotKind.ORDINARY, ["c"])
+    assert slots.acquire("e", "1.1.1.5", 0.5) == (SlotKind.ORDINARY, ["a"])
 
 
 def test_where_all_have_asked_there_are_spare_places_and_those_are_given_up_in_the_same_way() -> None:
-    places: Places[str] = Places(each=9, most=1, spare=1)
-    places.enter("a", "1.1.1.1", 0.0)
-    places.asked("a")
-    assert places.enter("b", "1.1.1.2", 0.1) == (Place.SPARE, [])
-    assert places.enter("c", "1.1.1.3", 0.2) == (Place.SPARE, ["b"])
-    places.asked("c")
-    assert places.enter("d", "1.1.1.4", 0.3) == (Place.NONE, [])
-    places.leave("c")
-    assert places.enter("e", "1.1.1.5", 0.4) == (Place.SPARE, [])
+    slots: ConnectionSlots[str] = ConnectionSlots(address_max=9, size=1, spare=1)
+    slots.acquire("a", "1.1.1.1", 0.0)
+    slots.request_received("a")
+    assert slots.acquire("b", "1.1.1.2", 0.1) == (SlotKind.SPARE, [])
+    assert slots.acquire("c", "1.1.1.3", 0.2) == (SlotKind.SPARE, ["b"])
+    slots.request_received("c")
+    assert slots.acquire("d", "1.1.1.4", 0.3) == (SlotKind.NONE, [])
+    slots.release("c")
+    assert slots.acquire("e", "1.1.1.5", 0.4) == (SlotKind.SPARE, [])
 
 
 def test_one_address_takes_from_itself_and_not_from_others() -> None:
-    places: Places[str] = Places(each=2, most=4, spare=1)
-    places.enter("other", "2.2.2.2", 0.0)
-    places.enter("a", "1.1.1.1", 0.1)
-    places.enter("b", "1.1.1.1", 0.2)
-    assert places.enter("c", "1.1.1.1", 0.3) == (Place.ORDINARY, ["a"])
-    for each in ("b", "c"):
-        places.asked(each)
-    assert places.enter("d", "1.1.1.1", 0.4) == (Place.SPARE, [])
-    assert places.enter("third", "3.3.3.3", 0.5) == (Place.ORDINARY, [])
+    slots: ConnectionSlots[str] = ConnectionSlots(address_max=2, size=4, spare=1)
+    slots.acquire("other", "2.2.2.2", 0.0)
+    slots.acquire("a", "1.1.1.1", 0.1)
+    slots.acquire("b", "1.1.1.1", 0.2)
+    assert slots.acquire("c", "1.1.1.1", 0.3) == (SlotKind.ORDINARY, ["a"])
+    for name in ("b", "c"):
+        slots.request_received(name)
+    assert slots.acquire("d", "1.1.1.1", 0.4) == (SlotKind.SPARE, [])
+    assert slots.acquire("third", "3.3.3.3", 0.5) == (SlotKind.ORDINARY, [])
 
 
 def test_a_head_has_less_time_where_places_are_short() -> None:
-    places: Places[int] = Places(each=9, most=4, spare=1)
+    slots: ConnectionSlots[int] = ConnectionSlots(address_max=9, size=4, spare=1)
     for number in range(3):
-        assert places.enter(number, "1.1.1.1", 0.0) == (Place.ORDINARY, [])
-    assert places.enter(3, "1.1.1.1", PRESSED_SECONDS * 2) == (Place.ORDINARY, []), "there is room enough"
-    assert places.enter(4, "1.1.1.1", PRESSED_SECONDS * 2) == (Place.ORDINARY, [0])
-    assert places.enter(5, "1.1.1.1", PRESSED_SECONDS * 2) == (Place.ORDINARY, [1])
+        assert slots.acquire(number, "1.1.1.1", 0.0) == (SlotKind.ORDINARY, [])
+    assert slots.acquire(3, "1.1.1.1", SHORTAGE_WAIT_SECONDS * 2) == (SlotKind.ORDINARY, []), "there is room enough"
+    assert slots.acquire(4, "1.1.1.1", SHORTAGE_WAIT_SECONDS * 2) == (SlotKind.ORDINARY, [0])
+    assert slots.acquire(5, "1.1.1.1", SHORTAGE_WAIT_SECONDS * 2) == (SlotKind.ORDINARY, [1])
 
 
 def test_who_leaves_leaves_nothing_behind() -> None:
-    places: Places[int] = Places(each=1, most=1, spare=0)
+    slots: ConnectionSlots[int] = ConnectionSlots(address_max=1, size=1, spare=0)
     for number in range(3):
-        assert places.enter(number, "1.1.1.1", 0.0) == (Place.ORDINARY, [])
-        places.asked(number)
-        places.leave(number)
-        places.answered(number, 0.0)
-    assert not places._of
-    assert places.enter(9, "1.1.1.1", 0.0) == (Place.ORDINARY, [])
+        assert slots.acquire(number, "1.1.1.1", 0.0) == (SlotKind.ORDINARY, [])
+        slots.request_received(number)
+        slots.release(number)
+        slots.response_sent(number, 0.0)
+    assert not slots._by_address
+    assert slots.acquire(9, "1.1.1.1", 0.0) == (SlotKind.ORDINARY, [])
 
 
 Step = tuple[str, int, int]
@@ -76,27 +76,27 @@ Step = tuple[str, int, int]
     st.lists(st.tuples(st.sampled_from(("enter", "asked", "answered", "leave")), st.integers(0, 9), st.integers(0, 2)))
 )
 def test_there_are_never_more_than_may_be(steps: list[Step]) -> None:
-    places: Places[int] = Places(each=3, most=5, spare=2)
+    slots: ConnectionSlots[int] = ConnectionSlots(address_max=3, size=5, spare=2)
     inside: dict[int, int] = {}
     for now, (what, guest, address) in enumerate(steps):
         match what:
             case "enter" if guest not in inside:
-                place, gone = places.enter(guest, str(address), float(now))
-                for each in gone:
-                    del inside[each]
-                if place is not Place.NONE:
+                place, gone = slots.acquire(guest, str(address), float(now))
+                for lost in gone:
+                    del inside[lost]
+                if place is not SlotKind.NONE:
                     inside[guest] = address
             case "asked":
-                places.asked(guest)
+                slots.request_received(guest)
             case "answered":
-                places.answered(guest, float(now))
+                slots.response_sent(guest, float(now))
             case "leave":
-                places.leave(guest)
+                slots.release(guest)
                 inside.pop(guest, None)
-        ordinary = places._ordinary.taken
+        ordinary = slots._ordinary.taken
         assert len(ordinary) <= 5
-        assert len(places._spare.taken) <= 2
-        assert set(ordinary) | set(places._spare.taken) == set(inside)
+        assert len(slots._spare.taken) <= 2
+        assert set(ordinary) | set(slots._spare.taken) == set(inside)
         assert all(list(ordinary.values()).count(each) <= 3 for each in ordinary.values())
 
 
@@ -112,4 +112,4 @@ def test_there_are_never_more_than_may_be(steps: list[Step]) -> None:
     ],
 )
 def test_places_are_shared_out_by_address_and_by_network(host: str, shared: str) -> None:
-    assert whose(host) == shared
+    assert address_group(host) == shared

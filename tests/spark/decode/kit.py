@@ -15,10 +15,10 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Schema, SchemaKind
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
 from penstock.schema.registry.transfer import VersionRecord
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.spark.decode.decoder import Decoded, Decoder
 from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.decode.target import Target, target_for
@@ -161,6 +161,6 @@ def make_log(root: Path, *, messages: int = 200, bad: Collection[int] = ()) -> P
 def register(store: Store, schema: tuple[SchemaKind, str], subject: str = SUBJECT) -> SchemaRef:
     kind, text = schema
     registry = Registry(store.catalog.schemas)
-    carry_out(registry.set_compatibility(subject, "NONE"), Examiner())
-    made = carry_out(registry.register(subject, Schema(kind=kind, text=text)), Examiner())
+    run_procedure(registry.set_compatibility(subject, "NONE"), SchemaLanguages())
+    made = run_procedure(registry.register(subject, Schema(kind=kind, text=text)), SchemaLanguages())
     return SchemaRef(made.schema_id, made.version)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.kit import child_environment
 from tests.server.http_kit import Serving
-from tests.server.registry.kit import LocalDesk
+from tests.server.registry.kit import LocalBackend
 from tests.server.tls_kit import Authority
 from tests.spark.log_kit import ORDERS, SMALL, everything, make_data, records
 
@@ -21,12 +21,12 @@ from penstock.core.names import TopicName
 from penstock.schema.registry.registry import Registry
 from penstock.server.api.app import Api
 from penstock.server.files.log_files import LogFiles
-from penstock.server.registry.cache import Kept
-from penstock.server.routes import ALL
+from penstock.server.registry.cache import SchemaAnswerCache
+from penstock.server.routes import ROUTES
 from penstock.spark.files import web
 from penstock.spark.files.http import HttpDisk
 from penstock.spark.files.location import Location
-from penstock.spark.files.web import Web
+from penstock.spark.files.web import HttpClient
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
@@ -83,7 +83,7 @@ def test_a_reader_follows_what_is_published(broker: RunningBroker) -> None:
 def test_what_retention_drops_meanwhile_is_out_of_range(tmp_path: Path) -> None:
     root = make_data(tmp_path / "data")
     with Catalog.open(tmp_path / "registry.db", clock=ManualClock()) as catalog:
-        app = Api(LocalDesk(Registry(catalog.schemas)), ALL, Kept(), LogFiles(root))
+        app = Api(LocalBackend(Registry(catalog.schemas)), ROUTES, SchemaAnswerCache(), LogFiles(root))
         with Serving(app) as serving:
             log = Location.parse(url=serving.url).open().topic(ORDERS).partition(0)
             with Store.open(root, limits=SMALL) as store:
@@ -209,7 +209,7 @@ def test_who_is_busy_is_asked_again_and_not_for_ever(hasty: None) -> None:
         assert len(asked) >= 3
     with somebody(says(503, b'{"message": "too much"}')) as (url, asked):
         with pytest.raises(ServiceUnavailable, match="it answers 503: too much"):
-            Web(url).get("/")
+            HttpClient(url).get("/")
         assert len(asked) == 5
 
 
@@ -236,7 +236,7 @@ def test_one_connection_serves_many_questions_and_a_closed_one_is_made_again() -
         says(200, b"{}")(handler)
 
     with somebody(noted) as (url, _):
-        far = Web(url)
+        far = HttpClient(url)
         for _ in range(5):
             assert far.get_json("/") == {}
         assert len(set(ports)) == 1
@@ -254,7 +254,7 @@ def test_who_is_asked_with_a_password_is_told_it_and_nobody_else_is() -> None:
         says(500, b"{}")(handler)
 
     with somebody(noted) as (url, _):
-        far = Web(url.replace("http://", "http://me:se%2Fcret@"), what="the registry")
+        far = HttpClient(url.replace("http://", "http://me:se%2Fcret@"), what="the registry")
         with pytest.raises(InvalidRequest) as caught:
             far.get_json("/")
         far.close()

@@ -9,7 +9,7 @@ from tests.spark.log_kit import ORDERS, SMALL, append, everything, make_data, re
 
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, ServiceUnavailable
 from penstock.spark.files.location import Location
-from penstock.spark.files.objects import ObjectDisk, opened
+from penstock.spark.files.objects import ObjectDisk, open_store
 from penstock.storage.base.disk import read_all
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.store import Store
@@ -81,7 +81,7 @@ def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_stores_are_opened_with_their_options(url: str, options: dict[str, str]) -> None:
-    assert "Store(" in repr(opened(url, options))
+    assert "Store(" in repr(open_store(url, options))
 
 
 def test_an_option_that_the_store_does_not_have_is_named() -> None:

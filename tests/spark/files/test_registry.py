@@ -23,8 +23,8 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.spark.files import registry as registries
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import HttpRegistry, RegistryAt, SchemaSource, exported
-from penstock.spark.files.web import Web
+from penstock.spark.files.registry import HttpRegistry, RegistryLocation, SchemaSource, read_export
+from penstock.spark.files.web import HttpClient
 from penstock.storage.catalog.reader import CatalogReader
 from penstock.storage.catalog.rows import topic_row
 from penstock.storage.catalog.topics import TopicSettings
@@ -89,13 +89,13 @@ Opened = Callable[[], SchemaSource]
 def source(request: pytest.FixtureRequest, broker: RunningBroker, export: Path) -> SchemaSource:
     data, nowhere = Location.parse(path=str(broker.data)), Location.parse(path="s3://bucket/data")
     at = {
-        "catalog": RegistryAt(data),
-        "broker": RegistryAt(Location.parse(url=broker.http_url)),
-        "export with the catalog": RegistryAt(data, str(export)),
-        "registry with the catalog": RegistryAt(data, broker.http_url),
-        "data directory": RegistryAt(nowhere, str(broker.data)),
+        "catalog": RegistryLocation(data),
+        "broker": RegistryLocation(Location.parse(url=broker.http_url)),
+        "export with the catalog": RegistryLocation(data, str(export)),
+        "registry with the catalog": RegistryLocation(data, broker.http_url),
+        "data directory": RegistryLocation(nowhere, str(broker.data)),
     }[request.param]
-    travelled: RegistryAt = pickle.loads(pickle.dumps(at))
+    travelled: RegistryLocation = pickle.loads(pickle.dumps(at))
     return travelled.open()
 
 
@@ -131,7 +131,7 @@ def test_an_id_that_is_not_known_is_named_with_the_place_that_does_not_know_it(s
 
 
 def test_an_id_that_comes_later_is_known_then(broker: RunningBroker, ids: dict[str, int]) -> None:
-    source = RegistryAt(Location.parse(path=str(broker.data))).open()
+    source = RegistryLocation(Location.parse(path=str(broker.data))).open()
     later = max(ids.values()) + 1
     with pytest.raises(InvalidRequest, match=f"schema id {later}"):
         source.schema(later)
@@ -145,7 +145,7 @@ def test_an_id_that_comes_later_is_known_then(broker: RunningBroker, ids: dict[s
 
 
 def test_a_process_goes_on_with_the_source_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = RegistryAt(Location.parse(path=str(make_data(tmp_path / "data"))))
+    at = RegistryLocation(Location.parse(path=str(make_data(tmp_path / "data"))))
     assert at.open() is at.open()
     monkeypatch.setattr(registries, "_KEPT_SECONDS", -1.0)
     assert at.open() is not at.open()
@@ -155,20 +155,20 @@ def test_no_more_sources_are_kept_than_may_be(tmp_path: Path) -> None:
     for number in range(40):
         path = tmp_path / f"{number}.jsonl"
         path.write_text("")
-        RegistryAt(Location.parse(path="/nowhere"), str(path)).open()
+        RegistryLocation(Location.parse(path="/nowhere"), str(path)).open()
     assert len(registries._opened) <= 16
 
 
 def test_files_alone_have_no_schemas_with_them(tmp_path: Path) -> None:
     for place in (str(tmp_path), "s3://bucket/data"):
         with pytest.raises(InvalidRequest, match=r"there are no schemas with the files .*: name a registry"):
-            RegistryAt(Location.parse(path=place)).open()
+            RegistryLocation(Location.parse(path=place)).open()
 
 
 @pytest.mark.parametrize("uri", ["nowhere.jsonl", "ftp://h/x", "http:///x", ""])
 def test_a_registry_that_is_none_is_named(uri: str) -> None:
     with pytest.raises(InvalidRequest, match=f"registry={uri!r} is neither"):
-        RegistryAt(Location.parse(path="/nowhere"), uri).open()
+        RegistryLocation(Location.parse(path="/nowhere"), uri).open()
 
 
 # a catalog
@@ -235,13 +235,13 @@ def test_a_damaged_catalog_is_not_believed(tmp_path: Path) -> None:
         connection.execute("UPDATE topics SET settings = '{\"rate_max\": 1}'")
     connection.close()
     with pytest.raises(StorageFailed, match="table topics is not as it was written"):
-        RegistryAt(Location.parse(path=str(root))).open().subjects_of(ORDERS)
+        RegistryLocation(Location.parse(path=str(root))).open().subjects_of(ORDERS)
 
 
 def test_a_file_that_is_no_catalog_is_told(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"nothing of the kind" * 100)
     with pytest.raises(StorageFailed, match="is damaged"):
-        RegistryAt(Location.parse(path=str(tmp_path))).open().versions("x")
+        RegistryLocation(Location.parse(path=str(tmp_path))).open().versions("x")
 
 
 # an export
@@ -251,11 +251,11 @@ def test_a_line_that_is_none_is_named_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "schemas.jsonl"
     good = '{"subject": "a", "version": 1, "id": 7, "schemaType": "JSON", "schema": "{}"}\n'
     path.write_text(good + '{"subject": "a", "compatibility": "NONE"}\n\n')
-    assert exported(path).versions("a") == [(1, 7)]
+    assert read_export(path).versions("a") == [(1, 7)]
     for wrong, words in (("no json", "line 2 is no line"), ('{"version": 1}', "line 2"), ("{}", "line 2: neither")):
         path.write_text(good + wrong + "\n")
         with pytest.raises(InvalidRequest, match=words):
-            exported(path)
+            read_export(path)
 
 
 def test_a_reference_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_reference_that_is_missing_is_named(tmp_path: Path) -> None:
     line = {"subject": "a", "version": 1, "id": 7, "schemaType": "AVRO", "schema": ADDRESS, "references": references}
     path.write_text(json.dumps(line))
     with pytest.raises(InvalidRequest, match=r"version 1 of subject 'money', .* refers to as 'Money', is not known"):
-        SchemaSource(exported(path)).schema(7)
+        SchemaSource(read_export(path)).schema(7)
 
 
 def test_references_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_references_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
         for number, (name, other) in enumerate((("a", refers("B", "b")), ("b", refers("A", "a"))), 1)
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    assert dict(SchemaSource(exported(path)).schema(1).references) == {"A": "a", "B": "b"}
+    assert dict(SchemaSource(read_export(path)).schema(1).references) == {"A": "a", "B": "b"}
 
 
 # other registries
@@ -282,7 +282,7 @@ def test_references_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
 
 def test_another_registry_that_knows_no_topics_is_asked_for_schemas_alone() -> None:
     with somebody(says(404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')) as (url, _):
-        source = RegistryAt(Location.parse(path="s3://bucket/data"), url).open()
+        source = RegistryLocation(Location.parse(path="s3://bucket/data"), url).open()
         assert source.subjects_of(ORDERS) == ["orders-value"]
         assert source.versions("x") == []
         with pytest.raises(InvalidRequest, match=f"schema id 7 is not known to {url}"):
@@ -291,16 +291,16 @@ def test_another_registry_that_knows_no_topics_is_asked_for_schemas_alone() -> N
 
 def test_no_type_means_avro_and_fields_that_nobody_knows_are_passed_over() -> None:
     with somebody(says(200, b'{"schema": "\\"long\\"", "guid": "x", "ruleSet": null}')) as (url, asked):
-        assert HttpRegistry(Web(url)).schema(7) is not None
-        assert SchemaSource(HttpRegistry(Web(url))).schema(7) == Definition(SchemaKind.AVRO, '"long"')
+        assert HttpRegistry(HttpClient(url)).schema(7) is not None
+        assert SchemaSource(HttpRegistry(HttpClient(url))).schema(7) == Definition(SchemaKind.AVRO, '"long"')
         assert asked == ["/schemas/ids/7"] * 2
 
 
 def test_one_that_answers_otherwise_is_told() -> None:
     with somebody(says(200, b'{"schema": 5}')) as (url, _), pytest.raises(InvalidRequest, match="something else than"):
-        HttpRegistry(Web(url)).schema(7)
+        HttpRegistry(HttpClient(url)).schema(7)
     with (
         somebody(says(401, b'{"message": "who are you"}')) as (url, _),
         pytest.raises(InvalidRequest, match="answers 401: who are you"),
     ):
-        HttpRegistry(Web(url)).schema(7)
+        HttpRegistry(HttpClient(url)).schema(7)

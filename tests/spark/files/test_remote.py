@@ -15,7 +15,7 @@ from tests.spark.log_kit import ORDERS, SMALL, append, everything, make_data, me
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange
 from penstock.core.places import AtTime
 from penstock.spark.files import remote
-from penstock.spark.files.remote import Entry, Listing, RemoteDisk, Spans
+from penstock.spark.files.remote import Listing, RangeCache, RemoteDisk, RemoteEntry
 from penstock.storage.base.disk import opened, read_all
 from penstock.storage.inspect.data_reader import DataReader, LogReader
 from penstock.storage.store import Store
@@ -43,12 +43,12 @@ class LocalPlace:
                 files[each.name] = self.find(f"{path}/{each.name}")
         return Listing(files, tuple(each.name for each in found if each.is_dir()))
 
-    def find(self, path: str) -> Entry:
+    def find(self, path: str) -> RemoteEntry:
         self.finds += 1
         found = (self.root / path).stat()
         if (self.root / path).is_dir():
             raise FileNotFoundError(path)
-        return Entry(found.st_size, f"{found.st_mtime_ns}")
+        return RemoteEntry(found.st_size, f"{found.st_mtime_ns}")
 
     def fetch(self, path: str, start: int, stop: int) -> bytes:
         self.fetched.append((path, start, stop))
@@ -132,8 +132,8 @@ def test_any_reads_in_any_order_are_the_file(reads: list[tuple[int, int]], size:
         def list(self, path: str) -> Listing:
             return Listing({}, ())
 
-        def find(self, path: str) -> Entry:
-            return Entry(size, "")
+        def find(self, path: str) -> RemoteEntry:
+            return RemoteEntry(size, "")
 
         def fetch(self, path: str, start: int, stop: int) -> bytes:
             return data[start : min(stop, start + 300)]  # less than was asked for, as a server may
@@ -144,7 +144,7 @@ def test_any_reads_in_any_order_are_the_file(reads: list[tuple[int, int]], size:
 
 
 def test_no_more_is_kept_than_may_be() -> None:
-    spans = Spans(100)
+    spans = RangeCache(100)
     for number in range(10):
         spans.put(Path("a"), number * 40, bytes([number]) * 40)
     assert spans.get(Path("a"), 0, 10) is None

@@ -17,10 +17,10 @@ from penstock.core.errors import Forbidden, InvalidRequest, Unauthorized
 from penstock.core.names import TopicName
 from penstock.server.security.offline_keys import ask
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.publisher import connect
-from penstock.spark.source.progress import Progress
+from penstock.spark.source.progress import ProgressReporter
 from penstock.testing import RunningBroker
 
 ORDERS = TopicName.parse("orders")
@@ -93,16 +93,16 @@ def test_a_token_itself_is_no_option(broker: RunningBroker, keys: dict[str, Any]
 
 def test_schemas_are_read_as_who_reads_the_log(broker: RunningBroker, token_file: Path) -> None:
     location = Location.parse(url=broker.http_url, storage_options={"token_file": str(token_file)})
-    assert RegistryAt(location).open().versions("orders") == []
+    assert RegistryLocation(location).open().versions("orders") == []
     with pytest.raises(Unauthorized):
-        RegistryAt(Location.parse(url=broker.http_url)).open().versions("orders")
+        RegistryLocation(Location.parse(url=broker.http_url)).open().versions("orders")
 
 
 def test_the_sink_and_the_reports_of_a_stream_say_who_they_are(broker: RunningBroker, token_file: Path) -> None:
     options = SinkOptions.parse({"broker": broker.url, "topic": "orders", "tokenFile": str(token_file)})
     with connect(options) as client, pytest.raises(Forbidden, match=r"topic\.publish"):
         client.publish("orders", b"2")
-    progress = Progress(broker.url, "spark", tls={"token_file": str(token_file)})
+    progress = ProgressReporter(broker.url, "spark", tls={"token_file": str(token_file)})
     try:
         assert progress._connected().ask("system.topic.describe", {"topic": "orders"})["topic"] == "/default/orders"
     finally:
@@ -127,8 +127,8 @@ def test_anothers_registry_is_not_shown_the_brokers_token(monkeypatch: pytest.Mo
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setenv(VARIABLE, "for-the-broker-alone")
-        RegistryAt(Location.parse(path=str(tmp_path)), url).open().versions("orders")
+        RegistryLocation(Location.parse(path=str(tmp_path)), url).open().versions("orders")
         monkeypatch.setenv(REGISTRY_VARIABLE, "for-the-registry")
-        RegistryAt(Location.parse(path=str(tmp_path)), f"{url}/").open().versions("orders")
+        RegistryLocation(Location.parse(path=str(tmp_path)), f"{url}/").open().versions("orders")
         server.shutdown()
     assert seen == [None, "Bearer for-the-registry"]

@@ -15,14 +15,14 @@ from penstock.record.block import Draft
 from penstock.record.message import Message, Record
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.jobs.audit.audit import ALL, Audit, Wanted, audit_with
-from penstock.spark.jobs.audit.findings import Finding, Kind
-from penstock.spark.jobs.audit.runners import Here
-from penstock.spark.lake import LakeTable, Marker, Range
-from penstock.spark.lake.tables.columns import PARTITION, SYSTEM
-from penstock.spark.lake.tables.compaction import shape_of
+from penstock.spark.jobs.audit.audit import ALL, Audit, AuditRequest, audit_with
+from penstock.spark.jobs.audit.findings import Finding, FindingKind
+from penstock.spark.jobs.audit.runners import LocalRunner
+from penstock.spark.lake import CommitMarker, LakeTable, OffsetRange
+from penstock.spark.lake.tables.columns import DAY_COLUMN, SYSTEM_COLUMNS
+from penstock.spark.lake.tables.compaction import file_layout_of
 from penstock.spark.lake.tables.file_writer import FileWriter
-from penstock.spark.lake.tables.names import bad_of, table_of
+from penstock.spark.lake.tables.names import bad_table_of, table_of
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log.segment import base_of
 from penstock.storage.store import Store
@@ -70,16 +70,16 @@ def flip(path: Path, byte: int) -> None:
     path.write_bytes(data)
 
 
-def audited(root: Path, wanted: Wanted = ALL) -> Audit:
-    return audit_with(Here(), Location.parse(path=str(root)), wanted)
+def audited(root: Path, wanted: AuditRequest = ALL) -> Audit:
+    return audit_with(LocalRunner(), Location.parse(path=str(root)), wanted)
 
 
-def kinds(audit: Audit) -> list[Kind]:
-    return [finding.kind for finding in audit.found.told]
+def kinds(audit: Audit) -> list[FindingKind]:
+    return [finding.kind for finding in audit.found.listed]
 
 
 def only(audit: Audit) -> Finding:
-    (found,) = audit.found.told
+    (found,) = audit.found.listed
     return found
 
 
@@ -88,23 +88,23 @@ def only(audit: Audit) -> Finding:
 
 def archived(
     root: Path,
-    kind: str = "delta",
+    table_format: str = "delta",
     *,
     stop: int | None = None,
     tamper: Tamper = list,
     bad: Callable[[dict[str, Any]], bool] = lambda _row: False,
 ) -> Warehouse:
     """All topics, or their first offsets, in tables beside the data; what is `bad` goes to the companions."""
-    warehouse = Warehouse(str(root.parent / f"lake-{kind}"), kind)
+    warehouse = Warehouse(str(root.parent / f"lake-{table_format}"), table_format)
     for topic in DataReader(root).topics():
         name = table_of(topic.name)
         for number in topic.logs:
             kept = records(topic.partition(number))[:stop]
             rows = tamper([_row(str(topic.name), number, record) for record in kept])
-            ranges = (Range(str(topic.name), number, 0, len(kept)),)
+            ranges = (OffsetRange(str(topic.name), number, 0, len(kept)),)
             _commit(warehouse.table(name), [row for row in rows if not bad(row)], number, ranges)
             if any(map(bad, rows)):
-                _commit(warehouse.table(bad_of(name)), [row for row in rows if bad(row)], number, ranges)
+                _commit(warehouse.table(bad_table_of(name)), [row for row in rows if bad(row)], number, ranges)
     return warehouse
 
 
@@ -123,17 +123,17 @@ def _row(topic: str, partition: int, record: Record) -> dict[str, Any]:
         "_type": record.message.type,
         "_key": record.message.key,
         "_value": record.message.payload,
-        PARTITION: time.date(),
+        DAY_COLUMN: time.date(),
     }
     if record.message.schema is not None:
         own |= {"_schema_id": record.message.schema.id, "_schema_version": record.message.schema.version}
-    return dict.fromkeys(SYSTEM.names) | own
+    return dict.fromkeys(SYSTEM_COLUMNS.names) | own
 
 
-def _commit(table: LakeTable, rows: Rows, batch: int, ranges: tuple[Range, ...]) -> None:
-    table.create(SYSTEM, PARTITION)
-    with FileWriter(table.folder, shape_of(table), "part") as writer:
+def _commit(table: LakeTable, rows: Rows, batch: int, ranges: tuple[OffsetRange, ...]) -> None:
+    table.create(SYSTEM_COLUMNS, DAY_COLUMN)
+    with FileWriter(table.folder, file_layout_of(table), "part") as writer:
         if rows:
-            writer.write(pa.RecordBatch.from_pylist(rows, schema=SYSTEM))
+            writer.write(pa.RecordBatch.from_pylist(rows, schema=SYSTEM_COLUMNS))
         files = writer.finish()
-    table.commit(files, Marker("query", batch, ranges))
+    table.commit(files, CommitMarker("query", batch, ranges))

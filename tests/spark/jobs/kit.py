@@ -15,9 +15,9 @@ from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.spark.jobs.audit.partition_summary import Partial
-from penstock.spark.jobs.audit.scan_range import walk
-from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, Archived, Spans, Tally
+from penstock.spark.jobs.audit.partition_summary import PartitionSummary
+from penstock.spark.jobs.audit.scan_range import scan_range
+from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, ArchivedRange, RangeTally, TimeSpans
 from penstock.storage.base.disk import opened, write_all
 from penstock.storage.log import index as indexes
 from penstock.storage.log.index import HEADER_BYTES, Header, State
@@ -112,15 +112,15 @@ def partial_of(
     start: int = 0,
     stop: int | None = None,
     *,
-    spans: Spans = Spans(0, 1000, 4),  # noqa: B008 - a value
-    archived: Archived = NOT_ARCHIVED,
-) -> Partial:
+    spans: TimeSpans = TimeSpans(0, 1000, 4),  # noqa: B008 - a value
+    archived: ArchivedRange = NOT_ARCHIVED,
+) -> PartitionSummary:
     end = sample.count if stop is None else stop
-    events = walk(sample.disk, sample.view, start, end)
-    return Tally(start, end, spans, archived).take(events).result()
+    events = scan_range(sample.disk, sample.view, start, end)
+    return RangeTally(start, end, spans, archived).take(events).result()
 
 
-def pieces_of(sample: Sample, cuts: Sequence[int], **given: object) -> list[Partial]:
+def pieces_of(sample: Sample, cuts: Sequence[int], **given: object) -> list[PartitionSummary]:
     """The whole log, walked in pieces that end at the cuts."""
     edges = sorted({0, sample.count, *(cut for cut in cuts if 0 < cut < sample.count)})
     return [partial_of(sample, *edge, **given) for edge in itertools.pairwise(edges)]  # type: ignore[arg-type]

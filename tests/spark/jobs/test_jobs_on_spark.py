@@ -14,9 +14,9 @@ from tests.spark.log_kit import SOLD
 from penstock.core.errors import InvalidRequest
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
-from penstock.spark.jobs.audit.audit import Audit, Wanted, audit
-from penstock.spark.jobs.audit.findings import Kind
-from penstock.spark.jobs.audit.runners import Here, OnSpark
+from penstock.spark.jobs.audit.audit import Audit, AuditRequest, audit
+from penstock.spark.jobs.audit.findings import FindingKind
+from penstock.spark.jobs.audit.runners import LocalRunner, SparkRunner
 from penstock.spark.jobs.stats.stats import stats, stats_with
 from penstock.spark.jobs.worker_jobs import run
 
@@ -50,25 +50,25 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession, root: Path) -> 
     flip(segments(root)[0], 20)
     segments(root)[2].unlink()
     append(root, [numbered(17), numbered(11)])
-    wanted = Wanted(against=warehouse)
+    wanted = AuditRequest(against=warehouse)
     told: list[tuple[str, int, int]] = []
     found = audit(spark, at(root), wanted, stage=lambda *stage: told.append(stage))
     assert timeless(found) == timeless(audited(root, wanted))
-    assert set(kinds(found)) == {Kind.DAMAGED, Kind.MISSING, Kind.DUPLICATE_REQUEST}
+    assert set(kinds(found)) == {FindingKind.DAMAGED, FindingKind.MISSING, FindingKind.DUPLICATE_REQUEST}
     assert {what for what, _, _ in told} >= {"scanning the log", "reading the archive"}
     assert all(0 <= done <= count for _, done, count in told)
 
 
 def test_requests_across_partitions_are_found_by_a_shuffle(spark: SparkSession, root: Path) -> None:
     append(root, [numbered(199)], topic=SOLD, partition=0)
-    found = audit(spark, at(root), Wanted(duplicates=True))
-    assert kinds(found) == [Kind.DUPLICATE_REQUEST]
-    assert "request 200 of producer 7 is there 2 times: at 0:100, 1:99" in found.found.told[0].what
+    found = audit(spark, at(root), AuditRequest(duplicates=True))
+    assert kinds(found) == [FindingKind.DUPLICATE_REQUEST]
+    assert "request 200 of producer 7 is there 2 times: at 0:100, 1:99" in found.found.listed[0].what
 
 
 def test_stats_on_spark_are_those_of_one_process(spark: SparkSession, root: Path) -> None:
     by = ("topic", "producer", "hour")
-    assert stats(spark, at(root), by=by).rows == stats_with(Here(), at(root), by=by).rows
+    assert stats(spark, at(root), by=by).rows == stats_with(LocalRunner(), at(root), by=by).rows
 
 
 def refuse(number: int) -> int:
@@ -86,4 +86,4 @@ def test_results_come_in_the_order_of_their_tasks(spark: SparkSession) -> None:
 
 def test_what_a_worker_raises_is_raised_as_it_was(spark: SparkSession) -> None:
     with pytest.raises(InvalidRequest, match=r"^number 3 is not wanted$"):
-        OnSpark(spark).run("refusing", refuse, [3], lambda _done, _all: None)
+        SparkRunner(spark).run("refusing", refuse, [3], lambda _done, _all: None)

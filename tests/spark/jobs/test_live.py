@@ -12,8 +12,8 @@ import penstock
 from penstock.core.names import TopicName
 from penstock.record.message import SchemaRef
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.audit import Wanted, audit_with
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.audit import AuditRequest, audit_with
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.stats import stats_with
 from penstock.testing import RunningBroker
 
@@ -43,21 +43,21 @@ def test_a_log_is_clean_while_it_is_written(broker: RunningBroker) -> None:
     writer.start()
     try:
         while writer.is_alive():
-            found = audit_with(Here(), Location.parse(path=str(broker.data)))
+            found = audit_with(LocalRunner(), Location.parse(path=str(broker.data)))
             assert found.is_clean, found.found
     finally:
         writer.join()
-    whole = audit_with(Here(), Location.parse(path=str(broker.data)))
-    assert sum(each.part.records for each in whole.partitions if each.log.topic == "/default/busy") == 20_100
+    whole = audit_with(LocalRunner(), Location.parse(path=str(broker.data)))
+    assert sum(each.summary.records for each in whole.partitions if each.log.topic == "/default/busy") == 20_100
 
 
 def test_the_same_is_found_by_files_and_over_http(broker: RunningBroker) -> None:
     publish(broker, "quiet", 5000)
     near, far = Location.parse(path=str(broker.data)), Location.parse(url=broker.http_url)
-    by_files, by_http = (audit_with(Here(), where) for where in (near, far))
+    by_files, by_http = (audit_with(LocalRunner(), where) for where in (near, far))
     assert by_http.is_clean
-    assert [each.part for each in by_http.partitions] == [each.part for each in by_files.partitions]
-    assert stats_with(Here(), far, by=["type"]).rows == stats_with(Here(), near, by=["type"]).rows
+    assert [each.summary for each in by_http.partitions] == [each.summary for each in by_files.partitions]
+    assert stats_with(LocalRunner(), far, by=["type"]).rows == stats_with(LocalRunner(), near, by=["type"]).rows
 
 
 def test_payloads_are_held_against_the_broker_s_own_schemas(broker: RunningBroker) -> None:
@@ -68,8 +68,8 @@ def test_payloads_are_held_against_the_broker_s_own_schemas(broker: RunningBroke
         with client.producer("shaped") as producer:
             for payload in (b'{"order": 1}', b'{"order": "one"}', b'{"order": 2}'):
                 producer.send(payload, schema=SchemaRef(schema_id, 1))
-    wanted = Wanted(topics=(TopicName.parse("shaped"),), schemas=True)
+    wanted = AuditRequest(topics=(TopicName.parse("shaped"),), schemas=True)
     for where in (Location.parse(path=str(broker.data)), Location.parse(url=broker.http_url)):
-        found = audit_with(Here(), where, wanted)
-        (finding,) = found.found.told
+        found = audit_with(LocalRunner(), where, wanted)
+        (finding,) = found.found.listed
         assert (finding.kind, finding.offset) == ("nonconforming", 1)

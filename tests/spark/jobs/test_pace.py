@@ -10,7 +10,7 @@ from tests.spark.sink.kit import stored
 
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
-from penstock.spark.jobs.transfer.replay import PACED
+from penstock.spark.jobs.transfer.replay import PACED_ORDER
 from penstock.spark.sink.numbers import check_rising
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
@@ -49,4 +49,4 @@ def ordered(root: Path) -> pa.Table:
                 "request_id": int(record.offset) + 1,
             }
         )
-    return pa.Table.from_pylist(found).sort_by([(name, "ascending") for name in PACED])
+    return pa.Table.from_pylist(found).sort_by([(name, "ascending") for name in PACED_ORDER])

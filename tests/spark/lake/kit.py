@@ -9,11 +9,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.spark.lake import DataFile, LakeTable, Marker, Range, open_table
-from penstock.spark.lake.tables.compaction import shape_of
+from penstock.spark.lake import CommitMarker, DataFile, LakeTable, OffsetRange, open_table
+from penstock.spark.lake.tables.compaction import file_layout_of
 from penstock.spark.lake.tables.file_writer import FileWriter
 
-KINDS: Final = ("delta", "iceberg", "parquet")
+TABLE_FORMATS: Final = ("delta", "iceberg", "parquet")
 TOPIC: Final = "/default/orders"
 SCHEMA: Final = pa.schema(
     [
@@ -28,8 +28,8 @@ SCHEMA: Final = pa.schema(
 FIRST_DAY: Final = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
 
 
-def made(tmp_path: Path, kind: str, name: str = "orders", *, owner: str | None = None) -> LakeTable:
-    table = open_table(kind, str(tmp_path / kind), name)
+def made(tmp_path: Path, table_format: str, name: str = "orders", *, owner: str | None = None) -> LakeTable:
+    table = open_table(table_format, str(tmp_path / table_format), name)
     table.create(SCHEMA, "_day", owner=owner)
     return table
 
@@ -52,14 +52,14 @@ def rows(start: int, stop: int, *, partition: int = 0, days: int = 1) -> pa.Reco
 
 
 def files(table: LakeTable, *batches: pa.RecordBatch, name: str = "part") -> list[DataFile]:
-    with FileWriter(table.folder, shape_of(table), name) as writer:
+    with FileWriter(table.folder, file_layout_of(table), name) as writer:
         for batch in batches:
             writer.write(batch)
         return writer.finish()
 
 
-def marker(batch: int, start: int, stop: int, *, query: str = "q1", partition: int = 0, **more: bool) -> Marker:
-    return Marker(query, batch, (Range(TOPIC, partition, start, stop),), **more)
+def marker(batch: int, start: int, stop: int, *, query: str = "q1", partition: int = 0, **more: bool) -> CommitMarker:
+    return CommitMarker(query, batch, (OffsetRange(TOPIC, partition, start, stop),), **more)
 
 
 def offsets(table: LakeTable) -> list[int]:
@@ -72,11 +72,11 @@ def offsets(table: LakeTable) -> list[int]:
 
 def independent(table: LakeTable, columns: Sequence[str]) -> pa.Table:
     """The rows as somebody reads them who has never heard of Penstock."""
-    if table.kind == "delta":
+    if table.table_format == "delta":
         from deltalake import DeltaTable
 
         return DeltaTable(table.folder.uri).to_pyarrow_dataset().to_table(columns=list(columns))
-    if table.kind == "iceberg":
+    if table.table_format == "iceberg":
         from pyiceberg.catalog.sql import SqlCatalog
 
         root = table.folder.local.parents[1]
@@ -87,7 +87,7 @@ def independent(table: LakeTable, columns: Sequence[str]) -> pa.Table:
         return found.select(list(columns))
     import duckdb
 
-    paths = [str(table.folder.local / each.path) for each in table.live()]
+    paths = [str(table.folder.local / each.path) for each in table.live_files()]
     listed = ", ".join(f'"{name}"' for name in columns)
     query = f"select {listed} from read_parquet({paths}, hive_partitioning=true, union_by_name=true)"
     relation = duckdb.connect().sql(query)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
+from tests.spark.lake.kit import TABLE_FORMATS, files, made, marker, offsets, rows
 
 from penstock.cli.app import run
 from penstock.core.names import TopicName
@@ -20,7 +20,7 @@ from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.storage.store import Store
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=TABLE_FORMATS)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTable:
     found = made(tmp_path, request.param, owner="q1")
     for batch in range(3):
@@ -30,7 +30,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> LakeTable:
 
 class Said:
     def __init__(self, table: LakeTable, capsys: pytest.CaptureFixture[str]) -> None:
-        self._where = ["--warehouse", str(table.folder.local.parents[1]), "--format", table.kind]
+        self._where = ["--warehouse", str(table.folder.local.parents[1]), "--format", table.table_format]
         self._capsys = capsys
 
     def __call__(self, *words: str, code: int = 0) -> str:
@@ -63,12 +63,12 @@ def test_the_format_of_a_warehouse_is_found_where_none_is_named(
     warehouse = str(table.folder.local.parents[1])
     assert run(["lake", "show", "--warehouse", warehouse, "--json"]) == 0
     (facts,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert (facts["table"], facts["format"], facts["rows"]) == ("default.orders", table.kind, 30)
+    assert (facts["table"], facts["format"], facts["rows"]) == ("default.orders", table.table_format, 30)
     assert run(["lake", "show", "orders", "--warehouse", warehouse]) == 0
     assert "archived offsets" in capsys.readouterr().out
-    other = next(kind for kind in KINDS if kind != table.kind)
+    other = next(table_format for table_format in TABLE_FORMATS if table_format != table.table_format)
     assert run(["lake", "show", "--warehouse", warehouse, "--format", other]) == 2
-    assert f"are {table.kind}, none is {other}: leave out --format" in capsys.readouterr().err
+    assert f"are {table.table_format}, none is {other}: leave out --format" in capsys.readouterr().err
 
 
 def test_looking_for_tables_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,13 +115,16 @@ def test_what_cannot_be_is_refused_with_a_sentence(
 
 
 def test_tables_of_another_format_are_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind, other in (("iceberg", "delta"), ("delta", "parquet"), ("parquet", "iceberg")):
-        made(tmp_path, kind)
-        assert run(["lake", "show", "--warehouse", str(tmp_path / kind), "--format", other]) == 2
-        told = capsys.readouterr().err
-        assert f"the tables in {tmp_path / kind} are {kind}, none is {other}: leave out --format" in told
-    with Checkpoint(tmp_path / "empty" / "mine") as held:  # it has a file that is called as a folder of Iceberg is
-        held.query_id()
+    for table_format, other in (("iceberg", "delta"), ("delta", "parquet"), ("parquet", "iceberg")):
+        made(tmp_path, table_format)
+        assert run(["lake", "show", "--warehouse", str(tmp_path / table_format), "--format", other]) == 2
+        on_batch = capsys.readouterr().err
+        assert (
+            f"the tables in {tmp_path / table_format} are {table_format}, none is {other}: leave out --format"
+            in on_batch
+        )
+    with Checkpoint(tmp_path / "empty" / "mine") as state:  # it has a file that is called as a folder of Iceberg is
+        state.query_id()
     assert run(["lake", "show", "--warehouse", str(tmp_path / "empty")]) == 0
 
 

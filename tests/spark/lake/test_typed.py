@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 from tests.spark.decode.kit import SUBJECT, json_schema, properties, register
 from tests.spark.lake.archive.test_batch_commit import here, slices
-from tests.spark.lake.kit import KINDS, independent
+from tests.spark.lake.kit import TABLE_FORMATS, independent
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef
-from penstock.schema.languages import Examiner
+from penstock.schema.languages import SchemaLanguages
 from penstock.schema.registry.registry import Registry
-from penstock.schema.steps import carry_out
+from penstock.schema.steps import run_procedure
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
-from penstock.spark.lake.archive.archive import goal_of
-from penstock.spark.lake.archive.batch_commit import Archiver, BatchReport, Goal
+from penstock.spark.files.registry import RegistryLocation
+from penstock.spark.lake.archive.archive import destination_of
+from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.storage.store import Store
 
@@ -35,10 +35,12 @@ SOURCE = (str(TOPIC), 0)
 class Shop:
     """A topic whose schema changes, and its archive."""
 
-    def __init__(self, root: Path, kind: str, checkpoint: Checkpoint, **more: Any) -> None:
+    def __init__(self, root: Path, table_format: str, checkpoint: Checkpoint, **more: Any) -> None:
         self.data = root / "data"
         location = Location(str(self.data))
-        self.goal = Goal(warehouse=str(root / "lake"), kind=kind, registry=RegistryAt(location), **more)
+        self.destination = Destination(
+            warehouse=str(root / "lake"), table_format=table_format, registry=RegistryLocation(location), **more
+        )
         self._checkpoint = checkpoint
         self._archived = self._batch = 0
         with Store.open(self.data, create=True) as store:
@@ -55,25 +57,27 @@ class Shop:
 
     def archive(self) -> BatchReport:
         end = int(Location(str(self.data)).open().topic(TOPIC).partition(0).view.next_offset)
-        archiver = Archiver(self.goal, self._checkpoint, self._checkpoint.query_id(), here)
+        archiver = BatchRunner(self.destination, self._checkpoint, self._checkpoint.query_id(), here)
         report = archiver.batch(self._batch, slices(self.data, {SOURCE: (self._archived, end)}))
         self._batch, self._archived = self._batch + 1, end
         return report
 
     def rows(self, *columns: str, name: str = "default.orders") -> list[dict[str, Any]]:
-        found = independent(self.goal.open(name), list(dict.fromkeys(["_offset", *columns]))).sort_by("_offset")
+        found = independent(self.destination.open(name), list(dict.fromkeys(["_offset", *columns]))).sort_by("_offset")
         return [{key: row[key] for key in columns} for row in found.to_pylist()]
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    with Checkpoint(tmp_path / "checkpoint") as held:
-        yield held
+    with Checkpoint(tmp_path / "checkpoint") as state:
+        yield state
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_columns_grow_with_the_schema_and_old_rows_have_none(tmp_path: Path, checkpoint: Checkpoint, kind: str) -> None:
-    shop = Shop(tmp_path, kind, checkpoint)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_columns_grow_with_the_schema_and_old_rows_have_none(
+    tmp_path: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    shop = Shop(tmp_path, table_format, checkpoint)
     shop.publish({"before": "any schema"}, schema=None)
     shop.archive()
     first = shop.register(id={"type": "integer"}, name={"type": "string"})
@@ -100,9 +104,11 @@ def test_columns_grow_with_the_schema_and_old_rows_have_none(tmp_path: Path, che
     assert shop.rows("_value")[0] == {"_value": b'{"before": "any schema"}'}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_poison_goes_to_the_companion_with_its_reason(tmp_path: Path, checkpoint: Checkpoint, kind: str) -> None:
-    shop = Shop(tmp_path, kind, checkpoint)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_poison_goes_to_the_companion_with_its_reason(
+    tmp_path: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    shop = Shop(tmp_path, table_format, checkpoint)
     schema = shop.register(id={"type": "integer"})
     shop.publish({"id": 1}, b"{", {"id": 3}, b"\xff\xfe", schema=schema)
     shop.publish(b"{ no schema, no poison", schema=None)
@@ -120,7 +126,7 @@ def test_poison_goes_to_the_companion_with_its_reason(tmp_path: Path, checkpoint
     shop.publish({"id": 7}, schema=schema)
     shop.archive()
     assert len(shop.rows("_offset", name="default.orders__bad")) == 3
-    assert shop.goal.open("default.orders").positions() == {SOURCE: 7}
+    assert shop.destination.open("default.orders").positions() == {SOURCE: 7}
 
 
 def test_bytes_of_payloads_that_became_columns_are_kept_unless_said(tmp_path: Path, checkpoint: Checkpoint) -> None:
@@ -138,7 +144,7 @@ def test_bytes_of_payloads_that_became_columns_are_kept_unless_said(tmp_path: Pa
 def delete(shop: Shop, version: int) -> None:
     with Store.open(shop.data) as store:
         registry = Registry(store.catalog.schemas)
-        carry_out(registry.delete_version(SUBJECT, version), Examiner())
+        run_procedure(registry.delete_version(SUBJECT, version), SchemaLanguages())
 
 
 def test_versions_that_were_deleted_have_their_columns_all_the_same(tmp_path: Path, checkpoint: Checkpoint) -> None:
@@ -160,10 +166,10 @@ def test_versions_that_were_deleted_have_their_columns_all_the_same(tmp_path: Pa
 
 
 def test_that_there_are_no_schemas_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert goal_of(Location(str(tmp_path / "nothing")), warehouse=str(tmp_path / "lake")).registry is None
+    assert destination_of(Location(str(tmp_path / "nothing")), warehouse=str(tmp_path / "lake")).registry is None
     assert "payloads are archived as they are" in caplog.text
     with pytest.raises(InvalidRequest, match="registry="):
-        goal_of(Location(str(tmp_path)), warehouse=str(tmp_path / "lake"), registry=str(tmp_path / "typo"))
+        destination_of(Location(str(tmp_path)), warehouse=str(tmp_path / "lake"), registry=str(tmp_path / "typo"))
 
 
 def test_a_batch_of_bad_records_alone_moves_the_position(tmp_path: Path, checkpoint: Checkpoint) -> None:
@@ -171,7 +177,7 @@ def test_a_batch_of_bad_records_alone_moves_the_position(tmp_path: Path, checkpo
     schema = shop.register(id={"type": "integer"})
     shop.publish(b"{", schema=schema)
     assert shop.archive().tables["default.orders"].bad == 1
-    assert shop.goal.open("default.orders").positions() == {SOURCE: 1}
+    assert shop.destination.open("default.orders").positions() == {SOURCE: 1}
     assert shop.rows("_offset") == []
 
 

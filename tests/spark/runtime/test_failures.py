@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.errors import OffsetOutOfRange, PenstockError
-from penstock.spark.runtime.failures import Failure, failure, reason
+from penstock.spark.runtime.failures import Failure, failure_of, reason
 
 
 class Captured(Exception):
@@ -51,7 +51,7 @@ def test_what_a_function_raised_in_a_worker_is_told() -> None:
 
 
 def test_what_penstock_said_is_told_with_its_kind() -> None:
-    found = failure(Captured(TRACEBACK.format(raised="penstock.core.errors.OffsetOutOfRange: offset 7 is gone")))
+    found = failure_of(Captured(TRACEBACK.format(raised="penstock.core.errors.OffsetOutOfRange: offset 7 is gone")))
     assert found == Failure("offset 7 is gone", "OffsetOutOfRange")
     error = found.error("query shop.show failed")
     assert isinstance(error, OffsetOutOfRange)
@@ -67,5 +67,5 @@ def test_causes_are_looked_at_when_the_first_says_nothing() -> None:
     assert reason(Captured("Exception thrown in awaitResult: ", Captured("the disk is full"))) == "the disk is full"
     assert reason(Captured("it failed", Captured("no", Captured("the disk is full")))) == "it failed (the disk is full)"
     assert reason(Captured("it failed: no", Captured("no"))) == "it failed: no"
-    ours = Captured(TRACEBACK.format(raised="penstock.core.errors.DiskFull: full"))
-    assert failure(Captured("it failed", ours)) == Failure("full", "DiskFull")
+    named = Captured(TRACEBACK.format(raised="penstock.core.errors.DiskFull: full"))
+    assert failure_of(Captured("it failed", named)) == Failure("full", "DiskFull")

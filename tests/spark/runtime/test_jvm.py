@@ -10,24 +10,24 @@ from penstock.spark.runtime import home, java, jvm
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> home.Home:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> home.SparkHome:
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
     (tmp_path / "spark" / "conf").mkdir(parents=True)
-    return home.Home(root=tmp_path, spark=tmp_path / "spark", java=tmp_path / "java")
+    return home.SparkHome(root=tmp_path, spark=tmp_path / "spark", java=tmp_path / "java")
 
 
-def started(place: home.Home, **config: str) -> list[str]:
+def started(place: home.SparkHome, **config: str) -> list[str]:
     found = java.Java(home=place.java, version="17.0.1", origin="PATH")
     settings = {name.replace("_", "."): value for name, value in config.items()}
     return jvm.command(found, place, settings, place.root / "properties", quick=False)
 
 
-def test_no_setting_stands_on_the_command_line(place: home.Home) -> None:
+def test_no_setting_stands_on_the_command_line(place: home.SparkHome) -> None:
     assert not any("secret" in word for word in started(place, spark_hadoop_fs_s3a_secret_key="secret"))
 
 
-def test_the_users_defaults_are_heeded(place: home.Home) -> None:
+def test_the_users_defaults_are_heeded(place: home.SparkHome) -> None:
     (place.spark / "conf" / "spark-defaults.conf").write_text(
         "# ours\nspark.driver.memory  3g\nspark.driver.extraJavaOptions=-Da=b '-Dc=d e'\n"
     )
@@ -36,12 +36,12 @@ def test_the_users_defaults_are_heeded(place: home.Home) -> None:
     assert "-Xmx2g" in started(place, spark_driver_memory="2g")
 
 
-def test_the_memory_of_the_environment_is_heeded(place: home.Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_the_environment_is_heeded(place: home.SparkHome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "5g")
     assert "-Xmx5g" in started(place)
 
 
-def test_the_environment_can_have_every_session_quick(place: home.Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_have_every_session_quick(place: home.SparkHome, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = "-XX:TieredStopAtLevel=1"
     monkeypatch.delenv(jvm.QUICK, raising=False)
     assert quick not in started(place)

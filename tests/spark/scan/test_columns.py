@@ -9,7 +9,7 @@ import pytest
 from tests.spark.source_kit import location, make_logs, unchanged
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.scan.columns import COLUMNS, DEFAULT_NAMES, NAMES, NULLABLE, Maker, schema_of
+from penstock.spark.scan.columns import COLUMNS, DEFAULT_NAMES, NAMES, NULLABLE, BatchBuilder, schema_of
 from penstock.spark.scan.slice_reader import blocks
 from penstock.spark.scan.slices import Slice
 
@@ -37,7 +37,7 @@ def test_attributes_are_made_only_on_request() -> None:
 
 def test_every_batch_has_the_types_of_the_columns_whatever_its_size(logs: Path) -> None:
     part = Slice(location(logs), "/default/orders", 0, 0, 50, 0)
-    maker = Maker(NAMES, part.topic, part.partition, rows_max=4)
+    maker = BatchBuilder(NAMES, part.topic, part.partition, rows_max=4)
     rows = unchanged(logs)["/default/orders", 0]
     for rows_max in (1, 7, 50):
         for block in blocks(part, rows_max=rows_max):
@@ -51,7 +51,7 @@ def test_every_batch_has_the_types_of_the_columns_whatever_its_size(logs: Path) 
 def test_a_batch_stays_as_it_is_when_the_block_is_gone(logs: Path) -> None:
     part = Slice(location(logs), "/default/orders", 0, 0, 1, 0)
     (block,) = blocks(part)
-    batch = Maker(NAMES, part.topic, part.partition, rows_max=1).batch(block)
+    batch = BatchBuilder(NAMES, part.topic, part.partition, rows_max=1).batch(block)
     before = batch.to_pylist()
     block.data.fill(0)
     assert batch.to_pylist() == before

@@ -15,7 +15,7 @@ from tests.spark.source_kit import EPOCH, TYPES, Row, location, make_logs, uncha
 
 from penstock.spark.scan.filters import NO_FILTERS, translate
 from penstock.spark.scan.slice_reader import batches
-from penstock.spark.scan.slices import opened_data, plan, view_within
+from penstock.spark.scan.slices import open_data, plan_slices, view_within
 
 COMPARED = {
     spark.EqualTo: operator.eq,
@@ -79,12 +79,14 @@ def test_filters_keep_exactly_the_rows_that_spark_would(logs: Path, data: st.Dat
     filters, left = translate(asked)
     assert left == []
     found: list[Row] = []
-    reader = opened_data(location(logs))
+    reader = open_data(location(logs))
     for (topic, partition), rows in unchanged(logs).items():
         if filters.wants(topic, partition):
             view = view_within(reader, topic, partition, 0, len(rows))
             span = filters.clip(reader.disk, view, 0, len(rows))
-            for part in plan(location(logs), {(topic, partition): span}, slices_min=data.draw(st.integers(0, 3))):
+            for part in plan_slices(
+                location(logs), {(topic, partition): span}, slices_min=data.draw(st.integers(0, 3))
+            ):
                 for batch in batches(part, list(everything[0]), filters=filters):
                     found += batch.to_pylist()
     assert found == [row for row in everything if all(passes(row, one) for one in asked)]
@@ -92,7 +94,7 @@ def test_filters_keep_exactly_the_rows_that_spark_would(logs: Path, data: st.Dat
 
 def test_the_range_read_is_no_larger_than_the_one_asked_for(logs: Path) -> None:
     rows = unchanged(logs)["/default/orders", 0]
-    reader = opened_data(location(logs))
+    reader = open_data(location(logs))
     view = view_within(reader, "/default/orders", 0, 0, len(rows))
     low, high = rows[10]["timestamp"], rows[80]["timestamp"]
     wanted = [row["offset"] for row in rows if low <= row["timestamp"] < high]

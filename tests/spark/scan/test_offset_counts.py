@@ -15,14 +15,14 @@ import penstock.spark
 from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.core.places import Earliest
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.stats import stats_with
-from penstock.spark.scan.offset_counts import HOUR_MS, Run, runs
-from penstock.spark.scan.slice_reader import DataLoss, Loss
+from penstock.spark.scan.offset_counts import HOUR_MS, CountedRange, counted_ranges
+from penstock.spark.scan.slice_reader import DataLoss, LostRange
 from penstock.spark.scan.slices import Slice
 from penstock.spark.source.batch import BatchReader
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.read_schema import work_for
+from penstock.spark.source.read_schema import read_task_for
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log import log_view
 from penstock.storage.store import Store
@@ -47,7 +47,7 @@ def hours(root: Path) -> Counter[int]:
     return Counter(time_ms - time_ms % HOUR_MS for time_ms in times)
 
 
-def counted(found: list[Run]) -> Counter[int]:
+def counted(found: list[CountedRange]) -> Counter[int]:
     sums: Counter[int] = Counter()
     for run in found:
         assert run.hour_ms is not None
@@ -56,12 +56,12 @@ def counted(found: list[Run]) -> Counter[int]:
 
 
 def test_a_partition_is_one_run_and_the_hours_are_those_of_its_messages(root: Path) -> None:
-    assert list(runs(whole(root))) == [Run(0, 220)]
-    found = list(runs(whole(root), hourly=True))
+    assert list(counted_ranges(whole(root))) == [CountedRange(0, 220)]
+    found = list(counted_ranges(whole(root), hourly=True))
     assert counted(found) == hours(root)
     assert [run.start for run in found] == [0, *(run.stop for run in found[:-1])]
     assert found[-1].stop == 220
-    assert list(runs(whole(root, 30, 40))) == [Run(30, 40)]
+    assert list(counted_ranges(whole(root, 30, 40))) == [CountedRange(30, 40)]
 
 
 def test_nothing_is_read_for_counts_and_little_for_hours(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,9 +73,9 @@ def test_nothing_is_read_for_counts_and_little_for_hours(root: Path, monkeypatch
         return read(*given, **more)
 
     monkeypatch.setattr(log_view, "read", counting)
-    list(runs(whole(root)))
+    list(counted_ranges(whole(root)))
     assert looked == []
-    found = list(runs(whole(root), hourly=True))
+    found = list(counted_ranges(whole(root), hourly=True))
     assert len(looked) <= len(found) * 3
     assert max(looked) <= 16 << 10
 
@@ -84,13 +84,13 @@ def test_a_log_that_has_lost_its_beginning_counts_from_there(root: Path) -> None
     with Store.open(root, limits=SMALL) as store:
         store.truncate_before(ORDERS, 77)
     assert penstock.spark.counts(str(root), ["orders"]) == [{"topic": "/default/orders", "messages": 143}]
-    assert counted(list(runs(whole(root, 77), hourly=True))) == hours(root)
+    assert counted(list(counted_ranges(whole(root, 77), hourly=True))) == hours(root)
 
 
 def test_a_damaged_message_counts_and_does_not_lead_the_search_astray(root: Path) -> None:
-    before = counted(list(runs(whole(root), hourly=True)))
+    before = counted(list(counted_ranges(whole(root), hourly=True)))
     flip(segments(root)[2], 200)
-    found = counted(list(runs(whole(root), hourly=True)))
+    found = counted(list(counted_ranges(whole(root), hourly=True)))
     assert found.total() == before.total() == 220
     assert sum((found - hours(root)).values()) <= 2  # the damaged one, and where its hour is taken from the next one
 
@@ -101,7 +101,7 @@ def test_damage_that_reaches_over_hours_leaves_every_offset_in_one_run(root: Pat
     chosen = segments(root)[place]
     for position in range(0, chosen.stat().st_size, 40):
         flip(chosen, position)
-    found = list(runs(whole(root), hourly=True))
+    found = list(counted_ranges(whole(root), hourly=True))
     assert [run.start for run in found] == [0, *(run.stop for run in found[:-1])]
     assert found[-1].stop == 220
     by_reading = hours(root)
@@ -114,9 +114,9 @@ def test_a_missing_segment_is_lost_as_it_is_to_a_reader(root: Path) -> None:
     start, stop = (int(each.stem) for each in segments(root)[1:3])
     gone.unlink()
     with pytest.raises(DataLoss, match="the segment is missing"):
-        list(runs(whole(root)))
-    told: list[Loss] = []
-    assert list(runs(whole(root), on_loss=told.append)) == [Run(0, start), Run(stop, 220)]
+        list(counted_ranges(whole(root)))
+    told: list[LostRange] = []
+    assert list(counted_ranges(whole(root), on_loss=told.append)) == [CountedRange(0, start), CountedRange(stop, 220)]
     assert [(loss.start, loss.stop) for loss in told] == [(start, stop)]
     counts = penstock.spark.counts(str(root), ["orders"], by="partition")
     assert counts == [{"partition": 0, "messages": 220 - (stop - start)}]
@@ -126,7 +126,7 @@ def test_a_missing_segment_is_lost_as_it_is_to_a_reader(root: Path) -> None:
     "by", ["topic", "topic,partition", "hour", "day,topic", "partition,hour", "type", "topic,producer"]
 )
 def test_counts_are_those_of_stats(root: Path, by: str) -> None:
-    told = stats_with(Here(), Location.parse(path=str(root)), by=by.split(",")).as_dicts()
+    told = stats_with(LocalRunner(), Location.parse(path=str(root)), by=by.split(",")).as_dicts()
     found = penstock.spark.counts(str(root), by=by)
     assert found == [{name: row[name] for name in (*by.split(","), "messages")} for row in told]
 
@@ -143,7 +143,7 @@ def test_what_is_not_there_is_said(root: Path) -> None:
 def rows(root: Path, **more: str) -> list[dict[str, Any]]:
     """As Spark has them read."""
     options = ReadOptions.of({"path": str(root), "subscribePattern": "/.*/.*", **more}, streaming=False)
-    reader = BatchReader(options, work_for(options))
+    reader = BatchReader(options, read_task_for(options))
     return [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
 
 

@@ -14,8 +14,8 @@ from tests.spark.source_kit import Row, append, flip, location, make_logs, plain
 
 from penstock.core.names import TopicName
 from penstock.spark.scan.columns import NAMES, schema_of
-from penstock.spark.scan.slice_reader import DataLoss, Loss, batches
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slice_reader import DataLoss, LostRange, batches
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.store import Store
 
 ORDERS = ("/default/orders", 0)
@@ -41,8 +41,8 @@ def rows_of(part: Slice, columns: Any = NAMES, **options: Any) -> list[Row]:
     return found
 
 
-def lenient(root: Path, stop: int, **options: Any) -> tuple[list[Row], list[Loss]]:
-    losses: list[Loss] = []
+def lenient(root: Path, stop: int, **options: Any) -> tuple[list[Row], list[LostRange]]:
+    losses: list[LostRange] = []
     part = Slice(location(root), *ORDERS, 0, stop, 0)
     rows = rows_of(part, fail_on_data_loss=False, on_loss=losses.append, **options)
     return rows, losses
@@ -57,7 +57,7 @@ def test_slices_of_any_range_split_and_columns_equal_a_plain_reader(
     for key, rows in unchanged(logs).items():
         start = data.draw(st.integers(0, len(rows)))
         stop = data.draw(st.integers(start, len(rows)))
-        parts = plan(location(logs), {key: (start, stop)}, slices_min=data.draw(st.integers(0, 5)))
+        parts = plan_slices(location(logs), {key: (start, stop)}, slices_min=data.draw(st.integers(0, 5)))
         found = [row for part in parts for row in rows_of(part, columns, verify=verify, rows_max=rows_max)]
         assert found == [{name: row[name] for name in columns} for row in rows[start:stop]]
 
@@ -134,7 +134,7 @@ def test_a_missing_segment_is_a_loss_with_its_numbers(copy: Path) -> None:
     first, following = int(paths[2].stem), int(paths[3].stem)
     paths[2].unlink()
     found, losses = lenient(copy, len(rows))
-    assert losses == [Loss(*ORDERS, first, following, "the segment is missing")]
+    assert losses == [LostRange(*ORDERS, first, following, "the segment is missing")]
     assert found == rows[:first] + rows[following:]
     with pytest.raises(DataLoss, match=rf"{following - first} offsets, \[{first}, {following}\)"):
         rows_of(Slice(location(copy), *ORDERS, 0, len(rows), 0))
@@ -159,7 +159,7 @@ def test_a_segment_that_goes_while_it_is_read_is_a_loss_and_no_crash(copy: Path)
     rows = plain(copy)[ORDERS]
     paths = segments(copy, "orders")
     part = Slice(location(copy), *ORDERS, 0, len(rows), 0)
-    losses: list[Loss] = []
+    losses: list[LostRange] = []
     reading = batches(part, ["offset"], fail_on_data_loss=False, on_loss=losses.append, rows_max=5)
     found = next(reading).column(0).to_pylist()
     for path in paths[1:4]:

@@ -85,7 +85,7 @@ def test_rows_are_told_apart_by_topic_in_their_order() -> None:
 
 
 def test_the_option_wins_over_the_column() -> None:
-    batch = columns.taken_columns(rows(2, topic=["a", "b"]), PUBLISHED)
+    batch = columns.accepted_columns(rows(2, topic=["a", "b"]), PUBLISHED)
     assert [(topic, part.num_rows) for topic, part in columns.by_topic(batch, PUBLISHED.topic, 0)] == [
         ("/default/orders", 2)
     ]

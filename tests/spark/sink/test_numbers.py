@@ -1,4 +1,4 @@
-"""Numbers: whatever was confirmed, on its way or lost, sending what `Resuming` says stores every row once."""
+"""Numbers: whatever was confirmed, on its way or lost, sending what `ResumeFilter` says stores every row once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.spark.sink.numbers import (
     NUMBER,
     ROWS_MAX,
-    Resuming,
+    ResumeFilter,
     batch_of,
     number_of,
     numbered,
@@ -22,7 +22,7 @@ from penstock.spark.sink.numbers import (
 )
 
 
-def sent(resuming: Resuming, batch: pa.RecordBatch, size: int = 7) -> list[int]:
+def sent(resuming: ResumeFilter, batch: pa.RecordBatch, size: int = 7) -> list[int]:
     """The numbers of what is sent of a batch that comes in pieces."""
     parts = [part for piece in cut(batch, size) for part in resuming.feed(piece)]
     return [number for part in [*parts, *resuming.finish()] for number in part.column(NUMBER).to_pylist()]
@@ -47,41 +47,41 @@ def test_more_rows_than_there_are_numbers_are_refused() -> None:
 
 def test_the_first_time_everything_is_sent() -> None:
     batch = numbered(rows(20), number_of(0, 0))
-    resuming = Resuming(0, 5)
+    resuming = ResumeFilter(0, 5)
     assert sent(resuming, batch) == [number_of(0, row) for row in range(20)]
-    assert (resuming.settled, resuming.repeated) == (0, 0)
+    assert (resuming.skipped, resuming.repeated) == (0, 0)
 
 
 def test_after_a_break_the_last_known_rows_are_sent_again_and_those_before_are_not() -> None:
     batch = numbered(rows(20), number_of(3, 0))
-    resuming = Resuming(number_of(3, 11), 5)
+    resuming = ResumeFilter(number_of(3, 11), 5)
     assert sent(resuming, batch) == [number_of(3, row) for row in range(7, 20)]
-    assert (resuming.settled, resuming.repeated) == (7, 5)
+    assert (resuming.skipped, resuming.repeated) == (7, 5)
 
 
 def test_a_batch_that_ended_exactly_there_is_sent_again_at_its_end() -> None:
-    resuming = Resuming(number_of(0, 19), 5)
+    resuming = ResumeFilter(number_of(0, 19), 5)
     assert sent(resuming, numbered(rows(20), number_of(0, 0))) == [number_of(0, row) for row in range(15, 20)]
 
 
 def test_a_batch_before_the_last_known_one_is_left_out_as_a_whole() -> None:
-    resuming = Resuming(number_of(4, 2), 5)
+    resuming = ResumeFilter(number_of(4, 2), 5)
     assert sent(resuming, numbered(rows(20), number_of(3, 0))) == []
-    assert resuming.settled == 20
+    assert resuming.skipped == 20
 
 
 def test_numbers_with_gaps_count_by_rows() -> None:
     numbers = [3, 10, 11, 50, 60, 61, 70, 90, 100]
     batch = with_numbers(rows(9), pa.array(numbers).to_numpy())
-    assert sent(Resuming(61, 2), batch, 2) == [60, 61, 70, 90, 100]
+    assert sent(ResumeFilter(61, 2), batch, 2) == [60, 61, 70, 90, 100]
 
 
 def test_numbers_that_do_not_rise_are_refused() -> None:
     batch = with_numbers(rows(3), pa.array([5, 7, 7]).to_numpy())
     with pytest.raises(InvalidRequest, match="request_id 7 comes after 7"):
-        sent(Resuming(0, 2), batch)
+        sent(ResumeFilter(0, 2), batch)
     with pytest.raises(InvalidRequest, match="request_id 1 comes after 2"):
-        sent(Resuming(0, 2), with_numbers(rows(3), pa.array([1, 2, 1]).to_numpy()), 2)
+        sent(ResumeFilter(0, 2), with_numbers(rows(3), pa.array([1, 2, 1]).to_numpy()), 2)
 
 
 class Window:
@@ -108,7 +108,7 @@ def test_however_often_a_task_breaks_off_every_row_is_stored_once(
     piece = max(1, again // 4)
     batch = numbered(rows(count), number_of(0, 0))
     for stop, lost in [*breaks, (10_000, 0)]:
-        resuming = Resuming(broker.submitted, again)
+        resuming = ResumeFilter(broker.submitted, again)
         numbers = sent(resuming, batch)
         blocks = [numbers[start : start + piece] for start in range(0, len(numbers), piece)]
         for index, block in enumerate(blocks[:stop]):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidRequest, TopicNotSupported
-from penstock.spark.sink.options import Numbers, Order, SinkOptions
+from penstock.spark.sink.options import RowNumbers, RowOrder, SinkOptions
 
 TARGET = {"broker": "127.0.0.1:7450"}
 
@@ -19,7 +19,7 @@ def test_names_are_taken_in_any_case() -> None:
 
 def test_what_is_not_given_has_its_default() -> None:
     options = SinkOptions.parse(TARGET)
-    assert (options.order, options.numbers, options.producer) == (Order.ENGINE, Numbers.ROWS, "spark")
+    assert (options.order, options.numbers, options.producer) == (RowOrder.ENGINE, RowNumbers.ROWS, "spark")
     assert options.staging is None
     assert not options.staged
 

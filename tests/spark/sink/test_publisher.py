@@ -22,7 +22,7 @@ from penstock.core.errors import (
     ServiceUnavailable,
     TopicNotSupported,
 )
-from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.identity import WriteCounts, WriteIdentity
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.staged_commit import commit
 from penstock.spark.sink.tasks import write_task
@@ -47,11 +47,11 @@ def topic(broker: RunningBroker, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def task(chosen: SinkOptions, batch: int, *parts: pa.RecordBatch, partition: int = 0, query: str = "q") -> Tally:
-    return write_task(chosen, Identity(query=query, batch=batch), partition, parts).tally
+def task(chosen: SinkOptions, batch: int, *parts: pa.RecordBatch, partition: int = 0, query: str = "q") -> WriteCounts:
+    return write_task(chosen, WriteIdentity(query=query, batch=batch), partition, parts).tally
 
 
-def put(chosen: SinkOptions, identity: Identity, batch: pa.RecordBatch) -> None:
+def put(chosen: SinkOptions, identity: WriteIdentity, batch: pa.RecordBatch) -> None:
     """Staged by one task, and committed."""
     file = write_task(chosen, identity, 0, [batch]).file
     assert file is not None
@@ -73,7 +73,7 @@ def test_rows_are_published_with_all_their_fields(broker: RunningBroker, topic: 
             "attributes": pa.array([[("trace", "1")], None], pa.map_(pa.string(), pa.string())),
         }
     )
-    assert task(options(broker=broker.url, topic=topic, producer="etl"), 7, batch, partition=4) == Tally(rows=2)
+    assert task(options(broker=broker.url, topic=topic, producer="etl"), 7, batch, partition=4) == WriteCounts(rows=2)
     found = sorted((record.message for record in stored(broker.data, topic)), key=lambda each: each.request_id)
     assert [each.payload for each in found] == [b"one", b"two"]
     assert (found[0].key, found[0].type, dict(found[0].attributes)) == (b"k", "created", {"trace": "1"})
@@ -86,11 +86,11 @@ def test_a_task_that_broke_off_goes_on_where_it_was(broker: RunningBroker, topic
     chosen = options(broker=broker.url, topic=topic)
     batch = rows(30_000)
     with pytest.raises(ConnectionResetError):
-        write_task(chosen, Identity(query="q", batch=0), 0, broken_off(stop, batch))
+        write_task(chosen, WriteIdentity(query="q", batch=0), 0, broken_off(stop, batch))
     tally = task(chosen, 0, *cut(batch, 7000))
     assert sorted(values(broker.data, topic)) == sorted(row_values(range(30_000)))
     assert tally.rows == 30_000
-    assert task(chosen, 0, batch).settled == 30_000
+    assert task(chosen, 0, batch).stored_before == 30_000
     assert len(values(broker.data, topic)) == 30_000
 
 
@@ -98,8 +98,8 @@ def test_a_batch_that_is_long_past_is_left_out(broker: RunningBroker, topic: str
     chosen = options(broker=broker.url, topic=topic)
     for number in range(4):
         task(chosen, number, rows(8000, first=8000 * number))
-    assert task(chosen, 0, rows(8000)) == Tally(rows=8000, settled=8000)
-    assert task(chosen, 3, rows(8000, first=24_000)).settled == 8000
+    assert task(chosen, 0, rows(8000)) == WriteCounts(rows=8000, stored_before=8000)
+    assert task(chosen, 3, rows(8000, first=24_000)).stored_before == 8000
     assert sorted(values(broker.data, topic)) == sorted(row_values(range(32_000)))
 
 
@@ -109,13 +109,14 @@ def test_a_stream_that_begins_anew_under_its_old_name_fails_and_loses_nothing(
     chosen = options(broker=broker.url, topic=topic)
     said = r"producer spark/q.*: batch 0 of the stream q .* its batch 2 is there already: .* option run"
     for number in range(3):
-        write_task(chosen, Identity(query="q", batch=number, stream=True), 0, [rows(10, first=10 * number)])
-    anew = Identity(query="q", batch=0, stream=True)
+        write_task(chosen, WriteIdentity(query="q", batch=number, stream=True), 0, [rows(10, first=10 * number)])
+    anew = WriteIdentity(query="q", batch=0, stream=True)
     with pytest.raises(InvalidRequest, match=said):
         write_task(chosen, anew, 0, [rows(10, first=90)])
-    assert write_task(chosen, Identity(query="q", batch=2, stream=True), 0, [rows(10, first=20)]).tally.settled == 10
+    identity = WriteIdentity(query="q", batch=2, stream=True)
+    assert write_task(chosen, identity, 0, [rows(10, first=20)]).tally.stored_before == 10
     staged = options(broker=broker.url, topic=topic, staging=tmp_path)
-    put(staged, Identity(query="q", batch=2, stream=True), rows(10, first=30))
+    put(staged, WriteIdentity(query="q", batch=2, stream=True), rows(10, first=30))
     (tmp_path / "q/done.json").unlink()  # then the log itself says how far the stream has come
     with pytest.raises(InvalidRequest, match=said):
         put(staged, anew, rows(10, first=90))
@@ -132,7 +133,7 @@ def test_it_is_remembered_when_the_broker_was_killed(tmp_path: Path) -> None:
 
 
 def test_the_attempt_that_came_last_is_the_one_that_writes(broker: RunningBroker, topic: str) -> None:
-    chosen, identity = options(broker=broker.url, topic=topic), Identity(query="q", batch=0)
+    chosen, identity = options(broker=broker.url, topic=topic), WriteIdentity(query="q", batch=0)
     overtaken, told = threading.Event(), threading.Event()
     failure: list[BaseException] = []
 
@@ -185,14 +186,14 @@ def test_rows_with_numbers_of_their_own_are_recognised_in_any_batch(broker: Runn
 
 @pytest.mark.parametrize("stop", [1, 6000, 14_000])
 def test_a_sequence_with_gaps_that_broke_off_goes_on_where_it_was(broker: RunningBroker, topic: str, stop: int) -> None:
-    chosen, identity = options(broker=broker.url, topic=topic, numbers="columns"), Identity(query="q", batch=0)
+    chosen, identity = options(broker=broker.url, topic=topic, numbers="columns"), WriteIdentity(query="q", batch=0)
     names = ["a" if number % 3 else "b" for number in range(15_000)]
     batch = rows(15_000, producer_name=names, request_id=[7 * number + 1 for number in range(15_000)])
     with pytest.raises(ConnectionResetError):
         write_task(chosen, identity, 0, broken_off(stop, batch))
-    for settled in (None, 15_000):
+    for stored_before in (None, 15_000):
         tally = task(chosen, 5, *cut(batch, 4000), query="another")
-        assert settled in (None, tally.settled)
+        assert stored_before in (None, tally.stored_before)
     assert sorted(values(broker.data, topic)) == sorted(row_values(range(15_000)))
 
 
@@ -200,7 +201,7 @@ def test_content_decides_the_order_where_that_is_asked_for(broker: RunningBroker
     chosen = options(broker=broker.url, topic=topic, order="content")
     batch = rows(20_000)
     with pytest.raises(ConnectionResetError):
-        write_task(chosen, Identity(query="q", batch=0), 0, broken_off(20_000, batch))
+        write_task(chosen, WriteIdentity(query="q", batch=0), 0, broken_off(20_000, batch))
     task(chosen, 0, batch)
     task(chosen, 0, batch.take(pa.array(range(19_999, -1, -1))))
     assert sorted(values(broker.data, topic)) == sorted(row_values(range(20_000)))
@@ -218,7 +219,7 @@ def test_rows_that_come_in_another_order_than_before_are_not_taken_for_the_same(
 ) -> None:
     chosen = options(broker=broker.url, topic=topic)
     with pytest.raises(ConnectionResetError):
-        write_task(chosen, Identity(query="q", batch=0), 0, broken_off(12_000, rows(20_000)))
+        write_task(chosen, WriteIdentity(query="q", batch=0), 0, broken_off(12_000, rows(20_000)))
     with pytest.raises(InvalidRequest, match="order=content"):
         task(chosen, 0, rows(20_000).take(pa.array(range(19_999, -1, -1))))
     assert sorted(values(broker.data, topic)) == sorted(row_values(range(12_000)))
@@ -227,7 +228,7 @@ def test_rows_that_come_in_another_order_than_before_are_not_taken_for_the_same(
 def test_staged_rows_are_published_once_though_they_differ_when_they_come_again(
     broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:
-    chosen, identity = options(broker=broker.url, topic=topic, staging=tmp_path), Identity(query="q", batch=0)
+    chosen, identity = options(broker=broker.url, topic=topic, staging=tmp_path), WriteIdentity(query="q", batch=0)
     for first in (0, 500):
         written = [write_task(chosen, identity, number, [rows(4000, first=first)]) for number in range(2)]
         commit(chosen, identity, [each.file for each in written if each.file is not None])
@@ -261,7 +262,7 @@ def test_what_the_schema_does_not_allow_is_told_with_its_reason_and_the_rest_goe
 
 
 def test_a_pace_is_kept(broker: RunningBroker, topic: str) -> None:
-    assert task(options(broker=broker.url, topic=topic, rowsPerSecond="5000"), 0, rows(1000)) == Tally(rows=1000)
+    assert task(options(broker=broker.url, topic=topic, rowsPerSecond="5000"), 0, rows(1000)) == WriteCounts(rows=1000)
     assert len(values(broker.data, topic)) == 1000
 
 

@@ -15,7 +15,7 @@ from penstock.core.errors import InvalidRequest, NotOwner, PayloadTooLarge, Topi
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, SchemaRef, partition_of
-from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.identity import WriteCounts, WriteIdentity
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.staged_commit import commit
 from penstock.spark.sink.tasks import write_task
@@ -35,9 +35,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def load(chosen: SinkOptions, batch: int, *parts: pa.RecordBatch, query: str = "q", stream: bool = False) -> Tally:
+def load(
+    chosen: SinkOptions, batch: int, *parts: pa.RecordBatch, query: str = "q", stream: bool = False
+) -> WriteCounts:
     """A batch with a task for each part."""
-    identity = Identity(query=query, batch=batch, stream=stream)
+    identity = WriteIdentity(query=query, batch=batch, stream=stream)
     written = [write_task(chosen, identity, number, [part]) for number, part in enumerate(parts)]
     return commit(chosen, identity, [each.file for each in written if each.file is not None])
 
@@ -50,7 +52,7 @@ def left(root: Path) -> list[str]:
 def test_rows_are_appended_in_the_order_of_tasks_and_rows(root: Path) -> None:
     tally = load(options(path=root, topic="orders"), 0, rows(5), rows(4, first=5))
     assert values(root, "orders") == row_values(range(9))
-    assert tally == Tally(rows=9)
+    assert tally == WriteCounts(rows=9)
     assert left(root) == ["q", "q/done.json"]
 
 
@@ -76,9 +78,9 @@ def test_every_field_of_a_row_is_stored(root: Path) -> None:
 def test_a_batch_that_comes_again_adds_nothing(root: Path) -> None:
     chosen = options(path=root, topic="orders")
     load(chosen, 0, rows(5))
-    assert load(chosen, 0, rows(5)) == Tally(rows=5, settled=5)
+    assert load(chosen, 0, rows(5)) == WriteCounts(rows=5, stored_before=5)
     load(chosen, 1, rows(5, first=5))
-    assert load(chosen, 0, rows(7)) == Tally(rows=7, settled=7)
+    assert load(chosen, 0, rows(7)) == WriteCounts(rows=7, stored_before=7)
     assert values(root, "orders") == row_values(range(10))
 
 
@@ -87,8 +89,8 @@ def test_it_adds_nothing_even_if_the_staging_directory_is_lost(root: Path) -> No
     keys = [f"k{number % 5}" if number % 3 else None for number in range(5000)]
     load(chosen, 3, rows(5000, key=keys))
     (root.with_name("data.staging") / "q/done.json").unlink()
-    assert load(chosen, 3, rows(5000, key=keys)) == Tally(rows=5000, settled=5000)
-    assert load(chosen, 2, rows(100)) == Tally(rows=100, settled=100)
+    assert load(chosen, 3, rows(5000, key=keys)) == WriteCounts(rows=5000, stored_before=5000)
+    assert load(chosen, 2, rows(100)) == WriteCounts(rows=100, stored_before=100)
     assert sorted(values(root, "wide")) == sorted(row_values(range(5000)))
 
 
@@ -101,7 +103,7 @@ def test_a_stream_that_begins_anew_under_its_old_name_fails_and_loses_nothing(ro
         (root.with_name("data.staging") / "q/done.json").unlink()
     with pytest.raises(InvalidRequest, match=r"batch 0 of the stream q .* its batch 2 is there already: .* option run"):
         load(chosen, 0, rows(5, first=90), stream=True)
-    assert load(chosen, 2, rows(5, first=10), stream=True).settled == 5
+    assert load(chosen, 2, rows(5, first=10), stream=True).stored_before == 5
     load(chosen, 0, rows(5, first=90), query="other", stream=True)
     assert sorted(values(root, "wide")) == sorted(row_values([*range(15), *range(90, 95)]))
 

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.sink.kit import rows
 
 from penstock.core.errors import StorageFailed
-from penstock.spark.sink.staging import Staging, is_once, once
+from penstock.spark.sink.staging import Staging, is_single_use, single_use_name
 
 
 def names(folder: Path) -> list[str]:
@@ -61,14 +61,14 @@ def test_a_failed_attempt_is_discarded_alone(tmp_path: Path) -> None:
 
 
 def test_a_write_that_nobody_repeats_leaves_nothing(tmp_path: Path) -> None:
-    staging = Staging(tmp_path / "staging", once())
+    staging = Staging(tmp_path / "staging", single_use_name())
     staging.begin(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
     staging.remove()
     assert names(tmp_path) == []
 
 
 def test_what_killed_writes_left_is_swept_after_a_week(tmp_path: Path) -> None:
-    old, new, kept = once(), once(), "nightly"
+    old, new, kept = single_use_name(), single_use_name(), "nightly"
     for query in (old, new, kept):
         Staging(tmp_path, query).stage(0, 0, [rows(1)])
         if query != new:
@@ -77,8 +77,8 @@ def test_what_killed_writes_left_is_swept_after_a_week(tmp_path: Path) -> None:
     staging.begin(staging.plan(0, [staging.stage(0, 0, [rows(1)])]))
     staging.finish(0)
     assert {path.name for path in tmp_path.iterdir()} == {new, kept, "q"}
-    assert is_once(new)
-    assert not is_once(kept)
+    assert is_single_use(new)
+    assert not is_single_use(kept)
 
 
 def test_a_damaged_plan_is_not_taken_for_none(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from penstock.record.message import Message
 from penstock.spark.files.location import Location
 from penstock.spark.scan.slices import Slice
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.read_schema import work_for
+from penstock.spark.source.read_schema import read_task_for
 from penstock.storage.store import Store
 
 
@@ -33,12 +33,12 @@ def options(log: Path, **more: str) -> ReadOptions:
 
 
 def run(log: Path, **more: str) -> list[dict[str, Any]]:
-    work = pickle.loads(pickle.dumps(work_for(options(log, **more))))
+    read_task = pickle.loads(pickle.dumps(read_task_for(options(log, **more))))
     location = Location.parse(path=str(log))
     found = []
     for partition in range(2):
-        for batch in work.run(Slice(location, str(TOPIC), partition, 0, 100, 0)):
-            assert batch.schema == work.schema
+        for batch in read_task.run(Slice(location, str(TOPIC), partition, 0, 100, 0)):
+            assert batch.schema == read_task.schema
             found += batch.to_pylist()
     return sorted(found, key=lambda row: (row["offset"], row["partition"]))
 
@@ -78,12 +78,12 @@ def test_a_pinned_version_has_its_own_columns(log: Path) -> None:
 
 def test_a_quarantine_needs_a_place(log: Path) -> None:
     with pytest.raises(InvalidRequest, match="badRecords"):
-        work_for(options(log, decodeMode="quarantine"))
+        read_task_for(options(log, decodeMode="quarantine"))
 
 
 def test_a_topic_without_schemas_is_refused_by_name(log: Path) -> None:
     with pytest.raises(InvalidRequest, match="/default/carts has no schema"):
-        work_for(options(log, subscribe="carts"))
+        read_task_for(options(log, subscribe="carts"))
 
 
 def test_messages_that_name_no_schema_are_read_by_the_latest_if_that_is_asked_for(tmp_path: Path) -> None:
@@ -96,8 +96,10 @@ def test_messages_that_name_no_schema_are_read_by_the_latest_if_that_is_asked_fo
     one = Slice(Location.parse(path=str(tmp_path / "data")), str(TOPIC), 0, 0, 2, 0)
 
     def ids(**more: str) -> list[int | None]:
-        work = work_for(options(tmp_path / "data", decodeMode="null", **more))
-        found: list[int | None] = [value for batch in work.run(one) for value in batch.column("value_id").to_pylist()]
+        read_task = read_task_for(options(tmp_path / "data", decodeMode="null", **more))
+        found: list[int | None] = [
+            value for batch in read_task.run(one) for value in batch.column("value_id").to_pylist()
+        ]
         return found
 
     assert ids() == [None, None]

@@ -16,9 +16,9 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.spark.scan.slice_reader import DataLoss, batches
-from penstock.spark.scan.slices import plan
-from penstock.spark.source.follower import Follower
-from penstock.spark.source.offsets import Mark, Offsets
+from penstock.spark.scan.slices import plan_slices
+from penstock.spark.source.follower import TopicFollower
+from penstock.spark.source.offsets import Offsets, StreamPosition
 from penstock.spark.source.options import ReadOptions
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
@@ -55,13 +55,13 @@ class Clock:
         return self.now
 
 
-def follower(store: Store, clock: Clock | None = None, **given: str) -> Follower:
+def follower(store: Store, clock: Clock | None = None, **given: str) -> TopicFollower:
     asked = {"path": str(store.root), "startingOffsets": "earliest", **given}
     if "subscribePattern" not in asked:
         asked.setdefault("subscribe", "orders,carts")
     if "startingTimestamp" in asked:
         del asked["startingOffsets"]
-    return Follower(ReadOptions.of(asked, streaming=True), clock=clock or Clock())
+    return TopicFollower(ReadOptions.of(asked, streaming=True), clock=clock or Clock())
 
 
 def places(offsets: Offsets) -> dict[tuple[str, int], int]:
@@ -376,7 +376,7 @@ def test_offsets_that_expired_are_counted_where_that_is_allowed(store: Store) ->
     ranges = reader.ranges(at, end)
     assert ranges == {KEY: (10, 60)}
     losses: list[Any] = []
-    (part,) = plan(location(store.root), ranges)
+    (part,) = plan_slices(location(store.root), ranges)
     rows = [*batches(part, ["offset"], fail_on_data_loss=False, on_loss=losses.append)]
     assert [offset for batch in rows for offset in batch.column(0).to_pylist()] == [*range(40, 60)]
     assert [(loss.start, loss.stop) for loss in losses] == [(10, 40)]
@@ -470,7 +470,7 @@ def test_a_mark_has_the_id_of_the_record_before_it(store: Store) -> None:
     fill(store, ORDERS, 3)
     mark = follower(store).latest(follower(store).initial()).marks[KEY]
     record = store.log(ORDERS, 0).read(2).block.record(0)
-    assert mark == Mark(3, record.id.hex())
+    assert mark == StreamPosition(3, record.id.hex())
 
 
 def test_conditions_on_partitions_and_offsets_leave_out_what_need_not_be_read(store: Store) -> None:

@@ -11,22 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import StorageFailed, VersionNotSupported
-from penstock.spark.source.offsets import Mark, Offsets
+from penstock.spark.source.offsets import Offsets, StreamPosition
 
 GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = st.integers(0, 2**63 - 1)
-MARKS = st.builds(Mark, NUMBERS, st.none() | st.binary(min_size=16, max_size=16).map(bytes.hex), NUMBERS, NUMBERS)
+MARKS = st.builds(
+    StreamPosition, NUMBERS, st.none() | st.binary(min_size=16, max_size=16).map(bytes.hex), NUMBERS, NUMBERS
+)
 KEYS = st.tuples(st.sampled_from(("/default/a", "/default/b.c", "/shop/a")), st.integers(0, 12))
 
 
 @given(st.dictionaries(KEYS, MARKS))
-def test_offsets_are_read_back_as_they_were_written(marks: dict[tuple[str, int], Mark]) -> None:
+def test_offsets_are_read_back_as_they_were_written(marks: dict[tuple[str, int], StreamPosition]) -> None:
     text = json.dumps(Offsets(marks).as_json())
     assert Offsets.of_json(json.loads(text)) == Offsets(marks)
 
 
 @given(st.dictionaries(KEYS, MARKS), st.randoms())
-def test_the_same_places_are_the_same_text(marks: dict[tuple[str, int], Mark], chance: Any) -> None:
+def test_the_same_places_are_the_same_text(marks: dict[tuple[str, int], StreamPosition], chance: Any) -> None:
     shuffled = list(marks.items())
     chance.shuffle(shuffled)
     assert json.dumps(Offsets(marks).as_json()) == json.dumps(Offsets(dict(shuffled)).as_json())
@@ -34,14 +36,14 @@ def test_the_same_places_are_the_same_text(marks: dict[tuple[str, int], Mark], c
 
 
 def test_partitions_stand_in_the_order_of_their_numbers() -> None:
-    said = Offsets({("/default/a", 10): Mark(1), ("/default/a", 9): Mark(2)}).as_json()
+    said = Offsets({("/default/a", 10): StreamPosition(1), ("/default/a", 9): StreamPosition(2)}).as_json()
     assert list(said["topics"]["/default/a"]) == ["9", "10"]
 
 
 def test_the_text_is_the_documented_one() -> None:
     marks = {
-        ("/default/orders", 0): Mark(5, "1f0c2a4e7b1d6c009a3f0123456789ab"),
-        ("/shop/carts", 1): Mark(7, None, since=3, life=1),
+        ("/default/orders", 0): StreamPosition(5, "1f0c2a4e7b1d6c009a3f0123456789ab"),
+        ("/shop/carts", 1): StreamPosition(7, None, since=3, life=1),
     }
     assert json.dumps(Offsets(marks).as_json()) == (
         '{"version": 1, "topics": {"/default/orders": {"0": {"offset": 5, "after":'

@@ -11,11 +11,11 @@ import pytest
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.spark.jobs.audit.archive_side import Warehouse
-from penstock.spark.lake.archive.batch_commit import Goal
+from penstock.spark.lake.archive.batch_commit import Destination
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.scan.columns import DEFAULT_NAMES, NAMES
 from penstock.spark.scan.slices import Slice
-from penstock.spark.source.offsets import Bounds
+from penstock.spark.source.offsets import ReadBound
 from penstock.spark.source.option_values import Rows
 from penstock.spark.source.options import OPTIONS, ReadOptions, parse
 
@@ -31,15 +31,15 @@ def test_the_least_that_has_to_be_said_is_where_and_which_topics() -> None:
     assert found.location.uri == "/data"
     assert found.topics == (TopicName.parse("orders"),)
     assert found.columns == DEFAULT_NAMES
-    assert (found.starting, found.ending) == (Bounds(word="earliest"), Bounds(word="latest"))
+    assert (found.starting, found.ending) == (ReadBound(word="earliest"), ReadBound(word="latest"))
     assert found.fail_on_data_loss
     assert found.verify
     assert not found.pushdown
 
 
 def test_a_stream_begins_with_what_is_new_unless_it_is_told_otherwise() -> None:
-    assert options(streaming=True).starting == Bounds(word="latest")
-    assert options(streaming=True, startingOffsets="earliest").starting == Bounds(word="earliest")
+    assert options(streaming=True).starting == ReadBound(word="latest")
+    assert options(streaming=True, startingOffsets="earliest").starting == ReadBound(word="earliest")
 
 
 def test_names_are_known_in_any_case_since_spark_makes_them_lower() -> None:
@@ -80,8 +80,8 @@ def test_what_may_be_secret_is_not_shown() -> None:
     found = ReadOptions.of(given, streaming=False)
     part = Slice(found.location, "/default/orders", 0, 0, 1, 1)
     warehouse: dict[str, Any] = {"storage_options": (("secret", "hush"),), "catalog": (("token", "hush"),)}
-    goal = Goal(warehouse="s3://lake", **warehouse)
-    shown = [found, part, goal, Folder.parse("s3://lake", keys), Warehouse("s3://lake", **warehouse)]
+    destination = Destination(warehouse="s3://lake", **warehouse)
+    shown = [found, part, destination, Folder.parse("s3://lake", keys), Warehouse("s3://lake", **warehouse)]
     assert "hush" not in repr(shown)
     assert "s3://bucket/data" in repr(found)
 

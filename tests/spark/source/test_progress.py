@@ -14,7 +14,7 @@ from tests.cli.kit import child_environment
 import penstock
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.spark.source import progress
-from penstock.spark.source.progress import Progress
+from penstock.spark.source.progress import ProgressReporter
 from penstock.testing import RunningBroker
 
 DEADLINE_SECONDS = 120.0
@@ -60,7 +60,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_the_lag_of_a_job_is_seen_among_all_others(broker: RunningBroker) -> None:
     publish(broker, "seen", 10)
-    told = Progress(f"127.0.0.1:{broker.tcp_port}", "nightly")
+    told = ProgressReporter(f"127.0.0.1:{broker.tcp_port}", "nightly")
     told.report({("/default/seen", 0): 4})
     told.report({("seen", 0): 7})
     told.close(DEADLINE_SECONDS)
@@ -76,7 +76,7 @@ def test_what_an_archive_has_read_keeps_its_schema(broker: RunningBroker) -> Non
     with penstock.connect(broker.url) as client:
         with client.producer("kept", schema=penstock.JsonSchema({"type": "integer"})) as producer:
             producer.send(7)
-        told = Progress(broker.url, "nightly", archive=True)
+        told = ProgressReporter(broker.url, "nightly", archive=True)
         told.report({("kept", 0): 1})
         told.close(DEADLINE_SECONDS)
         token = client.ask("system.topic.delete", {"topic": "kept"})["confirm"]
@@ -92,7 +92,7 @@ def test_topics_and_partitions_are_told_together_and_the_place_outlives_the_brok
             client.ask("system.topic.create", {"topic": "two", "partitions": 2})
         publish(running, "one", 5)
         publish(running, "two", 8)
-        told = Progress(running.url, "job")
+        told = ProgressReporter(running.url, "job")
         told.report(
             {("one", 0): 5, ("two", 0): 1, ("two", 1): 1}
         )  # which of the two has messages is the broker's choice
@@ -108,7 +108,7 @@ def test_a_consumer_is_left_alone(broker: RunningBroker, caplog: pytest.LogCaptu
     publish(broker, "free", 5)
     with penstock.connect(broker.url) as client, client.consumer("taken", "job", start="earliest") as consumer:
         consumer.receive()
-        told = Progress(broker.url, "job")
+        told = ProgressReporter(broker.url, "job")
         told.report({("taken", 0): 5, ("free", 0): 2})
         told.close(DEADLINE_SECONDS)
     assert described(broker, "taken", "job")["partitions"][0]["floor"] == 0
@@ -118,7 +118,7 @@ def test_a_consumer_is_left_alone(broker: RunningBroker, caplog: pytest.LogCaptu
 
 
 def test_without_a_broker_the_job_goes_on_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    told = Progress("127.0.0.1:9", "job")
+    told = ProgressReporter("127.0.0.1:9", "job")
     for offset in range(100):
         told.report({("orders", 0): offset})
     told.close(DEADLINE_SECONDS)
@@ -133,7 +133,7 @@ def test_a_broker_that_comes_back_hears_the_newest(
 ) -> None:
     with RunningBroker(environment=environment) as running:
         publish(running, "orders", 50)
-        told = Progress(running.url, "job")
+        told = ProgressReporter(running.url, "job")
         port = running.tcp_port
         running.kill()
         told.report({("orders", 0): 10})
@@ -151,7 +151,7 @@ def test_a_broker_that_comes_back_hears_the_newest(
 def test_one_who_answers_nothing_does_not_hold_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_ASK_SECONDS", 600.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        told = Progress(f"127.0.0.1:{silent.getsockname()[1]}", "job")
+        told = ProgressReporter(f"127.0.0.1:{silent.getsockname()[1]}", "job")
         told.report({("orders", 0): 1})
         told.report({("orders", 0): 2})
         told.close(seconds=0.05)
@@ -163,7 +163,7 @@ def test_one_who_answers_nothing_does_not_hold_the_job(monkeypatch: pytest.Monke
 
 
 def test_who_has_nothing_to_say_connects_to_nobody() -> None:
-    told = Progress("127.0.0.1:9", "job")
+    told = ProgressReporter("127.0.0.1:9", "job")
     told.report({})
     assert told._thread is None
     told.close(DEADLINE_SECONDS)
@@ -172,7 +172,7 @@ def test_who_has_nothing_to_say_connects_to_nobody() -> None:
 
 def test_a_topic_that_is_none_is_told_and_no_more(broker: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    told = Progress(broker.url, "job")
+    told = ProgressReporter(broker.url, "job")
     told.report({("nowhere", 0): 1, ("no name!", 0): 1})
     told.close(DEADLINE_SECONDS)
     assert len(warnings(caplog)) == 1
@@ -189,13 +189,13 @@ def test_a_topic_that_is_none_is_told_and_no_more(broker: RunningBroker, caplog:
 )
 def test_what_cannot_be_is_refused_at_the_start_with_the_option(address: str, name: str, words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        Progress(address, name)
+        ProgressReporter(address, name)
     assert words in caught.value.message
 
 
 def test_what_is_as_it_was_is_not_said_again_and_all_is_said_when_it_is_waited_for(broker: RunningBroker) -> None:
     publish(broker, "flushed", 9)
-    told = Progress(broker.url, "job")
+    told = ProgressReporter(broker.url, "job")
     assert told.flush(seconds=0.0), "there is nothing to say"
     for offset in (3, 5, 5):
         told.report({("flushed", 0): offset})
@@ -207,7 +207,7 @@ def test_what_is_as_it_was_is_not_said_again_and_all_is_said_when_it_is_waited_f
 
 
 def test_who_waits_for_a_broker_that_is_not_there_does_not_wait_long() -> None:
-    told = Progress("127.0.0.1:9", "job")
+    told = ProgressReporter("127.0.0.1:9", "job")
     told.report({("orders", 0): 1})
     assert not told.flush(DEADLINE_SECONDS)
     told.close(DEADLINE_SECONDS)

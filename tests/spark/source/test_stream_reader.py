@@ -19,7 +19,7 @@ from penstock.spark.source.batch import BatchReader, PushingReader, reader_for
 from penstock.spark.source.data_source import PenstockSource
 from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.read_schema import work_for
+from penstock.spark.source.read_schema import read_task_for
 from penstock.spark.source.streaming import WholeReader, stream_reader
 from penstock.storage.store import Store
 
@@ -109,13 +109,13 @@ def test_a_schema_of_the_user_is_held_against_the_columns(logs: Path) -> None:
 
     options = ReadOptions.of({"path": str(logs), "subscribe": "orders"}, streaming=False)
     exact = StructType().add("offset", LongType(), nullable=False).add("type", StringType())
-    assert work_for(options, exact).schema.field("offset").nullable is False
+    assert read_task_for(options, exact).schema.field("offset").nullable is False
     with pytest.raises(InvalidRequest, match="offset as string, and it is bigint"):
-        work_for(options, StructType().add("offset", StringType()))
+        read_task_for(options, StructType().add("offset", StringType()))
     with pytest.raises(InvalidRequest, match="a column 'body', which is not there: choose from key, value"):
-        work_for(options, StructType().add("body", StringType()))
+        read_task_for(options, StructType().add("body", StringType()))
     with pytest.raises(InvalidRequest, match="schema_id as NOT NULL, and a message may be without"):
-        work_for(options, StructType().add("schema_id", LongType(), nullable=False))
+        read_task_for(options, StructType().add("schema_id", LongType(), nullable=False))
 
 
 class OlderSpark:
@@ -124,7 +124,7 @@ class OlderSpark:
     def __init__(self, root: Path, **options: str) -> None:
         given = {"path": str(root), "subscribe": "orders", "startingOffsets": "earliest", **options}
         chosen = ReadOptions.of(given, streaming=True)
-        self.reader = WholeReader(chosen, work_for(chosen))
+        self.reader = WholeReader(chosen, read_task_for(chosen))
 
     def planned(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
         tasks: Any = self.reader.partitions(start, end)
@@ -164,7 +164,7 @@ def test_an_older_spark_has_no_limits(logs: Path, option: str, monkeypatch: pyte
     monkeypatch.setattr("pyspark.__version__", "4.1.2")
     options = ReadOptions.of({"path": str(logs), "subscribe": "orders", option: "7"}, streaming=True)
     with pytest.raises(InvalidRequest, match=r"needs PySpark 4\.2 or newer, and this is 4\.1\.2: leave it out"):
-        stream_reader(options, work_for(options))
+        stream_reader(options, read_task_for(options))
 
 
 def test_an_older_spark_pushes_no_filters(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
-from penstock.schema.registry.models import subject_name
+from penstock.schema.registry.models import parse_subject
 
 ONE_LEVEL: Final = "+"
 THE_REST: Final = "#"
@@ -81,7 +81,7 @@ class Resource:
     @classmethod
     def subject(cls, text: str) -> Resource:
         """As the registry understands it, however it is written. Raises `RegistryError` for what names no subject."""
-        return cls(Kind.SUBJECT, subject_name(text))
+        return cls(Kind.SUBJECT, parse_subject(text))
 
     @classmethod
     def namespace(cls, name: str) -> Resource:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.access.policy import PREFIX, ROLES, Binding, NewKey, check_key_name, check_principal, new_key
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.replies import listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
@@ -21,7 +21,7 @@ from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.storage.catalog.access import AccessCatalog, AccessRows, StoredBinding, StoredKey
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 BINDINGS_AT_ONCE: Final = 100
 """In one message: each is looked up in a transaction that all others wait for."""
@@ -116,7 +116,7 @@ def revoke_meant(catalog: AccessCatalog, fields: Fields) -> tuple[list[str], Acc
 
 
 def _changed(
-    durable: Durable, change: Callable[[], AccessRows], reply: Reply, answer: Callable[[AccessRows], object]
+    durable: DurableBroker, change: Callable[[], AccessRows], reply: Reply, answer: Callable[[AccessRows], object]
 ) -> list[Effect]:
     def done(outcome: AccessRows | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError):
@@ -124,16 +124,16 @@ def _changed(
         ended = [] if durable.gate is None else durable.gate.load(outcome)
         return [*reply(answer(outcome)), *ended]
 
-    return [Work(change, done)]
+    return [RunInThread(change, done)]
 
 
-def _create_key(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _create_key(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     made, kept, bindings = key_asked(fields, durable.unix_ms())
-    catalog = durable.streams.store.catalog.access
+    catalog = durable.topics.store.catalog.access
     return _changed(durable, lambda: catalog.add_key(kept, bindings), reply, lambda rows: made_facts(made, kept, rows))
 
 
-def _list_keys(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _list_keys(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ())
 
     def shown(rows: AccessRows) -> bytes:
@@ -142,13 +142,13 @@ def _list_keys(durable: Durable, _client: Client, fields: Fields, reply: Reply) 
     return _asked(durable, reply, shown)
 
 
-def _asked(durable: Durable, reply: Reply, shown: Callable[[AccessRows], bytes]) -> list[Effect]:
-    catalog = durable.streams.store.catalog.access
-    return [Work(lambda: shown(catalog.load()), reply, reads=True)]
+def _asked(durable: DurableBroker, reply: Reply, shown: Callable[[AccessRows], bytes]) -> list[Effect]:
+    catalog = durable.topics.store.catalog.access
+    return [RunInThread(lambda: shown(catalog.load()), reply, read_only=True)]
 
 
-def _revoke_key(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog = durable.streams.store.catalog.access
+def _revoke_key(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    catalog = durable.topics.store.catalog.access
     revoked: list[str] = []
 
     def revoke() -> AccessRows:
@@ -159,13 +159,13 @@ def _revoke_key(durable: Durable, _client: Client, fields: Fields, reply: Reply)
     return _changed(durable, revoke, reply, lambda _rows: {"revoked": revoked})
 
 
-def _grant(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog, bindings = durable.streams.store.catalog.access, bindings_given(fields)
+def _grant(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    catalog, bindings = durable.topics.store.catalog.access, bindings_given(fields)
     return _changed(durable, lambda: catalog.grant(bindings), reply, lambda rows: standing(rows, bindings))
 
 
-def _withdraw(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    catalog, bindings = durable.streams.store.catalog.access, bindings_given(fields)
+def _withdraw(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    catalog, bindings = durable.topics.store.catalog.access, bindings_given(fields)
     return _changed(durable, lambda: catalog.withdraw(bindings), reply, lambda rows: standing(rows, bindings))
 
 
@@ -187,7 +187,7 @@ def _written(rows: AccessRows, principal: str) -> list[str]:
     return [f"{each.role}@{each.scope}" for each in bindings_of(rows, principal)]
 
 
-def _show(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _show(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("principal",))
     principal = check_principal(read.text(fields, "principal")) if "principal" in fields else None
 
@@ -198,7 +198,7 @@ def _show(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> li
     return _asked(durable, reply, shown)
 
 
-TOPICS: Final[dict[str, Callable[[Durable, Client, Fields, Reply], list[Effect]]]] = {
+TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {
     "system.key.create": _create_key,
     "system.key.list": _list_keys,
     "system.key.revoke": _revoke_key,

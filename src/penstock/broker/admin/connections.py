@@ -41,11 +41,11 @@ def _described(broker: Broker, client: Client) -> Fields:
         "name": client.name,
         "description": client.description,
         "principal": str(client.principal),
-        "connectedAt": iso_time(broker.desk.unix_ms_of(client.connected_ms)),
-        "lastHeartbeat": iso_time(broker.desk.unix_ms_of(client.heard_ms)),
+        "connectedAt": iso_time(broker.context.unix_ms_of(client.connected_ms)),
+        "lastHeartbeat": iso_time(broker.context.unix_ms_of(client.heard_ms)),
         "errors": client.errors,
         "subscriptions": len(client.subscriptions),
-        "consumes": 0 if durable is None else durable.consuming.count(client),
+        "consumes": 0 if durable is None else durable.subscriptions.count(client),
         "produces": len(client.produces),
     }
 

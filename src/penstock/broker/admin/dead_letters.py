@@ -25,8 +25,8 @@ from penstock.broker.live.connections import Client
 from penstock.broker.reads.message_filter import Sieve
 from penstock.broker.reads.message_json import shown
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, check_kept, parse_token, token_of
-from penstock.broker.subscriptions.delivery import Delivery
-from penstock.broker.topics.topics import Stream
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.letters import (
     ATTEMPT,
@@ -48,7 +48,7 @@ from penstock.record.rows import Row, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 TREATED: Final = 1_000
 TREATED_MAX: Final = 10_000
@@ -67,27 +67,27 @@ class Graves:
     """A topic and the stream of its dead letters."""
 
     original: TopicName
-    letters: Stream
+    letters: TopicState
 
     def left(self) -> dict[int, Ranges]:
         """The offsets of each partition that are not settled, as of now."""
-        delivery = self.letters.deliveries.get(SUBSCRIPTION)
+        runner = self.letters.subscriptions.get(SUBSCRIPTION)
         found: dict[int, Ranges] = {}
         for number, log in enumerate(self.letters.logs):
             settled = Ranges()
-            if delivery is not None:
-                lane = delivery.group.lanes[number]
-                settled = Ranges([(0, lane.floor), *lane.settled])
+            if runner is not None:
+                cursor = runner.machine.cursors[number]
+                settled = Ranges([(0, cursor.floor), *cursor.acked])
             found[number] = Ranges(settled.gaps(int(log.first_offset), int(log.next_offset)))
         return found
 
 
-def _graves(durable: Durable, fields: Fields) -> Graves:
+def _graves(durable: DurableBroker, fields: Fields) -> Graves:
     """Raises `TopicNotSupported` if the topic never had any."""
     name = read.topic_name(fields)
     if name.namespace.endswith(DEAD_LETTER_SUFFIX):
         raise InvalidRequest(f"name the topic itself, not {name}, where its dead letters lie", field="topic")
-    found = durable.streams.get(name.dead_letters)
+    found = durable.topics.get(name.dead_letters)
     if found is None:
         raise TopicNotSupported(
             f"{name} has no dead letters: there is no topic {name.dead_letters}", topic=str(name.dead_letters)
@@ -168,7 +168,7 @@ def _redrives_max(fields: Fields) -> int:
 # list
 
 
-def _list(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _list(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """In the order of names; `after` goes on where the last answer ended."""
     read.check_known(fields, ("namespace", "after", "limit"))
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
@@ -186,11 +186,11 @@ def _list(durable: Durable, client: Client, fields: Fields, reply: Reply) -> lis
     return reply(listed(durable.answer_bytes_max, "dead_letters", shown_, len(found)))
 
 
-def _all(durable: Durable) -> Iterator[Graves]:
-    for stream in durable.streams:
-        name = stream.name
-        if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and stream.kept:
-            yield Graves(both_names(name)[0], stream)
+def _all(durable: DurableBroker) -> Iterator[Graves]:
+    for topic in durable.topics:
+        name = topic.name
+        if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and topic.is_durable:
+            yield Graves(both_names(name)[0], topic)
 
 
 def _summary(graves: Graves) -> Fields:
@@ -245,7 +245,7 @@ class LetterPage(Page):
         return {name: text[:_SAID_CHARS_MAX] for name, text in said.items()} | found
 
 
-def _browse(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, (*_PLACES, *_WHICH, "preview_bytes", "redrives_max"))
     graves, which, redrives_max = _graves(durable, fields), _which(fields), _redrives_max(fields)
     part = _part(graves, fields)
@@ -263,7 +263,7 @@ def _browse(durable: Durable, client: Client, fields: Fields, reply: Reply) -> l
     return durable.scans.run(client, begin, unless_deleted(durable, graves.letters, reply), browsed)
 
 
-def _get(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """The whole of one, whether it is left or not: of what a list shows, long texts are cut."""
     read.check_known(fields, FETCHED)
     return fetch(durable, _graves(durable, fields).letters, fields, reply)
@@ -272,28 +272,28 @@ def _get(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> lis
 # send back, drop
 
 
-def _redrive(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _redrive(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, (*_PLACES, *_WHICH, "redrives_max"))
     redrives_max, graves = _redrives_max(fields), _graves(durable, fields)
-    original = durable.streams.find(graves.original)
+    original = durable.topics.find(graves.original)
     check_kept(original)
     return _treat(durable, client, fields, reply, graves, Redrive(original=original, redrives_max=redrives_max))
 
 
-def _drop(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _drop(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, (*_PLACES, *_WHICH))
     return _treat(durable, client, fields, reply, _graves(durable, fields), Drop())
 
 
 def _treat(
-    durable: Durable, client: Client, fields: Fields, reply: Reply, graves: Graves, treatment: Treatment
+    durable: DurableBroker, client: Client, fields: Fields, reply: Reply, graves: Graves, treatment: Treatment
 ) -> list[Effect]:
     """Part by part, each settled before the next is looked for."""
     which, part = _which(fields), _part(graves, fields)
     limit = read.number(fields, "limit", TREATED, at_least=1, at_most=TREATED_MAX)
     starts, stops = part.positions()
 
-    def begin(found: Delivery | PenstockError) -> list[Effect]:
+    def begin(found: SubscriptionRunner | PenstockError) -> list[Effect]:
         if isinstance(found, PenstockError):
             return reply(found)
         treating = Round(
@@ -313,7 +313,7 @@ def _treat(
         return treating.go_on()
 
     firsts = {number: log.first_offset for number, log in enumerate(graves.letters.logs)}
-    return durable.consuming.ensure(graves.letters, SUBSCRIPTION, firsts, begin)
+    return durable.subscriptions.get_or_create(graves.letters, SUBSCRIPTION, firsts, begin)
 
 
 def _told(graves: Graves, reply: Reply, outcome: Any) -> list[Effect]:
@@ -323,7 +323,7 @@ def _told(graves: Graves, reply: Reply, outcome: Any) -> list[Effect]:
     return reply({"topic": str(graves.original)} | outcome | {"left": left})
 
 
-TOPICS: Final[dict[str, Callable[[Durable, Client, Fields, Reply], list[Effect]]]] = {
+TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {
     "system.deadletter.list": _list,
     "system.deadletter.browse": _browse,
     "system.deadletter.get": _get,

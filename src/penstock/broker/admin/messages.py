@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.replies import json_bytes
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
@@ -23,9 +23,9 @@ from penstock.broker.live.connections import Client
 from penstock.broker.reads import message_filter
 from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX, bare, shown
 from penstock.broker.reads.scan import SCANNED, SCANNED_MAX, Hit, Positions, Scan, Taken, check_kept, parse_token
-from penstock.broker.subscriptions.service import starts_of
+from penstock.broker.subscriptions.service import start_offsets
 from penstock.broker.topics.message_text import message_of
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.ids import parse_id
 from penstock.core.offsets import Offset
@@ -35,7 +35,7 @@ from penstock.record.rows import Row, one_row
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 SHOWN: Final = 100
 SHOWN_MAX: Final = 1_000
@@ -72,20 +72,20 @@ class Where:
 
     scanned_max: int = SCANNED
 
-    def positions(self, stream: Stream) -> tuple[Positions, Positions]:
+    def positions(self, topic: TopicState) -> tuple[Positions, Positions]:
         """Where to begin and where to stop, now. Reads the log. Raises what is out of range."""
         if self.resume is not None:
-            starts = parse_token(stream, self.resume, self.partition)
+            starts = parse_token(topic, self.resume, self.partition)
             for number, offset in starts.items():
-                _check_reached(stream, number, offset)
+                _check_reached(topic, number, offset)
         elif self.last is not None:
-            starts = {number: _before_end(log, self.last) for number, log in self._logs(stream).items()}
+            starts = {number: _before_end(log, self.last) for number, log in self._logs(topic).items()}
         else:
-            starts = starts_of(stream, self.start, self.partition)
-        return starts, {number: self._stop(log) for number, log in self._logs(stream).items()}
+            starts = start_offsets(topic, self.start, self.partition)
+        return starts, {number: self._stop(log) for number, log in self._logs(topic).items()}
 
-    def _logs(self, stream: Stream) -> dict[int, Log]:
-        return {number: stream.logs[number] for number in _partitions(stream, self.partition)}
+    def _logs(self, topic: TopicState) -> dict[int, Log]:
+        return {number: topic.logs[number] for number in _partitions(topic, self.partition)}
 
     def _stop(self, log: Log) -> int:
         match self.until:
@@ -97,18 +97,18 @@ class Where:
                 return int(log.offset_of(place))
 
 
-def parse_where(fields: Fields, stream: Stream) -> Where:
+def parse_where(fields: Fields, topic: TopicState) -> Where:
     """Raises `InvalidRequest` naming the field that is wrong."""
     partition = read.number(fields, "partition") if "partition" in fields else None
-    _partitions(stream, partition)
+    _partitions(topic, partition)
     if "from" in fields and "last" in fields:
         raise InvalidRequest("Give from or last, not both", field="last")
     until = read.place(fields["until"], "until") if "until" in fields else None
     if until is not None and not isinstance(until, AtOffset | AtTime | AtId):
         raise InvalidRequest("Invalid until: expected an offset, a time or a message id", field="until")
-    if isinstance(until, AtOffset) and partition is None and len(stream.logs) > 1:
+    if isinstance(until, AtOffset) and partition is None and len(topic.logs) > 1:
         raise InvalidRequest(
-            f"{stream.name} has {len(stream.logs)} partitions: name the one of the offset", field="until"
+            f"{topic.name} has {len(topic.logs)} partitions: name the one of the offset", field="until"
         )
     return Where(
         partition=partition,
@@ -120,32 +120,32 @@ def parse_where(fields: Fields, stream: Stream) -> Where:
     )
 
 
-def _partitions(stream: Stream, partition: int | None) -> list[int]:
+def _partitions(topic: TopicState, partition: int | None) -> list[int]:
     if partition is None:
-        return list(range(len(stream.logs)))
-    if partition >= len(stream.logs):
+        return list(range(len(topic.logs)))
+    if partition >= len(topic.logs):
         raise InvalidRequest(
-            f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}", field="partition"
+            f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
         )
     return [partition]
 
 
-def _check_reached(stream: Stream, partition: int, offset: int) -> None:
-    end = int(stream.logs[partition].next_offset)
+def _check_reached(topic: TopicState, partition: int, offset: int) -> None:
+    end = int(topic.logs[partition].next_offset)
     if offset > end:
-        raise OffsetOutOfRange(f"partition {partition} of {stream.name} goes up to {end}, not {offset}", offset=offset)
+        raise OffsetOutOfRange(f"partition {partition} of {topic.name} goes up to {end}, not {offset}", offset=offset)
 
 
 def _before_end(log: Log, count: int) -> int:
     return max(int(log.first_offset), int(log.next_offset) - count)
 
 
-def unless_deleted(durable: Durable, stream: Stream, reply: Reply) -> Reply:
+def unless_deleted(durable: DurableBroker, topic: TopicState, reply: Reply) -> Reply:
     """What cannot be read of a topic that was deleted meanwhile is no failure of the disk."""
 
     def answer(outcome: Any) -> list[Effect]:
-        if isinstance(outcome, PenstockError) and durable.streams.get(stream.name) is not stream:
-            outcome = TopicNotSupported(f"{stream.name} was deleted meanwhile", topic=str(stream.name))
+        if isinstance(outcome, PenstockError) and durable.topics.get(topic.name) is not topic:
+            outcome = TopicNotSupported(f"{topic.name} was deleted meanwhile", topic=str(topic.name))
         return reply(outcome)
 
     return answer
@@ -186,63 +186,63 @@ def row_of(hit: Hit) -> Row:
     return one_row(hit.block.data, hit.block.columns[hit.row].tolist())
 
 
-def page_of(durable: Durable, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
+def page_of(durable: DurableBroker, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
     limit = read.number(fields, "limit", SHOWN, at_least=1, at_most=SHOWN_MAX)
     preview = read.number(fields, "preview_bytes", PREVIEW_BYTES, at_most=PREVIEW_BYTES_MAX)
     return page(limit, preview, max(durable.answer_bytes_max - _FACTS_BYTES, durable.answer_bytes_max // 2))
 
 
-def _browse(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _browse(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, _BROWSED)
-    stream = durable.streams.find(read.topic_name(fields))
-    check_kept(stream)
-    where, sieve, page = parse_where(fields, stream), message_filter.parse_sieve(fields), page_of(durable, fields)
+    topic = durable.topics.find(read.topic_name(fields))
+    check_kept(topic)
+    where, sieve, page = parse_where(fields, topic), message_filter.parse_sieve(fields), page_of(durable, fields)
 
     def begin() -> Scan:
-        return Scan(stream, *where.positions(stream), sieve, page.take, where.scanned_max, page.limit)
+        return Scan(topic, *where.positions(topic), sieve, page.take, where.scanned_max, page.limit)
 
     def browsed(scan: Scan) -> list[Effect]:
-        return reply({"topic": str(stream.name), "messages": page.messages} | scan.facts())
+        return reply({"topic": str(topic.name), "messages": page.messages} | scan.facts())
 
-    return durable.scans.run(client, begin, unless_deleted(durable, stream, reply), browsed)
+    return durable.scans.run(client, begin, unless_deleted(durable, topic, reply), browsed)
 
 
 # fetch one
 
 
-def _get(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _get(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, FETCHED)
-    stream = durable.streams.find(read.topic_name(fields))
-    check_kept(stream)
-    return fetch(durable, stream, fields, reply)
+    topic = durable.topics.find(read.topic_name(fields))
+    check_kept(topic)
+    return fetch(durable, topic, fields, reply)
 
 
-def fetch(durable: Durable, stream: Stream, fields: Fields, reply: Reply) -> list[Effect]:
+def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Reply) -> list[Effect]:
     """By its place, or by its id. The payload whole if that fits one answer, or else a part of it."""
     if ("offset" in fields) == ("id" in fields):
         raise InvalidRequest("Give offset (and partition), or id", field="offset")
     partition = read.number(fields, "partition") if "partition" in fields else None
-    numbers = _partitions(stream, partition)
+    numbers = _partitions(topic, partition)
     start = read.number(fields, "payload_from") if "payload_from" in fields else None
-    room, answer = durable.answer_bytes_max, unless_deleted(durable, stream, reply)
+    room, answer = durable.answer_bytes_max, unless_deleted(durable, topic, reply)
     if "id" in fields:
         wanted = parse_id(read.text(fields, "id"))
-        return [Work(lambda: _one(_with_id(stream, numbers, wanted), start, room), answer, reads=True)]
+        return [RunInThread(lambda: _one(_with_id(topic, numbers, wanted), start, room), answer, read_only=True)]
     offset = read.number(fields, "offset")
     if len(numbers) > 1:
         raise InvalidRequest(
-            f"{stream.name} has {len(numbers)} partitions: name the one of the offset", field="partition"
+            f"{topic.name} has {len(numbers)} partitions: name the one of the offset", field="partition"
         )
-    return [Work(lambda: _one(_at(stream, numbers[0], offset), start, room), answer, reads=True)]
+    return [RunInThread(lambda: _one(_at(topic, numbers[0], offset), start, room), answer, read_only=True)]
 
 
-def _at(stream: Stream, partition: int, offset: int) -> tuple[int, Row]:
-    log = stream.logs[partition]
+def _at(topic: TopicState, partition: int, offset: int) -> tuple[int, Row]:
+    log = topic.logs[partition]
     if not log.first_offset <= offset < log.next_offset:
         some = log.first_offset < log.next_offset
         held = f"offsets {log.first_offset} to {log.next_offset - 1}" if some else "no messages"
         raise OffsetOutOfRange(
-            f"partition {partition} of {stream.name} holds {held}, not {offset if some else f'offset {offset}'}",
+            f"partition {partition} of {topic.name} holds {held}, not {offset if some else f'offset {offset}'}",
             offset=offset,
             first_offset=int(log.first_offset),
             next_offset=int(log.next_offset),
@@ -253,15 +253,15 @@ def _at(stream: Stream, partition: int, offset: int) -> tuple[int, Row]:
     return partition, one_row(block.data, block.columns[0].tolist())
 
 
-def _with_id(stream: Stream, partitions: list[int], wanted: bytes) -> tuple[int, Row]:
+def _with_id(topic: TopicState, partitions: list[int], wanted: bytes) -> tuple[int, Row]:
     for partition in partitions:
-        log = stream.logs[partition]
+        log = topic.logs[partition]
         offset = log.offset_of(AtId(wanted))
         if offset < log.next_offset:
-            found = _at(stream, partition, Offset(offset))
+            found = _at(topic, partition, Offset(offset))
             if found[1][0] == wanted:
                 return found
-    raise TopicNotSupported(f"{stream.name} has no message with that id, or has it no longer", topic=str(stream.name))
+    raise TopicNotSupported(f"{topic.name} has no message with that id, or has it no longer", topic=str(topic.name))
 
 
 def _one(found: tuple[int, Row], start: int | None, room: int) -> Fields:
@@ -295,11 +295,11 @@ def _piece(partition: int, row: Row, start: int, room: int) -> Fields:
 # publish one
 
 
-def _publish(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _publish(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Answered once it is durable. The topic must be there."""
     read.check_known(fields, ("topic", *_PAYLOADS, *_PUBLISHED))
-    stream = durable.streams.find(read.topic_name(fields))
-    check_kept(stream)
+    topic = durable.topics.find(read.topic_name(fields))
+    check_kept(topic)
     given: Fields = {name: fields[name] for name in _PUBLISHED if name in fields}
     message = message_of(given, _payload(fields), producer_name=client.name)
     block = parse_block(Draft.of([message]).data, verify=False)
@@ -307,9 +307,9 @@ def _publish(durable: Durable, client: Client, fields: Fields, reply: Reply) -> 
     def stored(outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return reply({name: outcome[name] for name in ("partition", "offset", "id")} | {"topic": str(stream.name)})
+        return reply({name: outcome[name] for name in ("partition", "offset", "id")} | {"topic": str(topic.name)})
 
-    return durable.publishing.store(stream, block, stored, client=client.id)
+    return durable.publishing.store(topic, block, stored, client=client.id)
 
 
 def _payload(fields: Fields) -> bytes:
@@ -323,7 +323,7 @@ def _payload(fields: Fields) -> bytes:
         raise InvalidRequest(f"Invalid {given[0]}: expected text, base64 or JSON", field=given[0]) from None
 
 
-TOPICS: Final[dict[str, Callable[[Durable, Client, Fields, Reply], list[Effect]]]] = {
+TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {
     "system.message.browse": _browse,
     "system.message.get": _get,
     "system.message.publish": _publish,

@@ -11,7 +11,7 @@ import re2
 from penstock.broker.access.audit import Trail
 from penstock.broker.access.policy import SERVER, Operation
 from penstock.broker.admin import access, connections, dead_letters, messages, schemas, topics
-from penstock.broker.base.effects import Consult, Effect
+from penstock.broker.base.effects import Effect, RunRegistryProcedure
 from penstock.broker.base.replies import FAILURE, SUCCESS, json_bytes, listed
 from penstock.broker.base.request_fields import Fields, read_fields
 from penstock.broker.context import Reply
@@ -34,7 +34,7 @@ from penstock.protocol.notices import HEARTBEAT
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 LEVELS: Final = ("debug", "info", "warn", "error")
 _KINDS: Final = {"publish": (Kind.PUBLISH,), "request": (Kind.REQUEST,), "both": (Kind.PUBLISH, Kind.REQUEST)}
@@ -42,7 +42,7 @@ _PRIORITY_MAX: Final = 2**31 - 1
 _UNSAID: Final = 'Missing or invalid token: expected {"token": "a key or a token"}'
 
 Handler = Callable[["Broker", Client, Fields], bytes]
-Later = Callable[["Durable", Client, Fields, Reply], list[Effect]]
+Later = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
 """Answered when the disk has answered."""
 Act = Callable[["Broker", Client, Fields, Reply], list[Effect]]
 """Does something to others than whoever asks."""
@@ -76,7 +76,7 @@ def answer(broker: Broker, client: Client, frame: Frame) -> list[Effect]:
         raise TopicNotSupported(f"Unknown system message topic: {topic}")
     trail = trail_of(broker.access, client, topic)
     fields = _read(found, frame.payload, trail) if found.reads_payload else {}
-    reply = broker.desk.reply(client, frame.header, always=True)
+    reply = broker.context.reply(client, frame.header, always=True)
     if found.later is not None or found.act is not None:
         return _in_time(broker, frame, ask(broker, client, topic, fields, reply))
     check_system(broker.access, client, topic, fields, trail)
@@ -89,8 +89,8 @@ def _in_time(broker: Broker, frame: Frame, effects: list[Effect]) -> list[Effect
     timeout_ms = frame.header.timeout_ms
     if timeout_ms is None:
         return effects
-    until_ms = broker.desk.now_ms + timeout_ms
-    return [each._replace(until_ms=until_ms) if isinstance(each, Consult) else each for each in effects]
+    until_ms = broker.context.now_ms + timeout_ms
+    return [each._replace(until_ms=until_ms) if isinstance(each, RunRegistryProcedure) else each for each in effects]
 
 
 def _read(topic: SystemTopic, payload: bytes, trail: Trail) -> Fields:
@@ -195,8 +195,8 @@ def _service(broker: Broker, client: Client) -> Fields:
         "id": client.id,
         "name": client.name,
         "description": client.description,
-        "connectedAt": iso_time(broker.desk.unix_ms_of(client.connected_ms)),
-        "lastHeartbeat": iso_time(broker.desk.unix_ms_of(client.heard_ms)),
+        "connectedAt": iso_time(broker.context.unix_ms_of(client.connected_ms)),
+        "lastHeartbeat": iso_time(broker.context.unix_ms_of(client.heard_ms)),
     }
 
 

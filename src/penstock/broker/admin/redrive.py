@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.broker.admin.messages import row_of
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.reads.message_filter import Sieve
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
-from penstock.broker.subscriptions import machine as sub
+from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
 from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
 from penstock.core.limits import MIB
@@ -28,10 +28,10 @@ from penstock.core.ranges import Ranges, joined
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
 from penstock.record.rows import Row, attributes_of
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 _PART_LETTERS: Final = 256
 """Letters on their way at once: few enough for every one of them to be recognised afterwards."""
@@ -99,9 +99,9 @@ class _Part:
 class Round:
     """One call: so many letters, and no more messages looked at than that."""
 
-    durable: Durable
+    durable: DurableBroker
     client: Client
-    letters: Stream
+    letters: TopicState
     treatment: Treatment
     sieve: Sieve
     matches: Callable[[Mapping[str, str]], bool]
@@ -162,21 +162,21 @@ class Round:
 
     def unsettled(self, partition: int, rows: list[Row]) -> list[Row]:
         """Those that nobody has dropped, sent back or taken since they were looked for."""
-        delivery = self.letters.deliveries.get(SUBSCRIPTION)
-        if delivery is None:
+        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+        if runner is None:
             return rows
-        lane = delivery.group.lanes[partition]
-        return [row for row in rows if row[1] >= lane.floor and row[1] not in lane.settled]
+        cursor = runner.machine.cursors[partition]
+        return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
     def settle(self, partition: int, rows: list[Row], then: Then) -> list[Effect]:
         """They are not left any more, durably."""
-        delivery = self.letters.deliveries.get(SUBSCRIPTION)
-        if delivery is None:
+        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+        if runner is None:
             gone = TopicNotSupported(f"subscription {SUBSCRIPTION} of {self.letters.name} was deleted meanwhile")
             return then(gone)
-        effects = delivery.handle(sub.Grown(partition, int(self.letters.logs[partition].next_offset)))
+        effects = runner.handle(events.LogGrown(partition, int(self.letters.logs[partition].next_offset)))
         for start, stop in joined(row[1] for row in rows):
-            effects += delivery.handle(sub.Skip(partition, start, stop))
+            effects += runner.handle(events.Skip(partition, start, stop))
 
         def settled(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -184,7 +184,7 @@ class Round:
             self.progress.done += len(rows)
             return then(None)
 
-        return [*effects, *self.durable.consuming.ledger.confirm(settled, None)]
+        return [*effects, *self.durable.subscriptions.cursor_store.when_durable(settled, None)]
 
     def stop(self, error: Any) -> list[Effect]:
         """It cannot go on. What is done by then is told; if that is nothing, why."""
@@ -221,7 +221,7 @@ class Drop:
 class Redrive:
     """They are stored again in the topic they came from, each once, and settled."""
 
-    original: Stream
+    original: TopicState
     redrives_max: int
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
@@ -239,8 +239,8 @@ class Redrive:
     def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
         if partition in self._numbers:
             return self._with_producers(partition, rows, round_, then)
-        topic, catalog = round_.letters.topic, round_.durable.streams.store.catalog
-        name = redriver(topic.name, partition, topic.partitions, topic.created_ms)
+        letters, catalog = round_.letters.catalog_topic, round_.durable.topics.store.catalog
+        name = redriver(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -248,7 +248,7 @@ class Redrive:
             self._numbers[partition] = outcome
             return self._with_producers(partition, rows, round_, then)
 
-        return [Work(lambda: catalog.producer_id(self.original.topic, name), numbered)]
+        return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
     def _with_producers(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
@@ -256,14 +256,14 @@ class Redrive:
                 return then(outcome)
             return self._store(partition, rows, round_, then)
 
-        return round_.durable.streams.with_producers(self.original, known)
+        return round_.durable.topics.with_producers(self.original, known)
 
     def _store(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
         rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
         stored = partial(self._stored, partition, rows, round_, then)
-        if round_.durable.streams.get(self.original.name) is not self.original:
+        if round_.durable.topics.get(self.original.name) is not self.original:
             return then(TopicNotSupported(f"{self.original.name} was deleted meanwhile"))
         try:
             draft = Draft.of(_message(row, self._numbers[partition]) for row in rows)
@@ -309,7 +309,7 @@ class Redrive:
 
 
 def _reason(message: str = "its schema policy refuses it", path: str = "") -> str:
-    return sentence(Fault(path, message))
+    return sentence(PayloadFault(path, message))
 
 
 def _message(row: Row, producer_id: int) -> Message:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.broker.access.policy import SERVER, Kind, Operation, Resource
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Consult, Effect
+from penstock.broker.base.effects import Effect, RunRegistryProcedure
 from penstock.broker.base.replies import json_bytes, listed
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
@@ -19,19 +19,19 @@ from penstock.core.errors import Facts, InvalidRequest, PayloadTooLarge, Penstoc
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Registered, Which, version_number
+from penstock.schema.registry.models import LookupFilter, RegisteredVersion, parse_version
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
 from penstock.storage.catalog.schema_rows import Metadata
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 _SCHEMA: Final = ("type", "schema", "references")
 _PROBLEMS_MAX: Final = 20
 """In an error: it has to fit into a frame, and who has mended twenty asks again."""
 
-Handler = Callable[["Durable", Client, Fields, Reply], list[Effect]]
+Handler = Callable[["DurableBroker", Client, Fields, Reply], list[Effect]]
 
 
 # how it is answered
@@ -48,7 +48,7 @@ def _numbered(error: PenstockError) -> PenstockError:
 
 
 def _row(handle: Handler) -> Handler:
-    def answer(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    def answer(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
         def fitting(outcome: Any) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return reply(_numbered(outcome))
@@ -71,7 +71,7 @@ def _consult(procedure: Procedure[Any], reply: Reply, shape: Callable[[Any], Fie
     def done(outcome: Any) -> list[Effect]:
         return reply(outcome if isinstance(outcome, PenstockError) else shape(outcome))
 
-    return [Consult(procedure, done)]
+    return [RunRegistryProcedure(procedure, done)]
 
 
 # what is asked
@@ -104,18 +104,18 @@ def _version(fields: Fields) -> int | str:
     return version
 
 
-def _version_of(registry: Registry, fields: Fields) -> Registered:
+def _version_of(registry: Registry, fields: Fields) -> RegisteredVersion:
     """A number finds a deleted version too; the latest is one that is not."""
     subject, version = read.text(fields, "subject"), _version(fields)
-    which = Which.LIVING if version_number(version) is None else Which.ALL
+    which = LookupFilter.ACTIVE if parse_version(version) is None else LookupFilter.INCLUDE_DELETED
     return registry.version(subject, version, which)
 
 
-def _which(fields: Fields) -> Which:
-    return Which.ALL if read.flag(fields, "deleted") else Which.LIVING
+def _which(fields: Fields) -> LookupFilter:
+    return LookupFilter.INCLUDE_DELETED if read.flag(fields, "deleted") else LookupFilter.ACTIVE
 
 
-def _found(durable: Durable, client: Client, fields: Fields) -> Schema:
+def _found(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
     """A side of a comparison: by id, by subject and version, or as it stands there."""
     if "id" in fields:
         return durable.registry.schema(read.number(fields, "id")).schema
@@ -124,7 +124,7 @@ def _found(durable: Durable, client: Client, fields: Fields) -> Schema:
     return _sent(durable, client, fields)
 
 
-def _sent(durable: Durable, client: Client, fields: Fields) -> Schema:
+def _sent(durable: DurableBroker, client: Client, fields: Fields) -> Schema:
     schema = _schema(fields)
     durable.check_references(client, schema)
     return schema
@@ -133,7 +133,7 @@ def _sent(durable: Durable, client: Client, fields: Fields) -> Schema:
 # what is answered
 
 
-def _placed(found: Registered) -> Fields:
+def _placed(found: RegisteredVersion) -> Fields:
     return {
         "subject": found.subject,
         "version": found.version,
@@ -142,7 +142,7 @@ def _placed(found: Registered) -> Fields:
     }
 
 
-def _version_facts(found: Registered) -> Fields:
+def _version_facts(found: RegisteredVersion) -> Fields:
     facts = {
         **_placed(found),
         "deleted": found.deleted,
@@ -169,7 +169,7 @@ def _verdict(problems: list[Problem]) -> Fields:
 # registering and looking
 
 
-def _register(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _register(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", *_SCHEMA, "description", "tags", "id", "version"))
     metadata = Metadata(
         description=read.text(fields, "description") if "description" in fields else "",
@@ -186,30 +186,30 @@ def _register(durable: Durable, client: Client, fields: Fields, reply: Reply) ->
     return _consult(procedure, reply, _placed)
 
 
-def _look_up(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _look_up(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", *_SCHEMA, "deleted"))
     schema, deleted = _sent(durable, client, fields), read.flag(fields, "deleted")
     procedure = durable.registry.look_up(read.text(fields, "subject"), schema, deleted=deleted)
     return _consult(procedure, reply, _placed)
 
 
-def _may_read(durable: Durable, client: Client, subject: str) -> bool:
+def _may_read(durable: DurableBroker, client: Client, subject: str) -> bool:
     """Of a subject by the name it is kept under."""
     return durable.may(client, Operation.SCHEMA_READ, Resource(Kind.SUBJECT, subject))
 
 
-def _check_read(durable: Durable, client: Client, fields: Fields) -> None:
+def _check_read(durable: DurableBroker, client: Client, fields: Fields) -> None:
     """A subject that one may read; of an id, any that has it, so that whoever may read messages may decode them."""
     if "id" not in fields:
         if "subject" in fields:
             durable.check(client, Operation.SCHEMA_READ, Resource.subject(read.text(fields, "subject")))
         return
-    places = durable.registry.places(read.number(fields, "id"), Which.ALL)
+    places = durable.registry.versions_of_schema(read.number(fields, "id"), LookupFilter.INCLUDE_DELETED)
     if not any(_may_read(durable, client, subject) for subject, _ in places):
         durable.check(client, Operation.SCHEMA_READ, SERVER)
 
 
-def _get(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _get(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("id", "subject", "version", "closure"))
     _check_read(durable, client, fields)
     registry = durable.registry
@@ -219,7 +219,7 @@ def _get(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list
     else:
         found = _version_of(registry, fields)
         facts = _version_facts(found) | _text_facts(found.schema)
-    places = registry.places(facts["id"], Which.ALL)
+    places = registry.versions_of_schema(facts["id"], LookupFilter.INCLUDE_DELETED)
     facts["versions"] = [
         {"subject": subject, "version": version} for subject, version in places if _may_read(durable, client, subject)
     ]
@@ -228,7 +228,7 @@ def _get(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list
     return reply(facts)
 
 
-def _subjects(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _subjects(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """In order; `after` goes on where the last answer ended."""
     read.check_known(fields, ("prefix", "deleted", "after"))
     prefix, after = (read.text(fields, name) if fields.get(name) else "" for name in ("prefix", "after"))
@@ -240,7 +240,7 @@ def _subjects(durable: Durable, client: Client, fields: Fields, reply: Reply) ->
     return reply(listed(durable.answer_bytes_max, "subjects", found, len(found)))
 
 
-def _versions(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _versions(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """In order; `after` goes on where the last answer ended."""
     read.check_known(fields, ("subject", "deleted", "after"))
     subject, which, registry = read.text(fields, "subject"), _which(fields), durable.registry
@@ -253,7 +253,7 @@ def _versions(durable: Durable, _client: Client, fields: Fields, reply: Reply) -
 # comparing
 
 
-def _check(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _check(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", *_SCHEMA, "version"))
     subject, registry = read.text(fields, "subject"), durable.registry
     version = _version(fields) if "version" in fields else None
@@ -263,7 +263,7 @@ def _check(durable: Durable, client: Client, fields: Fields, reply: Reply) -> li
     return _consult(procedure, reply, lambda problems: demanded | _verdict(problems))
 
 
-def _compare(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _compare(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("reader", "writer", "lenient"))
     sides = []
     for side in ("reader", "writer"):
@@ -279,7 +279,7 @@ def _compare(durable: Durable, client: Client, fields: Fields, reply: Reply) -> 
 # changing
 
 
-def _delete(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """For good only what no message has: topics that once had some are looked through first.
 
     What an archive has is not known better than by its reports: whoever knows better says `archived`.
@@ -314,13 +314,13 @@ def _gone(versions: tuple[int, ...]) -> Fields:
     return {"versions": list(versions)}
 
 
-def _undelete(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _undelete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", "version"))
     version = _version(fields) if "version" in fields else None
     return _consult(durable.registry.undelete(read.text(fields, "subject"), version), reply, _gone)
 
 
-def _deprecate(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _deprecate(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Null takes it back: whoever forgets to say why has not said that."""
     read.check_known(fields, ("subject", "version", "message"))
     if "message" not in fields:
@@ -330,7 +330,7 @@ def _deprecate(durable: Durable, _client: Client, fields: Fields, reply: Reply) 
     return _consult(procedure, reply, _version_facts)
 
 
-def _describe(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """What is named is changed."""
     read.check_known(fields, ("subject", "version", "description", "tags"))
     description = fields.get("description")
@@ -342,7 +342,7 @@ def _describe(durable: Durable, _client: Client, fields: Fields, reply: Reply) -
     return _consult(procedure, reply, _version_facts)
 
 
-def _config(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _config(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Of a subject, or of all that have none of their own; what is named is changed first, null takes it back."""
     read.check_known(fields, ("subject", "compatibility", "lenient", "mode"))
     subject = read.text(fields, "subject") if "subject" in fields else None
@@ -403,7 +403,7 @@ def _configuration(registry: Registry, subject: str | None) -> Fields:
 # elsewhere
 
 
-def _export(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _export(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """As many records as fit; `after` goes on where the last answer ended."""
     read.check_known(fields, ("prefix", "after"))
     after = read.number(fields, "after", 0)
@@ -412,7 +412,7 @@ def _export(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> 
     return reply(listed(durable.answer_bytes_max, "records", records, len(records)))
 
 
-def _import(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _import(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("records",))
     records = fields.get("records")
     if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):

@@ -11,28 +11,28 @@ import msgspec
 
 from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.replies import SUCCESS, listed
 from penstock.broker.base.request_fields import Fields
-from penstock.broker.context import Reply, guarded
+from penstock.broker.context import Reply, errors_to
 from penstock.broker.live.connections import Client
 from penstock.broker.reads.publish_times import published_ms
-from penstock.broker.subscriptions import machine as sub
-from penstock.broker.subscriptions.delivery import Delivery
+from penstock.broker.subscriptions import events
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.subscriptions.progress_reports import report
-from penstock.broker.subscriptions.service import DURABLE_OPTIONS, parse_wish
+from penstock.broker.subscriptions.requests import DURABLE_OPTIONS, parse_subscribe
 from penstock.broker.topics.schema_usage import note_archive
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX, PARTITIONS_MAX
 from penstock.core.names import TopicName
-from penstock.schema.registry.models import subject_name
+from penstock.schema.registry.models import parse_subject
 from penstock.storage.catalog.subscriptions import SubscriptionOptions
 from penstock.storage.catalog.topics import Dispatch, Exhausted, Retention, SchemaPolicy, Topic, TopicSettings
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 SETTINGS: Final = tuple(TopicSettings.__struct_fields__)
 _GAPS_MAX: Final = 100
@@ -63,7 +63,7 @@ def parse_settings(fields: Fields, before: TopicSettings) -> TopicSettings:
     given = {name: value for name, value in merged.items() if value is not None}
     settings: TopicSettings = _convert("settings", given, TopicSettings)
     for subject in settings.schema_subjects or ():
-        subject_name(subject)
+        parse_subject(subject)
     return settings
 
 
@@ -103,7 +103,7 @@ def _settings(settings: TopicSettings) -> Fields:
 # topics
 
 
-def _create(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _create(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("topic", "partitions", "dispatch", *SETTINGS))
     name = read.topic_name(fields)
     partitions = read.number(fields, "partitions", 1, at_least=1, at_most=PARTITIONS_MAX)
@@ -111,44 +111,44 @@ def _create(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> 
     if dispatch not in tuple(Dispatch):
         raise InvalidRequest("dispatch is reliable or live", field="dispatch", given=dispatch)
     _check_policy(parse_settings(fields, TopicSettings()), Dispatch(dispatch))
-    store = durable.streams.store
+    store = durable.topics.store
 
     def created(outcome: Topic | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return reply(_topic(durable.streams.add(outcome)))
+        return reply(_topic(durable.topics.add(outcome)))
 
     def create() -> Topic:
         usual = store.catalog.namespace_settings(name.namespace) if dispatch == Dispatch.RELIABLE else TopicSettings()
         settings = parse_settings(fields, TopicSettings(schema_payloads=usual.schema_payloads))
         return store.create_topic(name, partitions=partitions, dispatch=Dispatch(dispatch), settings=settings)
 
-    return [Work(create, created)]
+    return [RunInThread(create, created)]
 
 
-def _describe(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _describe(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("topic",))
-    stream = durable.streams.find(read.topic_name(fields))
-    logs = [_log(number, log) for number, log in enumerate(stream.logs)]
-    subscriptions = [each.name for each in stream.deliveries.values() if not each.is_reader]
-    awaited = [name for name in stream.topic.settings.retention.keep_for if name not in subscriptions]
+    topic = durable.topics.find(read.topic_name(fields))
+    logs = [_log(number, log) for number, log in enumerate(topic.logs)]
+    subscriptions = [each.name for each in topic.subscriptions.values() if not each.is_reader]
+    awaited = [name for name in topic.settings.retention.keep_for if name not in subscriptions]
     found = {"logs": logs, "subscriptions": subscriptions} | ({"retention_awaits": awaited} if awaited else {})
-    return reply(_topic(stream) | found)
+    return reply(_topic(topic) | found)
 
 
-def _topic(stream: Stream) -> Fields:
-    topic = stream.topic
-    views = [log.view for log in stream.logs]
+def _topic(topic: TopicState) -> Fields:
+    stored = topic.catalog_topic
+    views = [log.view for log in topic.logs]
     return {
-        "topic": str(topic.name),
-        "dispatch": topic.dispatch.value,
-        "partitions": topic.partitions,
-        "created_ms": topic.created_ms,
+        "topic": str(stored.name),
+        "dispatch": stored.dispatch.value,
+        "partitions": stored.partitions,
+        "created_ms": stored.created_ms,
         "messages": sum(view.messages for view in views),
         "bytes": sum(view.size for view in views),
-        "rate": stream.rate,
-        "settings": _settings(topic.settings),
-        "subscriptions": sum(not each.is_reader for each in stream.deliveries.values()),
+        "rate": topic.rate,
+        "settings": _settings(stored.settings),
+        "subscriptions": sum(not each.is_reader for each in topic.subscriptions.values()),
     }
 
 
@@ -166,56 +166,56 @@ def _log(number: int, log: Log) -> Fields:
     }
 
 
-def _alter(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _alter(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     for fixed in ("partitions", "dispatch"):
         if fixed in fields:
             raise InvalidRequest(f"{fixed} never change: create another topic and copy", field=fixed)
     read.check_known(fields, ("topic", *SETTINGS))
-    stream = durable.streams.find(read.topic_name(fields))
-    store = durable.streams.store
+    topic = durable.topics.find(read.topic_name(fields))
+    store = durable.topics.store
     # What is wrong is said before anything waits.
-    _check_policy(parse_settings(fields, stream.topic.settings), stream.topic.dispatch)
+    _check_policy(parse_settings(fields, topic.settings), topic.catalog_topic.dispatch)
 
     def alter() -> Topic:
         """In the catalog's thread, where all that was asked before is done."""
-        return store.alter_topic(stream.name, parse_settings(fields, store.catalog.get_topic(stream.name).settings))
+        return store.alter_topic(topic.name, parse_settings(fields, store.catalog.get_topic(topic.name).settings))
 
     def altered(outcome: Topic | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        stream.topic = outcome
-        durable.rates.set_topic(stream.name, outcome.settings.rate_max)
-        return reply(_topic(stream))
+        topic.catalog_topic = outcome
+        durable.rates.set_topic(topic.name, outcome.settings.rate_max)
+        return reply(_topic(topic))
 
-    return [Work(alter, altered)]
+    return [RunInThread(alter, altered)]
 
 
-def _delete(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _delete(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """In two steps where there is something to lose: the first says what, and how to go on. Files that are gone count:
     they may be put back."""
     read.check_known(fields, ("topic", "confirm"))
-    stream = durable.streams.find(read.topic_name(fields))
-    facts, token = _topic(stream), str(stream.topic.topic_uid)
-    at_stake = facts["messages"] or facts["subscriptions"] or any(log.missing for log in stream.logs)
+    topic = durable.topics.find(read.topic_name(fields))
+    facts, token = _topic(topic), str(topic.uid)
+    at_stake = facts["messages"] or facts["subscriptions"] or any(log.missing for log in topic.logs)
     if at_stake and fields.get("confirm") != token:
         lost = {name: facts[name] for name in ("topic", "messages", "bytes", "subscriptions")}
         return reply({"status": "confirm", "confirm": token} | lost)
-    durable.streams.remove(stream.name)
-    durable.rates.set_topic(stream.name, None)
-    durable.guards.forget(stream)
+    durable.topics.remove(topic.name)
+    durable.rates.set_topic(topic.name, None)
+    durable.guards.forget(topic)
     ended = [
         each
-        for delivery in list(stream.deliveries.values())
-        for each in durable.consuming.end(delivery, "the topic was deleted")
+        for runner in list(topic.subscriptions.values())
+        for each in durable.subscriptions.end(runner, "the topic was deleted")
     ]
 
     def deleted(outcome: object) -> list[Effect]:
         return reply(outcome if isinstance(outcome, PenstockError) else SUCCESS)
 
-    return [*ended, Work(lambda: durable.streams.store.delete_topic(stream.name), deleted)]
+    return [*ended, RunInThread(lambda: durable.topics.store.delete_topic(topic.name), deleted)]
 
 
-def _catalog(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _catalog(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """In the order of names; `after` goes on where the last answer ended."""
     read.check_known(fields, ("namespace", "after", "limit"))
     namespace = read.text(fields, "namespace").lower() if "namespace" in fields else None
@@ -224,7 +224,7 @@ def _catalog(durable: Durable, client: Client, fields: Fields, reply: Reply) -> 
     found = sorted(
         (
             each
-            for each in durable.streams
+            for each in durable.topics
             if namespace in (None, each.name.namespace) and str(each.name) > after and durable.sees(client, each.name)
         ),
         key=lambda each: str(each.name),
@@ -241,13 +241,13 @@ def _limit(fields: Fields) -> int:
 # namespaces
 
 
-def _namespace(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _namespace(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Its defaults for new topics; with settings, those are changed first."""
     read.check_known(fields, ("namespace", *SETTINGS))
     name = TopicName(read.text(fields, "namespace"), "topic").namespace
     operation = Operation.ALTER if len(fields) > 1 else Operation.DESCRIBE
     durable.check(client, operation, Resource.namespace(name), "system.namespace")
-    catalog = durable.streams.store.catalog
+    catalog = durable.topics.store.catalog
 
     def work() -> Fields:
         settings = parse_settings(fields, catalog.namespace_settings(name))
@@ -255,15 +255,15 @@ def _namespace(durable: Durable, client: Client, fields: Fields, reply: Reply) -
             catalog.set_namespace_settings(name, settings)
         return {"namespace": name, "settings": _settings(settings)}
 
-    return [Work(work, reply)]
+    return [RunInThread(work, reply)]
 
 
-def _list_namespaces(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _list_namespaces(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Those that have topics this one may know of, and those that have defaults; in the order of names."""
     read.check_known(fields, ("after", "limit"))
     after = read.text(fields, "after").lower() if "after" in fields else ""
-    limit, catalog = _limit(fields), durable.streams.store.catalog
-    counts = Counter(each.name.namespace for each in durable.streams if durable.sees(client, each.name))
+    limit, catalog = _limit(fields), durable.topics.store.catalog
+    counts = Counter(each.name.namespace for each in durable.topics if durable.sees(client, each.name))
 
     def known(names: tuple[str, ...] | PenstockError) -> list[Effect]:
         if isinstance(names, PenstockError):
@@ -273,39 +273,39 @@ def _list_namespaces(durable: Durable, client: Client, fields: Fields, reply: Re
         shown = ({"namespace": each, "topics": counts[each]} for each in found[:limit])
         return reply(listed(durable.answer_bytes_max, "namespaces", shown, len(found)))
 
-    return [Work(catalog.namespaces, known)]
+    return [RunInThread(catalog.namespaces, known)]
 
 
-def _register_producer(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _register_producer(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     return durable.register_producer(client, fields, reply)
 
 
 # subscriptions
 
 
-def _found(durable: Durable, fields: Fields) -> Delivery:
-    return durable.consuming.find(read.topic_name(fields), read.text(fields, "subscription"))
+def _found(durable: DurableBroker, fields: Fields) -> SubscriptionRunner:
+    return durable.subscriptions.find(read.topic_name(fields), read.text(fields, "subscription"))
 
 
-def _kept(durable: Durable, fields: Fields) -> Delivery:
-    delivery = _found(durable, fields)
-    if delivery.is_reader:
-        raise InvalidRequest(f"{delivery.name} is a reader: it goes with its connection", field="subscription")
-    return delivery
+def _kept(durable: DurableBroker, fields: Fields) -> SubscriptionRunner:
+    runner = _found(durable, fields)
+    if runner.is_reader:
+        raise InvalidRequest(f"{runner.name} is a reader: it goes with its connection", field="subscription")
+    return runner
 
 
-def _create_subscription(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _create_subscription(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """So that nothing published from now on is missed, although nobody consumes it yet."""
     read.check_known(fields, (*_SUBSCRIPTION, *_CREATED))
-    stream = durable.streams.find(read.topic_name(fields))
-    if not stream.kept:
-        raise TopicNotSupported(f"{stream.name} is a live topic: it keeps nothing to read later")
+    topic = durable.topics.find(read.topic_name(fields))
+    if not topic.is_durable:
+        raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing to read later")
     given: Fields = {name: fields[name] for name in ("subscription", *_CREATED) if name in fields}
     given["consumer"] = read.text(given, "subscription")  # nobody consumes it: any name will do
-    return durable.consuming.create(stream, parse_wish(stream.name, given, client), reply)
+    return durable.subscriptions.create(topic, parse_subscribe(topic.name, given, client), reply)
 
 
-def _list_subscriptions(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _list_subscriptions(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """In the order of topics and names; `after` the last of them, "/ns/topic name", goes on.
 
     `reported`: only those that are read elsewhere, which is reported.
@@ -313,18 +313,18 @@ def _list_subscriptions(durable: Durable, client: Client, fields: Fields, reply:
     read.check_known(fields, ("topic", "after", "limit", "reported"))
     if "topic" in fields:
         durable.check(client, Operation.DESCRIBE, Resource.topic(read.topic_name(fields)))
-    wanted = durable.streams.find(read.topic_name(fields)) if "topic" in fields else None
+    wanted = durable.topics.find(read.topic_name(fields)) if "topic" in fields else None
     after, reported, limit = fields.get("after", ""), read.flag(fields, "reported"), _limit(fields)
     if not isinstance(after, str):
         raise InvalidRequest('Invalid after: expected "/namespace/topic subscription"', field="after")
     place = tuple(after.split(" ", 1))
     found = [
         each
-        for each in durable.consuming
-        if wanted in (None, each.stream)
+        for each in durable.subscriptions
+        if wanted in (None, each.topic)
         and _place(each) > place
         and (each.reported_at is not None or not reported)
-        and durable.sees(client, each.stream.name)
+        and durable.sees(client, each.topic.name)
     ]
     found.sort(key=_place)
     described = [_summary(each) for each in found[:limit]]
@@ -336,24 +336,24 @@ def _list_subscriptions(durable: Durable, client: Client, fields: Fields, reply:
         )
         return listed(durable.answer_bytes_max, "subscriptions", shown, len(found))
 
-    return [Work(measured, reply, reads=True)]
+    return [RunInThread(measured, reply, read_only=True)]
 
 
-def _place(delivery: Delivery) -> tuple[str, ...]:
-    return str(delivery.stream.name), delivery.name
+def _place(runner: SubscriptionRunner) -> tuple[str, ...]:
+    return str(runner.topic.name), runner.name
 
 
-def _summary(delivery: Delivery) -> Fields:
-    facts = delivery.described()
+def _summary(runner: SubscriptionRunner) -> Fields:
+    facts = runner.describe()
     kept = ("topic", "subscription", "type", "internal", "paused", "lag", "in_flight", "state", "reported_at")
     return {name: facts[name] for name in kept} | {"consumers": len(facts["consumers"])}
 
 
-def _floors(delivery: Delivery) -> Iterator[tuple[Log, int]]:
+def _floors(runner: SubscriptionRunner) -> Iterator[tuple[Log, int]]:
     """Where the oldest message lies that is not settled, in each partition that has one."""
-    for partition, lane in delivery.group.lanes.items():
-        if lane.backlog:
-            yield delivery.stream.logs[partition], lane.floor
+    for partition, cursor in runner.machine.cursors.items():
+        if cursor.backlog:
+            yield runner.topic.logs[partition], cursor.floor
 
 
 def _lag(floors: list[tuple[Log, int]], now_ms: int) -> float:
@@ -362,12 +362,12 @@ def _lag(floors: list[tuple[Log, int]], now_ms: int) -> float:
     return max(0.0, (now_ms - min(times)) / 1000) if times else 0.0
 
 
-def _describe_subscription(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _describe_subscription(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, _SUBSCRIPTION)
-    delivery = _found(durable, fields)
-    facts = delivery.described() | {"options": _options(delivery.group.options)}
-    floors = list(_floors(delivery))
-    return [Work(lambda: facts | {"lag_seconds": _lag(floors, durable.unix_ms())}, reply, reads=True)]
+    runner = _found(durable, fields)
+    facts = runner.describe() | {"options": _options(runner.machine.options)}
+    floors = list(_floors(runner))
+    return [RunInThread(lambda: facts | {"lag_seconds": _lag(floors, durable.unix_ms())}, reply, read_only=True)]
 
 
 def _options(options: SubscriptionOptions) -> Fields:
@@ -377,67 +377,69 @@ def _options(options: SubscriptionOptions) -> Fields:
     return shown | {"filter": {"type": options.types, "key": options.keys}}
 
 
-def _seek(durable: Durable, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    return durable.consuming.seek(client, read.topic_name(fields), fields, reply)
+def _seek(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    return durable.subscriptions.seek(client, read.topic_name(fields), fields, reply)
 
 
-def _report(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _report(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Of an archive it is noted first which schemas it needs: retention may take what is reported."""
-    told = partial(report, durable.streams, durable.consuming, fields, reply)
+    told = partial(report, durable.topics, durable.subscriptions, fields, reply)
     if not read.flag(fields, "archive"):
         return told()
-    return note_archive(durable, fields, guarded(reply, lambda _noted: told()))
+    return note_archive(durable, fields, errors_to(reply, lambda _noted: told()))
 
 
-def _pause(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    return _set_paused(durable, fields, reply, sub.Pause(), paused=True)
+def _pause(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    return _set_paused(durable, fields, reply, events.Pause(), paused=True)
 
 
-def _resume(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
-    return _set_paused(durable, fields, reply, sub.Resume(), paused=False)
+def _resume(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+    return _set_paused(durable, fields, reply, events.Resume(), paused=False)
 
 
-def _set_paused(durable: Durable, fields: Fields, reply: Reply, event: sub.Event, *, paused: bool) -> list[Effect]:
+def _set_paused(
+    durable: DurableBroker, fields: Fields, reply: Reply, event: events.MachineEvent, *, paused: bool
+) -> list[Effect]:
     read.check_known(fields, _SUBSCRIPTION)
-    delivery = _kept(durable, fields)
+    runner = _kept(durable, fields)
 
     def done(outcome: object) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return [*delivery.handle(event), *durable.consuming.ledger.confirm(reply, SUCCESS)]
+        return [*runner.handle(event), *durable.subscriptions.cursor_store.when_durable(reply, SUCCESS)]
 
-    return [Work(lambda: durable.streams.store.catalog.alter_subscription(delivery.uid, paused=paused), done)]
+    return [RunInThread(lambda: durable.topics.store.catalog.alter_subscription(runner.uid, paused=paused), done)]
 
 
-def _delete_subscription(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _delete_subscription(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, _SUBSCRIPTION)
-    delivery = _kept(durable, fields)
+    runner = _kept(durable, fields)
 
     def done(outcome: object) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        return [*durable.consuming.end(delivery, "the subscription was deleted"), *reply(SUCCESS)]
+        return [*durable.subscriptions.end(runner, "the subscription was deleted"), *reply(SUCCESS)]
 
-    return [Work(lambda: durable.streams.store.catalog.delete_subscription(delivery.uid), done)]
+    return [RunInThread(lambda: durable.topics.store.catalog.delete_subscription(runner.uid), done)]
 
 
-def _skip(durable: Durable, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
+def _skip(durable: DurableBroker, _client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     """Settle messages that nobody need have seen: a poison one, or dead letters that were dealt with."""
     read.check_known(fields, (*_SUBSCRIPTION, "partition", "offsets", "ranges"))
-    delivery = _kept(durable, fields)
+    runner = _kept(durable, fields)
     partition = read.number(fields, "partition", 0)
     spans = read.spans(fields)
-    end = delivery.group.lane(partition).end
+    end = runner.machine.cursor(partition).end
     effects: list[Effect] = []
     last = max((stop for _, stop in spans), default=0) - 1
     if last >= end:
         raise OffsetOutOfRange(f"partition {partition} goes up to offset {end - 1}, not {last}", offset=last)
     for start, stop in spans:
-        effects += delivery.handle(sub.Skip(partition, start, stop))
-    return [*effects, *durable.consuming.ledger.confirm(reply, SUCCESS)]
+        effects += runner.handle(events.Skip(partition, start, stop))
+    return [*effects, *durable.subscriptions.cursor_store.when_durable(reply, SUCCESS)]
 
 
-TOPICS: Final[dict[str, Callable[[Durable, Client, Fields, Reply], list[Effect]]]] = {
+TOPICS: Final[dict[str, Callable[[DurableBroker, Client, Fields, Reply], list[Effect]]]] = {
     "system.topic.create": _create,
     "system.topic.describe": _describe,
     "system.topic.alter": _alter,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.steps import Procedure
 from penstock.storage.log.log import Appended, Log
 
@@ -38,34 +38,34 @@ class Append(NamedTuple):
     """Whose it is: it is to send no more while too much of its waits."""
 
 
-class AppendAll(NamedTuple):
+class AppendAtomically(NamedTuple):
     """Several of them, which are taken together or not at all: where there is no room for all, none is written."""
 
     parts: tuple[Append, ...]
 
 
-class Work(NamedTuple):
+class RunInThread(NamedTuple):
     """Something that may wait for the disk, to be done in another thread."""
 
     run: Callable[[], Any]
     done: Callable[[Any], list[Effect]]
     """To be told what came of it: what was returned, or the `PenstockError` that was raised."""
 
-    reads: bool = False
+    read_only: bool = False
     """It only reads: several at a time. All others are done one after another, in order."""
 
 
-class Inspect(NamedTuple):
+class ValidatePayloads(NamedTuple):
     """Hold the payloads of a block against a schema, in a process where they can do no harm."""
 
     definition: Definition
     schema_id: int
     block: Block
-    done: Callable[[dict[int, Fault] | PenstockError], list[Effect]]
+    done: Callable[[dict[int, PayloadFault] | PenstockError], list[Effect]]
     """To be told what is wrong with which row."""
 
 
-class Consult(NamedTuple):
+class RunRegistryProcedure(NamedTuple):
     """Carry out a procedure of the registry."""
 
     procedure: Procedure[Any]
@@ -76,11 +76,13 @@ class Consult(NamedTuple):
     """What has not begun by then is not begun: whoever asked has given up. On the broker's clock."""
 
 
-class Held(NamedTuple):
+class AdjustBacklog(NamedTuple):
     """So many more bytes that a client sent wait for something; fewer where the number is negative."""
 
     client: str
     size: int
 
 
-Effect = Send | Close | Append | AppendAll | Work | Inspect | Consult | Held
+Effect = (
+    Send | Close | Append | AppendAtomically | RunInThread | ValidatePayloads | RunRegistryProcedure | AdjustBacklog
+)

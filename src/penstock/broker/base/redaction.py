@@ -14,22 +14,22 @@ _LOG_EVERY_MS: Final = 10_000
 _REMEMBERED: Final = 100
 
 
-class Discretion:
+class PathRedactor:
     """Of one data directory. Where it lies is nobody's business but the operator's."""
 
     def __init__(self, root: str = "") -> None:
         self._root = root
         self._logged_ms: OrderedDict[str, int] = OrderedDict()
 
-    def told(self, error: PenstockError, now_ms: int) -> PenstockError:
+    def redact(self, error: PenstockError, now_ms: int) -> PenstockError:
         """The same error, with paths that begin at the data directory; what it said before is in the log."""
         if not self._root or not _mentions(error, self._root):
             return error
         self._log(error, now_ms)
-        details = {name: self._without(value) for name, value in error.details.items()}
-        return from_dict({"code": error.code.value, "message": self._without(error.message), "details": details})
+        details = {name: self._without_root(value) for name, value in error.details.items()}
+        return from_dict({"code": error.code.value, "message": self._without_root(error.message), "details": details})
 
-    def _without(self, value: Any) -> Any:
+    def _without_root(self, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         return value.replace(f"{self._root}/", "").replace(self._root, "the data directory")

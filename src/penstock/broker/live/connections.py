@@ -13,7 +13,7 @@ from penstock.core.names import TopicPattern
 
 if TYPE_CHECKING:
     from penstock.broker.access.audit import Trail
-    from penstock.broker.topics.topics import Stream
+    from penstock.broker.topics.topics import TopicState
 
 
 class Pattern(Protocol):
@@ -63,7 +63,7 @@ class Client:
     trail: Trail | None = None
     """While it is looked at what it asks: what of that belongs into the audit log."""
 
-    produces: set[Stream] = field(default_factory=set)
+    produces: set[TopicState] = field(default_factory=set)
     """Topics of which it has registered a producer."""
 
     @property

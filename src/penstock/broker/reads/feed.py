@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import re2
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.context import Reply
 from penstock.broker.reads.merge import Accept, Slice, Source, Spots, cursor, merged, newest
-from penstock.broker.topics.topics import AutoCreate, Stream, Streams
+from penstock.broker.topics.topics import AutoCreate, Topics, TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, QuotaExceeded, TopicNotSupported
 from penstock.core.ids import TICKS_MAX, format_id, ticks_of_high_word, ticks_of_id, ticks_of_unix_ms
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
@@ -93,23 +93,23 @@ class _Waiting:
 class Feeds:
     """All of one broker."""
 
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
         self._revision = -1
         self._named: dict[TopicName, list[Source]] = {}
         self._chosen: dict[tuple[TopicPattern, int | None], tuple[Source, ...]] = {}
         """The one that was asked for last is the last."""
         self._waiting: dict[int, _Waiting] = {}
         self._numbers = count()
-        self.frontier = newest([log for stream in streams for log in stream.logs])
+        self.frontier = newest([log for topic in topics for log in topic.logs])
         """Everything up to here is stored, or never will be."""
 
     # what is asked for
 
     def select(self, wanted: Wanted) -> Selection:
         """Raises `TopicNotSupported`, `InvalidRequest` or `QuotaExceeded` for what cannot be read."""
-        if self._revision != self._streams.revision:
-            self._revision = self._streams.revision
+        if self._revision != self._topics.revision:
+            self._revision = self._topics.revision
             self._named.clear()
             self._chosen.clear()
         return Selection(self._revision, self._sources(wanted), _accepting(wanted.matcher), self.frontier)
@@ -126,7 +126,7 @@ class Feeds:
         return found
 
     def _find(self, wanted: Wanted) -> list[Source]:
-        found = [source for stream in self._meant(wanted) for source in self._of(stream, wanted.partition)]
+        found = [source for topic in self._meant(wanted) for source in self._of(topic, wanted.partition)]
         if len(found) > LOGS_MAX:
             raise QuotaExceeded(
                 f"{len(found)} partitions of topics match, and at most {LOGS_MAX} are read together: name fewer topics",
@@ -134,28 +134,28 @@ class Feeds:
             )
         return found
 
-    def _meant(self, wanted: Wanted) -> list[Stream]:
+    def _meant(self, wanted: Wanted) -> list[TopicState]:
         """One topic that may yet come to be by itself is waited for."""
         one = wanted.topic
         if one is None:
-            return [each for each in self._streams if each.kept and wanted.topics.matches(each.name)]
-        stream = self._streams.get(one)
-        if stream is None and self._streams.auto_create is AutoCreate.RELIABLE:
+            return [each for each in self._topics if each.is_durable and wanted.topics.matches(each.name)]
+        topic = self._topics.get(one)
+        if topic is None and self._topics.auto_create is AutoCreate.RELIABLE:
             return []
-        stream = stream or self._streams.find(one)
-        if not stream.kept:
+        topic = topic or self._topics.find(one)
+        if not topic.is_durable:
             raise TopicNotSupported(f"{one} is a live topic: it keeps nothing to read", topic=str(one))
-        return [stream]
+        return [topic]
 
-    def _of(self, stream: Stream, partition: int | None) -> list[Source]:
+    def _of(self, topic: TopicState, partition: int | None) -> list[Source]:
         """Every log has one source, however many read it."""
-        if partition is not None and not 0 <= partition < len(stream.logs):
+        if partition is not None and not 0 <= partition < len(topic.logs):
             raise InvalidRequest(
-                f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {partition}", field="partition"
+                f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {partition}", field="partition"
             )
-        found = self._named.get(stream.name)
+        found = self._named.get(topic.name)
         if found is None:
-            found = self._named[stream.name] = _sources_of(stream)
+            found = self._named[topic.name] = _sources_of(topic)
         return found if partition is None else [found[partition]]
 
     def start(self, wanted: Wanted, place: Place, *, resumed: bool, reply: Reply) -> list[Effect]:
@@ -166,7 +166,7 @@ class Feeds:
             return reply(Start(min(after, end), resumed=True, ahead=after > end))
         if isinstance(place, AtOffset):
             (log,) = self._one_log(wanted)
-            return [Work(partial(_before, log, int(place.offset), end), reply, reads=True)]
+            return [RunInThread(partial(_before, log, int(place.offset), end), reply, read_only=True)]
         return reply(Start(_after(place, end)))
 
     def _one_log(self, wanted: Wanted) -> list[Log]:
@@ -197,7 +197,7 @@ class Feeds:
             sources, accept = selection.sources, selection.accept
             return written(merged(sources, spots, after=after, until=selection.until, accept=accept, resumed=resumed))
 
-        return [Work(read, reply, reads=True)]
+        return [RunInThread(read, reply, read_only=True)]
 
     def wait(self, wanted: Wanted, reply: Reply) -> Callable[[], None]:
         """Have `reply` called once when there may be something new; what is returned ends the wait."""
@@ -208,14 +208,14 @@ class Feeds:
     def _stop_waiting(self, number: int) -> None:
         self._waiting.pop(number, None)
 
-    def grown(self, stored: Sequence[tuple[Stream, Sequence[Appended]]]) -> list[Effect]:
+    def grown(self, stored: Sequence[tuple[TopicState, Sequence[Appended]]]) -> list[Effect]:
         """Blocks are on disk: all of a group, and none of a group that is not whole."""
         for _, appended in stored:
             last = appended[-1]
             self.frontier = max(self.frontier, last.first_ticks + last.records - 1)
         if not self._waiting:
             return []
-        names = {stream.name for stream, _ in stored}
+        names = {topic.name for topic, _ in stored}
         concerned: dict[TopicPattern, bool] = {}
         effects: list[Effect] = []
         for number, each in list(self._waiting.items()):
@@ -227,11 +227,11 @@ class Feeds:
         return effects
 
 
-def _sources_of(stream: Stream) -> list[Source]:
-    topic, name = stream.topic, stream.topic.name
+def _sources_of(topic: TopicState) -> list[Source]:
+    name, partitions = topic.name, topic.catalog_topic.partitions
     return [
-        Source(log, name, number, f"/{name.namespace}/{name.partition(number, topic.partitions)}")
-        for number, log in enumerate(stream.logs)
+        Source(log, name, number, f"/{name.namespace}/{name.partition(number, partitions)}")
+        for number, log in enumerate(topic.logs)
     ]
 
 

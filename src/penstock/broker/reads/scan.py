@@ -19,12 +19,12 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.reads.message_filter import Sieve
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, MIB
 from penstock.record import layout as at
@@ -62,15 +62,15 @@ Positions = dict[int, int]
 # tokens
 
 
-def token_of(stream: Stream, positions: Mapping[int, int]) -> str:
+def token_of(topic: TopicState, positions: Mapping[int, int]) -> str:
     """Where to go on, as a text that is nobody's business."""
     first, count = min(positions), len(positions)
     offsets = [positions[first + number] for number in range(count)]
-    packed = msgspec.msgpack.encode([_TOKEN_VERSION, stream.topic.topic_uid, first, offsets])
+    packed = msgspec.msgpack.encode([_TOKEN_VERSION, topic.uid, first, offsets])
     return urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def parse_token(stream: Stream, text: object, partition: int | None, name: str = "resume") -> Positions:
+def parse_token(topic: TopicState, text: object, partition: int | None, name: str = "resume") -> Positions:
     """Raises `InvalidRequest` for what `token_of` has not made of this topic, or of other partitions."""
     try:
         if not isinstance(text, str) or len(text) > _TOKEN_CHARS_MAX:
@@ -79,9 +79,9 @@ def parse_token(stream: Stream, text: object, partition: int | None, name: str =
         version, uid, first, offsets = _TOKEN.decode(packed)
     except (InvalidRequest, Base64Error, ValueError, msgspec.DecodeError):
         raise InvalidRequest(f"Invalid {name}: expected what an earlier answer gave", field=name) from None
-    wanted = list(range(len(stream.logs))) if partition is None else [partition]
-    if version != _TOKEN_VERSION or uid != stream.topic.topic_uid or any(each < 0 for each in offsets):
-        raise InvalidRequest(f"Invalid {name}: it is not of {stream.name} as it is now", field=name)
+    wanted = list(range(len(topic.logs))) if partition is None else [partition]
+    if version != _TOKEN_VERSION or uid != topic.uid or any(each < 0 for each in offsets):
+        raise InvalidRequest(f"Invalid {name}: it is not of {topic.name} as it is now", field=name)
     if list(range(first, first + len(offsets))) != wanted:
         raise InvalidRequest(f"Invalid {name}: it is of other partitions; ask for the same again", field=name)
     return dict(zip(wanted, offsets, strict=True))
@@ -159,7 +159,7 @@ class _Lane:
 class Scan:
     """One look through some partitions of a topic, from given positions up to where they end now."""
 
-    stream: Stream
+    topic: TopicState
     positions: Positions
     """Where it is: all before was looked at, or is gone."""
 
@@ -195,7 +195,7 @@ class Scan:
 
     def _begin(self) -> None:
         for partition in self.positions:
-            self._lanes[partition] = _Lane(partition, self.stream.logs[partition], self.stops[partition])
+            self._lanes[partition] = _Lane(partition, self.topic.logs[partition], self.stops[partition])
         for lane in self._lanes.values():
             self._push(lane)
 
@@ -302,15 +302,15 @@ class Scan:
             "matched": self.matched,
             "bytes": self.bytes,
             "end": self.end,
-            "resume": token_of(self.stream, self.positions),
+            "resume": token_of(self.topic, self.positions),
         }
         told = {"lost": self.lost, "damaged": self.damaged}
         return facts | {name: each for name, each in told.items() if each}
 
 
-def check_kept(stream: Stream) -> None:
-    if not stream.kept:
-        raise TopicNotSupported(f"{stream.name} is a live topic: it keeps nothing to look at", topic=str(stream.name))
+def check_kept(topic: TopicState) -> None:
+    if not topic.is_durable:
+        raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing to look at", topic=str(topic.name))
 
 
 # the scans of a broker
@@ -339,13 +339,13 @@ class Scans:
 
         def stepped(outcome: Scan | PenstockError) -> list[Effect]:
             if isinstance(outcome, Scan) and not outcome.done and client.waits:
-                return [Work(lambda: _stepped(outcome), stepped, reads=True)]
+                return [RunInThread(lambda: _stepped(outcome), stepped, read_only=True)]
             self.open -= 1
             if isinstance(outcome, PenstockError):
                 return reply(outcome)
             return then(outcome) if client.waits else []
 
-        return [Work(lambda: _stepped(begin()), stepped, reads=True)]
+        return [RunInThread(lambda: _stepped(begin()), stepped, read_only=True)]
 
 
 def _stepped(scan: Scan) -> Scan:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.base.effects import Effect, Work
-from penstock.broker.context import Desk, Reply
+from penstock.broker.base.effects import Effect, RunInThread
+from penstock.broker.context import BrokerContext, Reply
 from penstock.core.errors import PenstockError
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.subscriptions import Cursor
@@ -19,12 +19,12 @@ Key = tuple[int, int]
 """Subscription and partition."""
 
 
-class Ledger:
+class CursorStore:
     """One save at a time; while it runs, the next one gathers."""
 
-    def __init__(self, catalog: Catalog, desk: Desk) -> None:
+    def __init__(self, catalog: Catalog, context: BrokerContext) -> None:
         self._catalog = catalog
-        self._desk = desk
+        self._context = context
         self._changed: dict[Key, Callable[[], Cursor]] = {}
         self._waiting: list[Reply] = []
         self._saving: dict[Key, Callable[[], Cursor]] | None = None
@@ -41,17 +41,17 @@ class Ledger:
     def idle(self) -> bool:
         return self._saving is None and not self._changed
 
-    def mark(self, key: Key, cursor: Callable[[], Cursor]) -> None:
+    def mark_dirty(self, key: Key, cursor: Callable[[], Cursor]) -> None:
         """This one has changed."""
         self._changed[key] = cursor
         if self._due_ms is None:
-            self._due_ms = self._desk.now_ms + _LAZY_MS
+            self._due_ms = self._context.now_ms + _LAZY_MS
 
     def forget(self, subscription_uid: int) -> None:
         """It is deleted."""
         self._changed = {key: cursor for key, cursor in self._changed.items() if key[0] != subscription_uid}
 
-    def confirm(self, reply: Reply, result: object) -> list[Effect]:
+    def when_durable(self, reply: Reply, result: object) -> list[Effect]:
         """Answer with `result` once all that has changed so far is durable."""
         if self.idle:
             return reply(result)
@@ -72,11 +72,11 @@ class Ledger:
             effects = [each for reply in waiting for each in reply(outcome)]
             if isinstance(outcome, PenstockError):
                 self._changed = changed | self._changed
-                self._due_ms = self._desk.now_ms + _AGAIN_MS
+                self._due_ms = self._context.now_ms + _AGAIN_MS
                 return effects
             return [*effects, *(self.flush() if self._waiting else [])]
 
-        return [Work(lambda: self._catalog.save_cursors(cursors), saved)]
+        return [RunInThread(lambda: self._catalog.save_cursors(cursors), saved)]
 
     def close(self) -> None:
         """Save all that has changed, here and now; also what was being saved, since nobody will hear of that."""

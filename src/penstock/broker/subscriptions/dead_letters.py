@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from penstock.broker.base.effects import Effect, Work
-from penstock.broker.subscriptions import machine as sub
-from penstock.broker.subscriptions.delivery import Delivery
+from penstock.broker.base.effects import Effect, RunInThread
+from penstock.broker.subscriptions import events
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.publishing import Publishing
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import (
     InvalidRequest,
     MalformedMessage,
@@ -43,131 +43,144 @@ from penstock.record.message import Message
 from penstock.storage.catalog.topics import TopicSettings
 
 _LOG: Final = logging.getLogger(__name__)
-_HOPELESS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)
+_PERMANENT_ERRORS: Final = (InvalidRequest, MalformedMessage, PayloadTooLarge)
 """What is no better the next time."""
 _OFFSET_BITS: Final = 40
 _REASON_CHARS_MAX: Final = 1024
 
 
-class Burial:
-    def __init__(self, streams: Streams, publishing: Publishing) -> None:
-        self._streams = streams
+class DeadLetterWriter:
+    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+        self._topics = topics
         self._publishing = publishing
         self._numbers: dict[tuple[int, int], int] = {}
         """Of the producers in whose name dead letters are stored: by subscription and partition."""
 
         self.count = 0
 
-    def bury(self, delivery: Delivery, asked: sub.Bury) -> list[Effect]:
+    def write(self, runner: SubscriptionRunner, letter: events.DeadLetter) -> list[Effect]:
         """Read it, and go on from there."""
-        log = delivery.stream.logs[asked.partition]
+        log = runner.topic.logs[letter.partition]
 
         def read() -> Message | Gap:
-            gone = Gap(asked.offset, asked.offset + 1, RETENTION)
+            gone = Gap(letter.offset, letter.offset + 1, RETENTION)
             try:
-                chunk = log.read(asked.offset, bytes_max=1)
+                chunk = log.read(letter.offset, bytes_max=1)
             except OffsetOutOfRange:
                 return gone
-            if len(chunk.block) > 0 and chunk.block.offsets.start == asked.offset:
+            if len(chunk.block) > 0 and chunk.block.offsets.start == letter.offset:
                 return chunk.block.record(0).message
-            reasons = [gap.reason for gap in gaps_of(chunk.damages) if gap.start <= asked.offset < gap.stop]
+            reasons = [gap.reason for gap in gaps_of(chunk.damages) if gap.start <= letter.offset < gap.stop]
             return gone._replace(reason=reasons[0]) if reasons else gone
 
-        return [Work(read, partial(self._read, delivery, asked, _number(asked)), reads=True)]
+        return [RunInThread(read, partial(self._read, runner, letter, _number(letter)), read_only=True)]
 
     def _read(
-        self, delivery: Delivery, asked: sub.Bury, number: int, outcome: Message | Gap | PenstockError
+        self, runner: SubscriptionRunner, letter: events.DeadLetter, number: int, outcome: Message | Gap | PenstockError
     ) -> list[Effect]:
         if isinstance(outcome, Gap):  # retention was quicker, or it is damaged
-            return delivery.handle(sub.Lost(asked.partition, *outcome))
+            return runner.handle(events.Lost(letter.partition, *outcome))
         if isinstance(outcome, PenstockError):
-            return self._failed(delivery, asked, outcome)
-        settings = delivery.stream.topic.settings
+            return self._failed(runner, letter, outcome)
+        settings = runner.topic.settings
         kept = TopicSettings(payload_bytes_max=settings.payload_bytes_max, segment_bytes_max=settings.segment_bytes_max)
-        name = delivery.stream.name.dead_letters
-        then = partial(self._with_topic, delivery, asked, replace(outcome, request_id=number))
-        return self._streams.ensure(name, then, settings=kept, forced=True)
+        name = runner.topic.name.dead_letters
+        then = partial(self._with_topic, runner, letter, replace(outcome, request_id=number))
+        return self._topics.get_or_create(name, then, settings=kept, forced=True)
 
     def _with_topic(
-        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: Stream | PenstockError
+        self,
+        runner: SubscriptionRunner,
+        letter: events.DeadLetter,
+        message: Message,
+        dlq_topic: TopicState | PenstockError,
     ) -> list[Effect]:
-        if isinstance(grave, PenstockError):
-            return self._failed(delivery, asked, grave)
-        if not grave.kept:
-            live = f"{grave.name} is a live topic and keeps nothing: delete it, and it is made as it must be"
-            return self._failed(delivery, asked, TopicNotSupported(live, topic=str(grave.name)))
-        key = (delivery.uid, asked.partition)
+        if isinstance(dlq_topic, PenstockError):
+            return self._failed(runner, letter, dlq_topic)
+        if not dlq_topic.is_durable:
+            live = f"{dlq_topic.name} is a live topic and keeps nothing: delete it, and it is made as it must be"
+            return self._failed(runner, letter, TopicNotSupported(live, topic=str(dlq_topic.name)))
+        key = (runner.uid, letter.partition)
         known = self._numbers.get(key)
-        if known is not None and grave.producers is not None:
-            return self._store(delivery, asked, message, grave, known)
+        if known is not None and dlq_topic.producers is not None:
+            return self._store(runner, letter, message, dlq_topic, known)
         # By its number, which no other ever has: a topic that is made again has other messages at the same offsets.
-        name = f"{BURIER}{delivery.name} {delivery.uid} {asked.partition}"
+        name = f"{BURIER}{runner.name} {runner.uid} {letter.partition}"
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
-                return self._failed(delivery, asked, outcome)
+                return self._failed(runner, letter, outcome)
             self._numbers[key] = outcome
-            return self._streams.with_producers(grave, lambda _: self._store(delivery, asked, message, grave, outcome))
+            return self._topics.with_producers(
+                dlq_topic, lambda _: self._store(runner, letter, message, dlq_topic, outcome)
+            )
 
-        return [Work(lambda: self._streams.store.catalog.producer_id(grave.topic, name), numbered)]
+        return [RunInThread(lambda: self._topics.store.catalog.producer_id(dlq_topic.catalog_topic, name), numbered)]
 
     def _store(
-        self, delivery: Delivery, asked: sub.Bury, message: Message, grave: Stream, producer_id: int
+        self,
+        runner: SubscriptionRunner,
+        letter: events.DeadLetter,
+        message: Message,
+        dlq_topic: TopicState,
+        producer_id: int,
     ) -> list[Effect]:
-        if grave.producers is None:
-            return self._failed(delivery, asked, StorageFailed(f"{grave.name} cannot be read"))
-        letter = replace(
+        if dlq_topic.producers is None:
+            return self._failed(runner, letter, StorageFailed(f"{dlq_topic.name} cannot be read"))
+        dead_letter = replace(
             message,
             producer_id=producer_id,
-            attributes=_attributes(delivery, asked, message),
+            attributes=_attributes(runner, letter, message),
         )
-        block = parse_block(Draft.of([letter]).data, verify=False)
+        block = parse_block(Draft.of([dead_letter]).data, verify=False)
 
         def stored(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
-                return self._failed(delivery, asked, outcome)
+                return self._failed(runner, letter, outcome)
             self.count += 1
-            delivery.trouble = None
-            return delivery.handle(sub.Buried(asked.partition, asked.offset, stored=True, seek=asked.seek))
+            runner.last_error = None
+            return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=True, seek=letter.seek))
 
         try:
-            return self._publishing.store(grave, block, stored, owned=True, unbounded=True)
+            return self._publishing.store(dlq_topic, block, stored, owned=True, unbounded=True)
         except PenstockError as error:
-            return self._failed(delivery, asked, error)
+            return self._failed(runner, letter, error)
 
-    def _failed(self, delivery: Delivery, asked: sub.Bury, error: PenstockError) -> list[Effect]:
+    def _failed(self, runner: SubscriptionRunner, letter: events.DeadLetter, error: PenstockError) -> list[Effect]:
         """It is tried again; or, where that is of no use, the message is in the way until somebody decides."""
-        if not isinstance(error, _HOPELESS):
-            delivery.trouble = error
-            return delivery.handle(sub.Buried(asked.partition, asked.offset, stored=False, seek=asked.seek))
-        place = f"offset {asked.offset} of partition {asked.partition}"
+        if not isinstance(error, _PERMANENT_ERRORS):
+            runner.last_error = error
+            return runner.handle(events.DeadLettered(letter.partition, letter.offset, stored=False, seek=letter.seek))
+        place = f"offset {letter.offset} of partition {letter.partition}"
         _LOG.error(
             "%s of %s, subscription %s, cannot become a dead letter and blocks: %s",
             place,
-            delivery.stream.name,
-            delivery.name,
+            runner.topic.name,
+            runner.name,
             error.message,
         )
-        buried = sub.Buried(asked.partition, asked.offset, stored=False, seek=asked.seek, hopeless=error.message)
-        return delivery.handle(buried)
+        dead_lettered = events.DeadLettered(
+            letter.partition, letter.offset, stored=False, seek=letter.seek, permanent_error=error.message
+        )
+        return runner.handle(dead_lettered)
 
 
-def _number(asked: sub.Bury) -> int:
+def _number(letter: events.DeadLetter) -> int:
     """Of this message of this subscription, which after a seek may fail once more."""
-    return asked.seek << _OFFSET_BITS | asked.offset + 1
+    return letter.seek << _OFFSET_BITS | letter.offset + 1
 
 
-def _attributes(delivery: Delivery, asked: sub.Bury, message: Message) -> Mapping[str, str]:
+def _attributes(runner: SubscriptionRunner, letter: events.DeadLetter, message: Message) -> Mapping[str, str]:
     """Those of the message, traces among them, and where it came from. If they are too many, ours are kept."""
-    topic = delivery.stream.topic
-    name = f"/{topic.name.namespace}/{topic.name.partition(asked.partition, topic.partitions)}"
+    topic = runner.topic.catalog_topic
+    name = f"/{topic.name.namespace}/{topic.name.partition(letter.partition, topic.partitions)}"
     ours = {
         ORIGINAL_TOPIC: name,
-        ORIGINAL_SUBSCRIPTION: delivery.name,
-        ORIGINAL_OFFSET: str(asked.offset),
+        ORIGINAL_SUBSCRIPTION: runner.name,
+        ORIGINAL_OFFSET: str(letter.offset),
         ORIGINAL_PRODUCER: str(message.producer_id),
-        ATTEMPT: str(asked.attempts),
-        REASON: asked.reason[:_REASON_CHARS_MAX],
+        ATTEMPT: str(letter.attempts),
+        REASON: letter.reason[:_REASON_CHARS_MAX],
     }
     theirs: dict[str, str] = {}
     room = ATTRIBUTE_BYTES_MAX - sum(map(_size, ours.items()))

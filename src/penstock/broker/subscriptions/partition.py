@@ -16,7 +16,7 @@ _START = attrgetter("start")
 
 
 @dataclass(slots=True)
-class Piece:
+class OffsetRun:
     """Messages that lie behind each other, and what they take in bytes."""
 
     start: int
@@ -41,25 +41,25 @@ class Piece:
         first = self.ends[self.before - 1] if self.before else 0
         return bisect_right(self.ends, first + size, self.before, self.before + most) - self.before
 
-    def cut(self, count: int) -> Piece:
+    def take_first(self, count: int) -> OffsetRun:
         """The first ones, which are then no longer in this piece. Where sizes are not known each has its share."""
         if self.ends is None:
             size = self.size * count // len(self)
         else:
             first = self.ends[self.before - 1] if self.before else 0
             size = int(self.ends[self.before + count - 1]) - int(first)
-        head = Piece(self.start, self.start + count, size, self.ends, self.before)
+        head = OffsetRun(self.start, self.start + count, size, self.ends, self.before)
         self.start += count
         self.size -= size
         self.before += count
         return head
 
-    def parted(self, offsets: Collection[int]) -> Iterator[Piece]:
+    def split_at(self, offsets: Collection[int]) -> Iterator[OffsetRun]:
         """The same messages, each of these offsets by itself."""
         for offset in sorted(each for each in offsets if self.start <= each < self.stop):
             if self.start < offset:
-                yield self.cut(offset - self.start)
-            yield self.cut(1)
+                yield self.take_first(offset - self.start)
+            yield self.take_first(1)
         if len(self):
             yield self
 
@@ -122,17 +122,17 @@ def _is(lease: Lease, consumer: str | None, delivery: int | None) -> bool:
 
 def _split(lease: Lease, start: int, stop: int, kept: list[Lease]) -> Lease:
     """The part of a lease within `[start, stop)`; what lies before and after it goes to `kept`."""
-    rest = Piece(lease.start, lease.stop, lease.size)
+    rest = OffsetRun(lease.start, lease.stop, lease.size)
     if lease.start < start:
-        head = rest.cut(start - lease.start)
+        head = rest.take_first(start - lease.start)
         kept.append(Lease(head.start, head.stop, head.size, lease.consumer, lease.delivery))
-    middle = rest.cut(min(stop, lease.stop) - rest.start)
+    middle = rest.take_first(min(stop, lease.stop) - rest.start)
     if len(rest):
         kept.append(Lease(rest.start, rest.stop, rest.size, lease.consumer, lease.delivery))
     return Lease(middle.start, middle.stop, middle.size, lease.consumer, lease.delivery)
 
 
-class Failed(NamedTuple):
+class ExhaustedMessage(NamedTuple):
     """A message that has had its last delivery: on its way to the dead letters, or in the way of those behind it."""
 
     attempts: int
@@ -142,7 +142,7 @@ class Failed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lane:
+class PartitionCursor:
     """`floor`: everything below is settled. `fetched`: nothing from here on was looked at. `end`: where the log ends.
 
     What was settled before a restart may lie beyond `fetched`, and the floor passes `fetched` when it comes there.
@@ -152,7 +152,7 @@ class Lane:
     floor: int
     fetched: int
     end: int
-    settled: Ranges = field(default_factory=Ranges)
+    acked: Ranges = field(default_factory=Ranges)
     failures: dict[int, int] = field(default_factory=dict)
     """How often a message was delivered in vain."""
 
@@ -160,8 +160,8 @@ class Lane:
     """To be delivered again later."""
 
     leases: Leases = field(default_factory=Leases)
-    burying: dict[int, Failed] = field(default_factory=dict)
-    poison: dict[int, Failed] = field(default_factory=dict)
+    dead_lettering: dict[int, ExhaustedMessage] = field(default_factory=dict)
+    poison: dict[int, ExhaustedMessage] = field(default_factory=dict)
     fetching: bool = False
     seeks: int = 0
     """How often somebody sought elsewhere: what fails after that is another failure."""
@@ -170,17 +170,17 @@ class Lane:
     """When somebody who reads the files last said how far that is."""
 
     @classmethod
-    def restore(cls, partition: int, cursor: Cursor, end: int) -> Lane:
+    def restore(cls, partition: int, saved: Cursor, end: int) -> PartitionCursor:
         """As it was saved: what was in flight then is delivered again."""
-        settled = Ranges((each.start, each.stop) for each in cursor.acked)
-        floor = int(cursor.floor)
-        lane = cls(partition, floor, floor, end, settled, dict(cursor.failures))
-        lane.seeks, lane.reported_ms = cursor.seeks, cursor.reported_ms
-        return lane
+        acked = Ranges((each.start, each.stop) for each in saved.acked)
+        floor = int(saved.floor)
+        cursor = cls(partition, floor, floor, end, acked, dict(saved.failures))
+        cursor.seeks, cursor.reported_ms = saved.seeks, saved.reported_ms
+        return cursor
 
-    def cursor(self) -> Cursor:
+    def snapshot(self) -> Cursor:
         """What is to be known after a restart."""
-        acked = tuple(OffsetRange.of(start, stop) for start, stop in self.settled)
+        acked = tuple(OffsetRange.of(start, stop) for start, stop in self.acked)
         return Cursor(
             floor=Offset(self.floor),
             acked=acked,
@@ -192,36 +192,36 @@ class Lane:
     @property
     def backlog(self) -> int:
         """How many are not settled."""
-        return max(0, self.end - self.floor - self.settled.count)
+        return max(0, self.end - self.floor - self.acked.count)
 
     @property
     def failing(self) -> int:
         """How many wait for their next delivery, or for their burial."""
-        return self.waiting.count + len(self.burying)
+        return self.waiting.count + len(self.dead_lettering)
 
-    def unsettled(self, piece: Piece) -> Iterator[Piece]:
+    def unacked(self, run: OffsetRun) -> Iterator[OffsetRun]:
         """Of messages just fetched, those that are not settled already."""
-        for start, stop in self.settled.gaps(max(piece.start, self.floor), piece.stop):
-            if start > piece.start:
-                piece.cut(start - piece.start)
-            yield piece.cut(stop - start)
+        for start, stop in self.acked.gaps(max(run.start, self.floor), run.stop):
+            if start > run.start:
+                run.take_first(start - run.start)
+            yield run.take_first(stop - start)
 
     def exhausted(self, start: int, stop: int, redeliveries: int) -> set[int]:
         """Of messages just fetched, those that have had their last delivery before a restart."""
         return {offset for offset, failed in self.failures.items() if failed > redeliveries and start <= offset < stop}
 
-    def settled_within(self, start: int, stop: int) -> int:
+    def acked_within(self, start: int, stop: int) -> int:
         """How many of these are settled."""
-        above = sum(end - begin for begin, end in self.settled.within(start, stop))
+        above = sum(end - begin for begin, end in self.acked.within(start, stop))
         return above + max(0, min(stop, self.floor) - start)
 
-    def settle(self, start: int, stop: int) -> None:
+    def mark_acked(self, start: int, stop: int) -> None:
         """Done with for good."""
         start = max(start, self.floor)
         if start >= stop:
             return
-        self.settled.add(start, stop)
-        self.floor = self.settled.take_first_if(self.floor)
+        self.acked.add(start, stop)
+        self.floor = self.acked.take_first_if(self.floor)
         if not self.failures:
             return
         if stop - start < len(self.failures):
@@ -235,18 +235,18 @@ class Lane:
         self.floor = self.fetched = offset
         self.seeks = (self.seeks + 1) % (SEEKS_MAX + 1)
         self.fetching = False
-        self.settled.clear()
+        self.acked.clear()
         self.waiting.clear()
         self.leases.take_all()
-        for each in (self.failures, self.burying, self.poison):
+        for each in (self.failures, self.dead_lettering, self.poison):
             each.clear()
 
     def check(self, ready: Iterable[Span]) -> None:
         """Raise AssertionError unless every offset is where it should be, and only there."""
         leased = ((each.start, each.stop) for each in self.leases)
-        alone = ((offset, offset + 1) for offset in (*self.burying, *self.poison))
+        alone = ((offset, offset + 1) for offset in (*self.dead_lettering, *self.poison))
         seen, total = Ranges(), 0
-        for start, stop in (*self.settled, *self.waiting, *leased, *alone, *ready):
+        for start, stop in (*self.acked, *self.waiting, *leased, *alone, *ready):
             inside = min(stop, self.fetched) - start
             if inside > 0:
                 seen.add(start, start + inside)
@@ -254,4 +254,4 @@ class Lane:
         whole = [(self.floor, self.fetched)] if self.floor < self.fetched else []
         assert list(seen) == whole, f"partition {self.partition}: {list(seen)} is not {whole}"  # noqa: S101
         assert seen.count == total, f"partition {self.partition}: an offset is in two places"  # noqa: S101
-        assert all(each >= self.floor and each not in self.settled for each in self.failures)  # noqa: S101
+        assert all(each >= self.floor and each not in self.acked for each in self.failures)  # noqa: S101

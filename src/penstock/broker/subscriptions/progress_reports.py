@@ -14,10 +14,10 @@ from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect
 from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
-from penstock.broker.subscriptions import machine as sub
-from penstock.broker.subscriptions.delivery import Delivery
-from penstock.broker.subscriptions.service import Consuming
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.subscriptions import events
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
+from penstock.broker.subscriptions.service import Subscriptions
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, TopicNotSupported
 from penstock.core.offsets import Offset, parse_offset
 from penstock.storage.catalog.subscriptions import check_subscription_name
@@ -25,70 +25,70 @@ from penstock.storage.catalog.subscriptions import check_subscription_name
 _FIELDS: Final = ("topic", "subscription", "positions", "archive")
 
 
-def report(streams: Streams, consuming: Consuming, fields: Fields, reply: Reply) -> list[Effect]:
+def report(topics: Topics, subscriptions: Subscriptions, fields: Fields, reply: Reply) -> list[Effect]:
     """`positions`: the next offset of each partition that is spoken of. A place never goes back."""
     read.check_known(fields, _FIELDS)
-    stream = streams.find(read.topic_name(fields))
+    topic = topics.find(read.topic_name(fields))
     name = read.text(fields, "subscription")
     check_subscription_name(name)
-    if not stream.kept:
-        raise TopicNotSupported(f"{stream.name} is a live topic: it keeps nothing that could be read later")
-    positions = _positions(stream, fields.get("positions"))
+    if not topic.is_durable:
+        raise TopicNotSupported(f"{topic.name} is a live topic: it keeps nothing that could be read later")
+    positions = _positions(topic, fields.get("positions"))
 
-    def then(found: Delivery | PenstockError) -> list[Effect]:
+    def then(found: SubscriptionRunner | PenstockError) -> list[Effect]:
         if isinstance(found, PenstockError):
             return reply(found)
         try:
             effects = _move(found, positions)
         except PenstockError as error:
             return reply(error)
-        return [*effects, *consuming.ledger.confirm(reply, _answer(found))]
+        return [*effects, *subscriptions.cursor_store.when_durable(reply, _answer(found))]
 
-    return consuming.ensure(stream, name, _starts(stream, positions), then)
+    return subscriptions.get_or_create(topic, name, _starts(topic, positions), then)
 
 
-def _positions(stream: Stream, given: object) -> dict[int, int]:
+def _positions(topic: TopicState, given: object) -> dict[int, int]:
     if not isinstance(given, dict) or not given:
         raise InvalidRequest('positions are the next offsets by partition: {"0": 120, "1": 80}', field="positions")
-    known = {str(number): number for number in range(len(stream.logs))}
+    known = {str(number): number for number in range(len(topic.logs))}
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         raise InvalidRequest(
-            f"{stream.name} has partitions 0 to {len(stream.logs) - 1}, not {unknown[0][:20]!r}", field="positions"
+            f"{topic.name} has partitions 0 to {len(topic.logs) - 1}, not {unknown[0][:20]!r}", field="positions"
         )
     return {known[number]: int(parse_offset(offset)) for number, offset in given.items()}
 
 
-def _starts(stream: Stream, positions: Mapping[int, int]) -> dict[int, Offset]:
+def _starts(topic: TopicState, positions: Mapping[int, int]) -> dict[int, Offset]:
     """Where a new one begins: where it says it is, and at the beginning of what it does not speak of yet."""
     return {
         number: Offset(min(max(positions.get(number, 0), int(log.first_offset)), int(log.next_offset)))
-        for number, log in enumerate(stream.logs)
+        for number, log in enumerate(topic.logs)
     }
 
 
-def _move(delivery: Delivery, positions: Mapping[int, int]) -> list[Effect]:
+def _move(runner: SubscriptionRunner, positions: Mapping[int, int]) -> list[Effect]:
     """Forward, and no further than the log goes: files may show a message a moment before the broker knows of it."""
-    if delivery.group.consumers:
-        names = ", ".join(sorted(each.name for each in delivery.group.consumers.values())[:3])
+    if runner.machine.consumers:
+        names = ", ".join(sorted(each.name for each in runner.machine.consumers.values())[:3])
         raise NotOwner(
-            f"subscription {delivery.name} of {delivery.stream.name} is consumed by {names}: report under another name",
-            subscription=delivery.name,
+            f"subscription {runner.name} of {runner.topic.name} is consumed by {names}: report under another name",
+            subscription=runner.name,
         )
-    effects = delivery.was_reported(positions)
+    effects = runner.note_report(positions)
     for partition, offset in positions.items():
-        end = int(delivery.stream.logs[partition].next_offset)
-        effects += delivery.handle(sub.Grown(partition, end))
-        floor = delivery.group.lane(partition).floor
+        end = int(runner.topic.logs[partition].next_offset)
+        effects += runner.handle(events.LogGrown(partition, end))
+        floor = runner.machine.cursor(partition).floor
         if floor < min(offset, end):
-            effects += delivery.handle(sub.Skip(partition, floor, min(offset, end)))
+            effects += runner.handle(events.Skip(partition, floor, min(offset, end)))
     return effects
 
 
-def _answer(delivery: Delivery) -> Fields:
-    lanes = delivery.group.lanes
+def _answer(runner: SubscriptionRunner) -> Fields:
+    cursors = runner.machine.cursors
     return {
-        "subscription": delivery.name,
-        "positions": {str(partition): lane.floor for partition, lane in lanes.items()},
-        "lag": sum(lane.backlog for lane in lanes.values()),
+        "subscription": runner.name,
+        "positions": {str(partition): cursor.floor for partition, cursor in cursors.items()},
+        "lag": sum(cursor.backlog for cursor in cursors.values()),
     }

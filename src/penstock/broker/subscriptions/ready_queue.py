@@ -12,20 +12,20 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from penstock.broker.base.recent_rate import Pace
-from penstock.broker.subscriptions.partition import Piece
+from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.core.ranges import Span
 
 SLOTS: Final = 4096
 """Keys are told apart by their hash modulo this: enough to spread over any number of consumers, few enough to list."""
 
-PARKED_MAX: Final = 10_000
+READY_MAX: Final = 10_000
 """Messages that wait for their key's turn: past this nothing more is fetched, so that a slow key is no memory leak."""
 
 NO_KEY: Final = -1
 
 _PRIME: Final = 2**61 - 1
 
-Served = dict[tuple[str, int], list[Piece]]
+Dispatched = dict[tuple[str, int], list[OffsetRun]]
 """What goes to whom: consumer and partition."""
 
 
@@ -48,31 +48,31 @@ class Consumer:
             return 0
         return self.window - self.in_flight
 
-    def fitting(self, piece: Piece, most: int) -> int:
-        count = piece.fitting(min(most, self.room), max(0, self.window_bytes - self.in_flight_bytes))
+    def fitting(self, run: OffsetRun, most: int) -> int:
+        count = run.fitting(min(most, self.room), max(0, self.window_bytes - self.in_flight_bytes))
         return count if count or self.in_flight or not most else 1
 
-    def took(self, piece: Piece) -> None:
-        self.in_flight += len(piece)
-        self.in_flight_bytes += piece.size
+    def add_in_flight(self, run: OffsetRun) -> None:
+        self.in_flight += len(run)
+        self.in_flight_bytes += run.size
 
-    def gave(self, count: int, size: int) -> None:
+    def remove_in_flight(self, count: int, size: int) -> None:
         self.in_flight -= count
         self.in_flight_bytes -= size
 
 
-class Line(Protocol):
+class ReadyQueue(Protocol):
     """Of all partitions of a subscription."""
 
-    def supply(self, partition: int, piece: Piece, slots: Sequence[int]) -> None:
+    def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:
         """Messages never delivered before, behind all others of their partition."""
         ...
 
-    def know(self, partition: int, offset: int, slots: Sequence[int]) -> None:
+    def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
         """A message that is not to be delivered, but may be brought back."""
         ...
 
-    def bring_back(self, partition: int, piece: Piece) -> None:
+    def requeue(self, partition: int, run: OffsetRun) -> None:
         """They were delivered, and are to be delivered again."""
         ...
 
@@ -80,11 +80,11 @@ class Line(Protocol):
         """They failed, and are brought back later."""
         ...
 
-    def released(self, partition: int, start: int, stop: int) -> None:
+    def release(self, partition: int, start: int, stop: int) -> None:
         """They are no longer in flight."""
         ...
 
-    def settled(self, partition: int, start: int, stop: int) -> None:
+    def forget(self, partition: int, start: int, stop: int) -> None:
         """They will not be brought back."""
         ...
 
@@ -94,15 +94,15 @@ class Line(Protocol):
 
     def clear(self, partition: int) -> None: ...
 
-    def members(self, consumers: Mapping[str, Consumer]) -> None:
+    def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
         """Those who are there now."""
         ...
 
-    def serve(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Served:
+    def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
         """What each of them gets now, which is then in flight. Nothing of blocked partitions."""
         ...
 
-    def wants(self, partition: int) -> bool:
+    def wants_more(self, partition: int) -> bool:
         """Whether more should be fetched."""
         ...
 
@@ -114,17 +114,17 @@ class Line(Protocol):
         """What is ready."""
         ...
 
-    def kept_by_keys(self) -> Mapping[str, int]:
+    def ready_by_holder(self) -> Mapping[str, int]:
         """How many that are ready wait for a consumer that has their key, by that consumer."""
         ...
 
 
-class OrderedLine:
+class OrderedQueue:
     """In the order of offsets, and so what failed before first; to each consumer by the room it has."""
 
     def __init__(self, partitions: Iterable[int]) -> None:
-        self._fresh: dict[int, deque[Piece]] = {}
-        self._again: dict[int, list[Piece]] = {}
+        self._fresh: dict[int, deque[OffsetRun]] = {}
+        self._again: dict[int, list[OffsetRun]] = {}
         """Of partitions that were ever supplied: an empty deque takes most of a KiB."""
 
         self._counts = dict.fromkeys(partitions, 0)
@@ -133,33 +133,33 @@ class OrderedLine:
         self._ready: dict[int, None] = {}
         """Partitions that have something, the one served last at the end."""
 
-    def supply(self, partition: int, piece: Piece, slots: Sequence[int]) -> None:  # noqa: ARG002 - keys do not matter
-        self._fresh.setdefault(partition, deque()).append(piece)
-        self._counts[partition] += len(piece)
+    def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:  # noqa: ARG002 - keys do not matter
+        self._fresh.setdefault(partition, deque()).append(run)
+        self._counts[partition] += len(run)
         self._ready.setdefault(partition)
 
-    def know(self, partition: int, offset: int, slots: Sequence[int]) -> None:
+    def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
         """Nothing is to be known of it."""
 
-    def bring_back(self, partition: int, piece: Piece) -> None:
-        insort(self._again.setdefault(partition, []), piece, key=attrgetter("start"))
-        self._counts[partition] += len(piece)
+    def requeue(self, partition: int, run: OffsetRun) -> None:
+        insort(self._again.setdefault(partition, []), run, key=attrgetter("start"))
+        self._counts[partition] += len(run)
         self._ready.setdefault(partition)
 
     def hold(self, partition: int, start: int, stop: int) -> None:
         """Others need not wait for them."""
 
-    def released(self, partition: int, start: int, stop: int) -> None:
+    def release(self, partition: int, start: int, stop: int) -> None:
         """Nobody waits for that."""
 
-    def settled(self, partition: int, start: int, stop: int) -> None:
+    def forget(self, partition: int, start: int, stop: int) -> None:
         """Nothing is known of them here."""
 
     def discard(self, partition: int, start: int, stop: int) -> None:
-        for pieces in self._pieces(partition):
-            kept = [part for piece in pieces for part in _outside(piece, start, stop)]
-            pieces.clear()
-            pieces.extend(kept)
+        for runs in self._runs(partition):
+            kept = [part for run in runs for part in _outside(run, start, stop)]
+            runs.clear()
+            runs.extend(kept)
         self._counts[partition] = sum(end - begin for begin, end in self.spans(partition))
 
     def clear(self, partition: int) -> None:
@@ -168,50 +168,50 @@ class OrderedLine:
         self._counts[partition] = 0
         self._ready.pop(partition, None)
 
-    def members(self, consumers: Mapping[str, Consumer]) -> None:
+    def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
         """Whoever has room is served."""
 
-    def wants(self, partition: int) -> bool:
+    def wants_more(self, partition: int) -> bool:
         return self.is_drained(partition)
 
     def is_drained(self, partition: int) -> bool:
         return not self._fresh.get(partition)
 
     def spans(self, partition: int) -> Iterator[Span]:
-        return ((each.start, each.stop) for pieces in self._pieces(partition) for each in pieces)
+        return ((each.start, each.stop) for runs in self._runs(partition) for each in runs)
 
-    def _pieces(self, partition: int) -> list[MutableSequence[Piece]]:
+    def _runs(self, partition: int) -> list[MutableSequence[OffsetRun]]:
         """What failed before, and what did not, as far as there ever was any."""
-        return [pieces for pieces in (self._again.get(partition), self._fresh.get(partition)) if pieces is not None]
+        return [runs for runs in (self._again.get(partition), self._fresh.get(partition)) if runs is not None]
 
-    def kept_by_keys(self) -> Mapping[str, int]:
+    def ready_by_holder(self) -> Mapping[str, int]:
         return {}
 
-    def serve(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Served:
-        served: Served = {}
+    def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
+        dispatched: Dispatched = {}
         partitions = [each for each in self._ready if each not in blocked]
         rooms = sorted(((each.room, each) for each in consumers if each.room), key=lambda pair: -pair[0])
         if not partitions or not rooms:
-            return served
+            return dispatched
         count = sum(self._counts[each] for each in partitions)
         total = sum(room for room, _ in rooms)
         for room, consumer in rooms:
-            self._serve_one(consumer, min(room, -(-count * room // total)), partitions, served)
+            self._dispatch_to(consumer, min(room, -(-count * room // total)), partitions, dispatched)
         if any(self._counts[each] for each in partitions):
             for _, consumer in rooms:  # what was too much for one is not too much for all
-                self._serve_one(consumer, consumer.room, partitions, served)
-        return served
+                self._dispatch_to(consumer, consumer.room, partitions, dispatched)
+        return dispatched
 
-    def _serve_one(self, consumer: Consumer, share: int, partitions: list[int], served: Served) -> None:
+    def _dispatch_to(self, consumer: Consumer, share: int, partitions: list[int], dispatched: Dispatched) -> None:
         for partition in partitions:
             before = share
-            while share and (piece := self._next(partition)) is not None:
-                count = consumer.fitting(piece, share)
+            while share and (run := self._next(partition)) is not None:
+                count = consumer.fitting(run, share)
                 if not count:
                     break
                 taken = self._cut(partition, count)
-                consumer.took(taken)
-                served.setdefault((consumer.id, partition), []).append(taken)
+                consumer.add_in_flight(taken)
+                dispatched.setdefault((consumer.id, partition), []).append(taken)
                 share -= count
             if partition not in self._ready:
                 continue
@@ -219,35 +219,35 @@ class OrderedLine:
                 self._ready[partition] = self._ready.pop(partition)
             return
 
-    def _next(self, partition: int) -> Piece | None:
-        pieces = self._first(partition)
-        if not pieces:
+    def _next(self, partition: int) -> OffsetRun | None:
+        runs = self._first(partition)
+        if not runs:
             self._ready.pop(partition, None)
             return None
-        return pieces[0]
+        return runs[0]
 
-    def _first(self, partition: int) -> MutableSequence[Piece] | None:
+    def _first(self, partition: int) -> MutableSequence[OffsetRun] | None:
         """Where the lowest offset is: after a restart one that failed before it may lie behind others."""
         again, fresh = self._again.get(partition), self._fresh.get(partition)
         return fresh if not again or (fresh and fresh[0].start < again[0].start) else again
 
-    def _cut(self, partition: int, count: int) -> Piece:
+    def _cut(self, partition: int, count: int) -> OffsetRun:
         """The first ones of what is next."""
-        pieces = self._first(partition)
-        assert pieces is not None, "something is ready"  # noqa: S101 - a defect here, not bad input
-        taken = pieces[0].cut(count)
+        runs = self._first(partition)
+        assert runs is not None, "something is ready"  # noqa: S101 - a defect here, not bad input
+        taken = runs[0].take_first(count)
         self._counts[partition] -= count
-        if not len(pieces[0]):
-            del pieces[0]
+        if not len(runs[0]):
+            del runs[0]
         return taken
 
 
-class KeyedLine:
+class KeySharedQueue:
     """In order per key: while a message of a key is in flight, or is to be tried again, the next one goes to the same
     consumer or waits. Messages without a key go to whoever has most room."""
 
     def __init__(self) -> None:
-        self._parked: dict[int, dict[int, list[tuple[int, int]]]] = {}
+        self._ready: dict[int, dict[int, list[tuple[int, int]]]] = {}
         """Ready, by slot and partition: offsets and sizes, a heap each."""
 
         self._counts: dict[int, int] = {}
@@ -267,29 +267,29 @@ class KeyedLine:
         self._open: dict[str, OrderedDict[int, None]] = {}
         """Of each consumer: its slots that may have something for it, the one served last at the end."""
 
-        self._draws: dict[str, int] = {}
+        self._weights: dict[str, int] = {}
         self._owners: dict[int, str] = {}
         self._blocked: set[int] = set()
         self._keyless_first = False
 
-    def supply(self, partition: int, piece: Piece, slots: Sequence[int]) -> None:
+    def supply(self, partition: int, run: OffsetRun, slots: Sequence[int]) -> None:
         for slot in slots:
-            one = piece.cut(1)
+            one = run.take_first(1)
             self._slots[partition, one.start] = slot
-            self._park(slot, partition, one)
+            self._push(slot, partition, one)
 
-    def know(self, partition: int, offset: int, slots: Sequence[int]) -> None:
+    def register_key(self, partition: int, offset: int, slots: Sequence[int]) -> None:
         (self._slots[partition, offset],) = slots
 
-    def bring_back(self, partition: int, piece: Piece) -> None:
-        while len(piece):
-            one = piece.cut(1)
+    def requeue(self, partition: int, run: OffsetRun) -> None:
+        while len(run):
+            one = run.take_first(1)
             slot = self._slots[partition, one.start]
             self._unhold(slot, partition, one.start)
-            self._park(slot, partition, one)
+            self._push(slot, partition, one)
 
-    def _park(self, slot: int, partition: int, one: Piece) -> None:
-        heap = self._parked.setdefault(slot, {}).setdefault(partition, [])
+    def _push(self, slot: int, partition: int, one: OffsetRun) -> None:
+        heap = self._ready.setdefault(slot, {}).setdefault(partition, [])
         heapq.heappush(heap, (one.start, one.size))
         self._add(partition, 1)
         self._reopen(slot)
@@ -300,7 +300,7 @@ class KeyedLine:
 
     def _reopen(self, slot: int) -> None:
         """There is something to serve, or nothing in its way any more."""
-        if self._draws and slot != NO_KEY and slot in self._parked:
+        if self._weights and slot != NO_KEY and slot in self._ready:
             self._open[self._owner(slot)].setdefault(slot)
 
     def hold(self, partition: int, start: int, stop: int) -> None:
@@ -317,7 +317,7 @@ class KeyedLine:
                 del self._held[slot]
                 self._reopen(slot)
 
-    def released(self, partition: int, start: int, stop: int) -> None:
+    def release(self, partition: int, start: int, stop: int) -> None:
         for offset in range(start, stop):
             slot = self._slots[partition, offset]
             holder = self._holders.get(slot)
@@ -329,25 +329,25 @@ class KeyedLine:
                 del self._holders[slot]
                 self._reopen(slot)
 
-    def settled(self, partition: int, start: int, stop: int) -> None:
+    def forget(self, partition: int, start: int, stop: int) -> None:
         for offset in range(start, stop):
             slot = self._slots.pop((partition, offset), None)
             if slot is not None:
                 self._unhold(slot, partition, offset)
 
     def discard(self, partition: int, start: int, stop: int) -> None:
-        self.settled(partition, start, stop)
-        self._keep(partition, lambda offset: not start <= offset < stop)
+        self.forget(partition, start, stop)
+        self._retain(partition, lambda offset: not start <= offset < stop)
 
     def clear(self, partition: int) -> None:
-        self._keep(partition, lambda _: False)
+        self._retain(partition, lambda _: False)
         self._slots = {key: slot for key, slot in self._slots.items() if key[0] != partition}
         for slot, held in list(self._held.items()):
             for each in [each for each in held if each[0] == partition]:
                 self._unhold(slot, *each)
 
-    def _keep(self, partition: int, is_kept: Callable[[int], bool]) -> None:
-        for slot, heaps in list(self._parked.items()):
+    def _retain(self, partition: int, is_kept: Callable[[int], bool]) -> None:
+        for slot, heaps in list(self._ready.items()):
             heap = heaps.pop(partition, [])
             kept = [each for each in heap if is_kept(each[0])]
             self._add(partition, len(kept) - len(heap))
@@ -355,73 +355,73 @@ class KeyedLine:
                 heapq.heapify(kept)
                 heaps[partition] = kept
             elif not heaps:
-                del self._parked[slot]
+                del self._ready[slot]
 
-    def members(self, consumers: Mapping[str, Consumer]) -> None:
-        self._draws = {
+    def set_consumers(self, consumers: Mapping[str, Consumer]) -> None:
+        self._weights = {
             each: int.from_bytes(blake2b(each.encode(), digest_size=8).digest(), "big") for each in consumers
         }
         self._owners.clear()
         self._reopen_all()
 
     def _reopen_all(self) -> None:
-        self._open = {each: OrderedDict() for each in self._draws}
-        for slot in self._parked:
+        self._open = {each: OrderedDict() for each in self._weights}
+        for slot in self._ready:
             self._reopen(slot)
 
     def _owner(self, slot: int) -> str:
         """The highest of all consumers' draws for this slot: who comes or goes takes only its own slots along."""
         owner = self._owners.get(slot)
         if owner is None:
-            owner = max(self._draws, key=lambda each: (slot + 1) * self._draws[each] % _PRIME)
+            owner = max(self._weights, key=lambda each: (slot + 1) * self._weights[each] % _PRIME)
             self._owners[slot] = owner
         return owner
 
-    def wants(self, partition: int) -> bool:  # noqa: ARG002 - they wait for keys, not for partitions
-        return self._count < PARKED_MAX
+    def wants_more(self, partition: int) -> bool:  # noqa: ARG002 - they wait for keys, not for partitions
+        return self._count < READY_MAX
 
     def is_drained(self, partition: int) -> bool:
         return not self._counts.get(partition)
 
     def spans(self, partition: int) -> Iterator[Span]:
-        for heaps in self._parked.values():
+        for heaps in self._ready.values():
             yield from ((offset, offset + 1) for offset, _ in heaps.get(partition, ()))
 
-    def kept_by_keys(self) -> Mapping[str, int]:
+    def ready_by_holder(self) -> Mapping[str, int]:
         found: Counter[str] = Counter()
-        for slot, heaps in self._parked.items():
-            if slot != NO_KEY and self._draws:
+        for slot, heaps in self._ready.items():
+            if slot != NO_KEY and self._weights:
                 holder, _ = self._holders.get(slot) or (self._owner(slot), 0)
                 found[holder] += sum(map(len, heaps.values()))
         return found
 
-    def serve(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Served:
+    def dispatch(self, consumers: Collection[Consumer], blocked: Collection[int]) -> Dispatched:
         if self._blocked != set(blocked):
             self._blocked = set(blocked)
             self._reopen_all()
-        served: Served = {}
+        dispatched: Dispatched = {}
         self._keyless_first = not self._keyless_first  # neither sort is to wait for the end of the other
         if self._keyless_first:
-            self._serve_keyless(consumers, served)
+            self._dispatch_keyless(consumers, dispatched)
         for consumer in consumers:
-            self._serve_keys(consumer, served)
+            self._dispatch_keyed(consumer, dispatched)
         if not self._keyless_first:
-            self._serve_keyless(consumers, served)
-        return served
+            self._dispatch_keyless(consumers, dispatched)
+        return dispatched
 
-    def _serve_keyless(self, consumers: Collection[Consumer], served: Served) -> None:
+    def _dispatch_keyless(self, consumers: Collection[Consumer], dispatched: Dispatched) -> None:
         while (first := self._first(NO_KEY)) is not None:
             able = [each for each in consumers if each.room and each.fitting(first[1], 1)]
             if not able:
                 return
-            self._give(NO_KEY, *first, max(able, key=lambda each: each.room), served)
+            self._dispatch_first(NO_KEY, *first, max(able, key=lambda each: each.room), dispatched)
 
-    def _serve_keys(self, consumer: Consumer, served: Served) -> None:
+    def _dispatch_keyed(self, consumer: Consumer, dispatched: Dispatched) -> None:
         slots = self._open[consumer.id]
         while slots and consumer.room:
             slot = next(iter(slots))
             before = consumer.in_flight
-            if not self._is_free(slot, consumer) or self._serve_slot(slot, consumer, served):
+            if not self._is_free(slot, consumer) or self._dispatch_slot(slot, consumer, dispatched):
                 del slots[slot]  # until it is reopened
                 continue
             if consumer.in_flight > before:
@@ -433,47 +433,49 @@ class KeyedLine:
         holder = self._holders.get(slot)
         return slot not in self._held and (holder is None or holder[0] == consumer.id)
 
-    def _serve_slot(self, slot: int, consumer: Consumer, served: Served) -> bool:
+    def _dispatch_slot(self, slot: int, consumer: Consumer, dispatched: Dispatched) -> bool:
         """Whether the consumer had room for all there was."""
         while (first := self._first(slot)) is not None:
             if not consumer.room or not consumer.fitting(first[1], 1):
                 return False
-            self._give(slot, *first, consumer, served)
+            self._dispatch_first(slot, *first, consumer, dispatched)
         return True
 
-    def _first(self, slot: int) -> tuple[int, Piece] | None:
+    def _first(self, slot: int) -> tuple[int, OffsetRun] | None:
         """The next message, and its partition: the one that was served last is at the end."""
-        for partition, heap in self._parked.get(slot, {}).items():
+        for partition, heap in self._ready.get(slot, {}).items():
             if partition not in self._blocked:
                 offset, size = heap[0]
-                return partition, Piece(offset, offset + 1, size)
+                return partition, OffsetRun(offset, offset + 1, size)
         return None
 
-    def _give(self, slot: int, partition: int, piece: Piece, consumer: Consumer, served: Served) -> None:
+    def _dispatch_first(
+        self, slot: int, partition: int, run: OffsetRun, consumer: Consumer, dispatched: Dispatched
+    ) -> None:
         """The first of its slot and partition is then in flight."""
-        heaps = self._parked[slot]
+        heaps = self._ready[slot]
         heap = heaps.pop(partition)
         heapq.heappop(heap)
         if heap:
             heaps[partition] = heap
         elif not heaps:
-            del self._parked[slot]
+            del self._ready[slot]
         self._add(partition, -1)
-        consumer.took(piece)
+        consumer.add_in_flight(run)
         if slot != NO_KEY:
             _, count = self._holders.get(slot, ("", 0))
             self._holders[slot] = (consumer.id, count + 1)
-        served.setdefault((consumer.id, partition), []).append(piece)
+        dispatched.setdefault((consumer.id, partition), []).append(run)
 
 
-def _outside(piece: Piece, start: int, stop: int) -> Iterator[Piece]:
+def _outside(run: OffsetRun, start: int, stop: int) -> Iterator[OffsetRun]:
     """The parts of a piece that are not in `[start, stop)`."""
     if start >= stop:
-        yield piece
+        yield run
         return
-    if piece.start < start:
-        yield piece.cut(min(start, piece.stop) - piece.start)
-    if piece.start < stop and len(piece):
-        piece.cut(min(stop, piece.stop) - piece.start)
-    if len(piece):
-        yield piece
+    if run.start < start:
+        yield run.take_first(min(start, run.stop) - run.start)
+    if run.start < stop and len(run):
+        run.take_first(min(stop, run.stop) - run.start)
+    if len(run):
+        yield run

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from penstock.broker.base.recent_rate import SECONDS
-from penstock.broker.subscriptions.machine import Group
-from penstock.broker.subscriptions.partition import Lane
+from penstock.broker.subscriptions.machine import SubscriptionMachine
+from penstock.broker.subscriptions.partition import PartitionCursor
 from penstock.broker.subscriptions.ready_queue import Consumer
 from penstock.core.errors import PenstockError
 
@@ -22,32 +22,32 @@ _QUIET_MS: Final = SECONDS * 1000
 
 
 def reasons(
-    group: Group,
+    machine: SubscriptionMachine,
     *,
     now_ms: int,
     reported_at: str | None,
-    trouble: PenstockError | None,
+    last_error: PenstockError | None,
     time_of: TimeOf,
     address_of: AddressOf,
 ) -> list[str]:
     """All there are; or that it moves, or has nothing to do."""
-    found = [*_consumers(group, reported_at, now_ms, address_of), *_lanes(group, time_of)]
-    if trouble is not None:
-        found.append(f"in trouble: {trouble.message}")
-    failed = [_failed(lane, time_of(due_ms)) for lane, due_ms in _waiting(group)]
-    filtered = list(_filter(group))
+    found = [*_consumers(machine, reported_at, now_ms, address_of), *_partition_reasons(machine, time_of)]
+    if last_error is not None:
+        found.append(f"in trouble: {last_error.message}")
+    failed = [_failed(cursor, time_of(due_ms)) for cursor, due_ms in _waiting(machine)]
+    filtered = list(_filter(machine))
     if found:
         return found + failed + filtered
-    left = sum(lane.backlog - lane.waiting.count for lane in group.lanes.values())
-    moving = [_moving(group, now_ms)] if left > 0 else []
+    left = sum(cursor.backlog - cursor.waiting.count for cursor in machine.cursors.values())
+    moving = [_moving(machine, now_ms)] if left > 0 else []
     return (moving + failed or ["caught up"]) + filtered
 
 
-def _moving(group: Group, now_ms: int) -> str:
+def _moving(machine: SubscriptionMachine, now_ms: int) -> str:
     """With its pace where consumers, not the log, are what keeps it from being quicker."""
-    if any(each.room for each in group.served):
+    if any(each.room for each in machine.eligible):
         return MOVING
-    pace = sum(each.acks.a_second(now_ms) for each in group.served)
+    pace = sum(each.acks.a_second(now_ms) for each in machine.eligible)
     return f"{MOVING}: {_pace(pace)}, and every window is full" if pace else MOVING
 
 
@@ -55,17 +55,19 @@ def _pace(a_second: float) -> str:
     return f"{a_second:,.1f} messages a second are acknowledged"
 
 
-def _consumers(group: Group, reported_at: str | None, now_ms: int, address_of: AddressOf) -> Iterator[str]:
-    if group.paused:
+def _consumers(
+    machine: SubscriptionMachine, reported_at: str | None, now_ms: int, address_of: AddressOf
+) -> Iterator[str]:
+    if machine.paused:
         yield "paused: resume it"
-    if not group.consumers and reported_at is not None:
+    if not machine.consumers and reported_at is not None:
         yield f"read elsewhere, which is reported: last at {reported_at}"
-    elif not group.consumers:
+    elif not machine.consumers:
         yield "no consumer is connected"
-    elif any(each.room for each in group.served):
-        yield from _keys(group, now_ms, address_of)
-    elif (quiet_ms := group.quiet_ms(now_ms)) >= _QUIET_MS:
-        who = _named(group.served[0], address_of) if len(group.served) == 1 else "every consumer"
+    elif any(each.room for each in machine.eligible):
+        yield from _keys(machine, now_ms, address_of)
+    elif (quiet_ms := machine.quiet_ms(now_ms)) >= _QUIET_MS:
+        who = _named(machine.eligible[0], address_of) if len(machine.eligible) == 1 else "every consumer"
         nothing = f"has acknowledged nothing for {quiet_ms // 1000:,} s"
         yield f"window full: {who} has as much in flight as it asked for, and {nothing}"
 
@@ -75,9 +77,9 @@ def _named(consumer: Consumer, address_of: AddressOf) -> str:
     return f"consumer {consumer.name!r} at {address}" if address else f"consumer {consumer.name!r}"
 
 
-def _keys(group: Group, now_ms: int, address_of: AddressOf) -> Iterator[str]:
-    for consumer, count in group.kept_by_keys().items():
-        holder = group.consumers[consumer]
+def _keys(machine: SubscriptionMachine, now_ms: int, address_of: AddressOf) -> Iterator[str]:
+    for consumer, count in machine.ready_by_holder().items():
+        holder = machine.consumers[consumer]
         if not holder.room:
             pace = f"where {_pace(holder.acks.a_second(now_ms))}"
             yield (
@@ -85,35 +87,35 @@ def _keys(group: Group, now_ms: int, address_of: AddressOf) -> Iterator[str]:
             )
 
 
-def _filter(group: Group) -> Iterator[str]:
+def _filter(machine: SubscriptionMachine) -> Iterator[str]:
     """A filter that wants nothing of what there is, which may well be a mistake: it settles messages unseen."""
-    wanted = [("types", group.options.types), ("keys", group.options.keys)]
+    wanted = [("types", machine.options.types), ("keys", machine.options.keys)]
     only = " and ".join(f"{what} {', '.join(globs)}" for what, globs in wanted if globs)
-    if only and group.filtered and not group.passed:
-        yield f"its filter ({only}) has let none of {group.filtered:,} messages through, and settled them all"
+    if only and machine.filtered and not machine.matched:
+        yield f"its filter ({only}) has let none of {machine.filtered:,} messages through, and settled them all"
 
 
-def _lanes(group: Group, time_of: TimeOf) -> Iterator[str]:
-    for lane in group.lanes.values():
-        for offset, failed in sorted(lane.poison.items())[:1]:
+def _partition_reasons(machine: SubscriptionMachine, time_of: TimeOf) -> Iterator[str]:
+    for cursor in machine.cursors.values():
+        for offset, failed in sorted(cursor.poison.items())[:1]:
             yield (
-                f"blocked on poison offset {offset} of partition {lane.partition} since {time_of(failed.since_ms)}"
+                f"blocked on poison offset {offset} of partition {cursor.partition} since {time_of(failed.since_ms)}"
                 f" ({failed.reason}): skip it, or resume to try it again"
             )
-        if lane.burying:
-            yield f"{len(lane.burying)} on their way to the dead letters of partition {lane.partition}"
+        if cursor.dead_lettering:
+            yield f"{len(cursor.dead_lettering)} on their way to the dead letters of partition {cursor.partition}"
 
 
-def _waiting(group: Group) -> Iterator[tuple[Lane, int]]:
+def _waiting(machine: SubscriptionMachine) -> Iterator[tuple[PartitionCursor, int]]:
     """Partitions with messages that wait for their next delivery, and when that is. They need not keep others."""
-    for lane in group.lanes.values():
-        due_ms = group.again_ms(lane.partition)
-        if lane.waiting.count and due_ms is not None:
-            yield lane, due_ms
+    for cursor in machine.cursors.values():
+        due_ms = machine.next_retry_ms(cursor.partition)
+        if cursor.waiting.count and due_ms is not None:
+            yield cursor, due_ms
 
 
-def _failed(lane: Lane, next_at: str) -> str:
+def _failed(cursor: PartitionCursor, next_at: str) -> str:
     return (
-        f"failed messages of partition {lane.partition} that wait to be delivered again: {lane.waiting.count},"
+        f"failed messages of partition {cursor.partition} that wait to be delivered again: {cursor.waiting.count},"
         f" the next at {next_at}"
     )

@@ -14,12 +14,12 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from penstock.broker.access.policy import ANONYMOUS
-from penstock.broker.base.effects import Effect, Work
-from penstock.broker.context import Reply, guarded
+from penstock.broker.base.effects import Effect, RunInThread
+from penstock.broker.context import Reply, errors_to
 from penstock.broker.topics.idempotence import BY_KEY, Producers, check_not_own
 from penstock.broker.topics.publishing import Publishing, Submission
 from penstock.broker.topics.schema_policy import names_schema
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.names import TopicName
 from penstock.record import layout as at
@@ -85,8 +85,8 @@ class Placed(NamedTuple):
 
 
 class Posting:
-    def __init__(self, streams: Streams, publishing: Publishing) -> None:
-        self._streams = streams
+    def __init__(self, topics: Topics, publishing: Publishing) -> None:
+        self._topics = topics
         self._publishing = publishing
         self._numbers: OrderedDict[tuple[int, str, str], int] = OrderedDict()
 
@@ -100,49 +100,49 @@ class Posting:
         """
         if topic.is_system:
             return reply(TopicNotSupported(f"{topic} is the broker's own: post to another topic", topic=str(topic)))
-        return self._streams.ensure(topic, guarded(reply, partial(self._with_stream, messages, numbered, reply)))
+        return self._topics.get_or_create(topic, errors_to(reply, partial(self._with_topic, messages, numbered, reply)))
 
-    def _with_stream(
-        self, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply, stream: Stream
+    def _with_topic(
+        self, messages: Sequence[Message] | Block, numbered: Numbered | None, reply: Reply, topic: TopicState
     ) -> list[Effect]:
-        if not stream.kept:
-            raise TopicNotSupported(f"{stream.name} is a live topic: nothing in it is kept", topic=str(stream.name))
+        if not topic.is_durable:
+            raise TopicNotSupported(f"{topic.name} is a live topic: nothing in it is kept", topic=str(topic.name))
         if numbered is None:
-            plain = self._plain(messages, reply, stream)
+            plain = self._plain(messages, reply, topic)
             if plain is not None:
                 return plain
             block = messages if isinstance(messages, Block) else _parsed(messages)
-            return self._publishing.store(stream, block, self._placing(stream, reply), whole=True, tell=_places)
-        go_on = partial(self._with_number, messages, numbered, reply, stream)
-        known = self._numbers.get((stream.topic.topic_uid, numbered.producer, numbered.principal))
+            return self._publishing.store(topic, block, self._placing(topic, reply), whole=True, tell=_places)
+        go_on = partial(self._with_number, messages, numbered, reply, topic)
+        known = self._numbers.get((topic.uid, numbered.producer, numbered.principal))
         if known is not None:
             return go_on(known)
-        look_up = self._streams.store.catalog.producer_id
-        take = partial(look_up, stream.topic, numbered.producer, principal=numbered.principal)
-        return [Work(take, guarded(reply, go_on))]
+        look_up = self._topics.store.catalog.producer_id
+        take = partial(look_up, topic.catalog_topic, numbered.producer, principal=numbered.principal)
+        return [RunInThread(take, errors_to(reply, go_on))]
 
-    def _plain(self, messages: Sequence[Message] | Block, reply: Reply, stream: Stream) -> list[Effect] | None:
+    def _plain(self, messages: Sequence[Message] | Block, reply: Reply, topic: TopicState) -> list[Effect] | None:
         """The short way, for most of what is posted; None where it is not open."""
-        one_log = len(stream.logs) == 1
+        one_log = len(topic.logs) == 1
         if isinstance(messages, Block) or not (one_log or len(messages) == 1):
             return None
-        if not self._publishing.takes_anything(stream) or any(map(names_schema, messages)):
+        if not self._publishing.takes_anything(topic) or any(map(names_schema, messages)):
             return None
-        partition = 0 if one_log else _partition(stream, messages[0].key)
+        partition = 0 if one_log else _partition(topic, messages[0].key)
 
         def placed(outcome: Appended | PenstockError) -> list[Effect]:
             return reply(outcome if isinstance(outcome, PenstockError) else _run(partition, outcome))
 
-        return self._publishing.store_plain(stream, partition, _drafted(messages), placed)
+        return self._publishing.store_plain(topic, partition, _drafted(messages), placed)
 
     def _with_number(
-        self, messages: Sequence[Message] | Block, numbered: Numbered, reply: Reply, stream: Stream, producer_id: int
+        self, messages: Sequence[Message] | Block, numbered: Numbered, reply: Reply, topic: TopicState, producer_id: int
     ) -> list[Effect]:
-        self._numbers[stream.topic.topic_uid, numbered.producer, numbered.principal] = producer_id
+        self._numbers[topic.uid, numbered.producer, numbered.principal] = producer_id
         if len(self._numbers) > _PRODUCERS_KNOWN:
             self._numbers.popitem(last=False)
-        store = partial(self._store, messages, numbered, producer_id, reply, stream)
-        return self._streams.with_producers(stream, guarded(reply, store))
+        store = partial(self._store, messages, numbered, producer_id, reply, topic)
+        return self._topics.with_producers(topic, errors_to(reply, store))
 
     def _store(
         self,
@@ -150,29 +150,29 @@ class Posting:
         numbered: Numbered,
         producer_id: int,
         reply: Reply,
-        stream: Stream,
+        topic: TopicState,
         producers: Producers,
     ) -> list[Effect]:
         if any(owner.exclusive for owner in producers.owners.get(producer_id, {}).values()):
             raise NotOwner(
-                f"producer {numbered.producer!r} of {stream.name} is connected, and nobody else may number messages"
+                f"producer {numbered.producer!r} of {topic.name} is connected, and nobody else may number messages"
                 " under its name",
                 producer_id=producer_id,
             )
         block = _parsed(_with_numbers(messages, numbered, producer_id))
         producers.window(producer_id).scattered = numbered.scattered
-        placing = self._placing(stream, reply)
+        placing = self._placing(topic, reply)
         return self._publishing.store(
-            stream, block, placing, client=_NOBODY, owned=True, trusted=False, whole=True, tell=_places
+            topic, block, placing, client=_NOBODY, owned=True, trusted=False, whole=True, tell=_places
         )
 
-    def _placing(self, stream: Stream, reply: Reply) -> Reply:
+    def _placing(self, topic: TopicState, reply: Reply) -> Reply:
         """Whoever sent something again is told its id too, which is in the log."""
 
         def placed(outcome: list[Placed] | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError) or not any(each.duplicate for each in outcome):
                 return reply(outcome)
-            return [Work(partial(_with_ids, stream.logs, outcome), reply, reads=True)]
+            return [RunInThread(partial(_with_ids, topic.logs, outcome), reply, read_only=True)]
 
         return placed
 
@@ -208,8 +208,8 @@ def _with_numbers(messages: Sequence[Message] | Block, numbered: Numbered, produ
     ]
 
 
-def _partition(stream: Stream, key: bytes | None) -> int:
-    return stream.next_partition() if key is None else partition_of(key, len(stream.logs))
+def _partition(topic: TopicState, key: bytes | None) -> int:
+    return topic.next_partition() if key is None else partition_of(key, len(topic.logs))
 
 
 def _run(partition: int, appended: Appended) -> list[Placed]:

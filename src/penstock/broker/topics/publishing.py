@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker.base.effects import Append, AppendAll, Effect, Send, Work
+from penstock.broker.base.effects import Append, AppendAtomically, Effect, RunInThread, Send
 from penstock.broker.base.replies import publish
-from penstock.broker.context import Desk, Reply
+from penstock.broker.context import BrokerContext, Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.live.rate_limits import Rates
 from penstock.broker.live.routing import Routes
@@ -19,7 +19,7 @@ from penstock.broker.topics.idempotence import Window, entries_of
 from penstock.broker.topics.message_text import parse_message
 from penstock.broker.topics.schema_policy import Guards
 from penstock.broker.topics.schema_rejections import alike, all_rejected, refusals, rejected
-from penstock.broker.topics.topics import Stream, Streams
+from penstock.broker.topics.topics import Topics, TopicState
 from penstock.core.errors import (
     InvalidRequest,
     NotOwner,
@@ -34,7 +34,7 @@ from penstock.protocol.frames import Frame
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
 from penstock.record.message import Message
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.producer_windows import WINDOW
 
@@ -61,7 +61,7 @@ class Part:
 class Submission:
     """One block on its way into the log."""
 
-    stream: Stream
+    topic: TopicState
     count: int
     requests: Any
     """The producer's number of each row."""
@@ -71,7 +71,7 @@ class Submission:
     duplicates: list[tuple[int, int, int]]
     """Row, partition and offset of those that are stored already."""
 
-    refused: dict[int, Fault] = field(default_factory=dict)
+    refused: dict[int, PayloadFault] = field(default_factory=dict)
     """What the topic's schema does not allow, by row."""
 
     fresh: Any = None
@@ -124,54 +124,54 @@ class Submission:
 
 
 class Publishing:
-    def __init__(self, streams: Streams, desk: Desk, routes: Routes, rates: Rates, guards: Guards) -> None:
-        self._streams = streams
+    def __init__(self, topics: Topics, context: BrokerContext, routes: Routes, rates: Rates, guards: Guards) -> None:
+        self._topics = topics
         self._guards = guards
-        self._desk = desk
+        self._context = context
         self._routes = routes
         self._rates = rates
-        self._grown: dict[tuple[Stream, int], list[Appended]] = {}
+        self._grown: dict[tuple[TopicState, int], list[Appended]] = {}
         self.pending = 0
         """Blocks that the log has not answered yet."""
 
-    def _begin(self, stream: Stream) -> None:
+    def _begin(self, topic: TopicState) -> None:
         self.pending += 1
-        stream.pending += 1
+        topic.pending += 1
 
-    def _end(self, stream: Stream) -> None:
+    def _end(self, topic: TopicState) -> None:
         self.pending -= 1
-        stream.pending -= 1
+        topic.pending -= 1
 
-    def grown(self) -> dict[tuple[Stream, int], list[Appended]]:
+    def grown(self) -> dict[tuple[TopicState, int], list[Appended]]:
         """What was stored since this was last asked, by topic and partition."""
         grown, self._grown = self._grown, {}
         return grown
 
-    def _stored_in(self, stream: Stream, partition: int, appended: Appended, *, numbered: bool = False) -> None:
-        stream.stored(partition, appended, numbered=numbered)
-        self._grown.setdefault((stream, partition), []).append(appended)
+    def _stored_in(self, topic: TopicState, partition: int, appended: Appended, *, numbered: bool = False) -> None:
+        topic.on_stored(partition, appended, numbered=numbered)
+        self._grown.setdefault((topic, partition), []).append(appended)
 
     # publish
 
-    def publish(self, client: Client, stream: Stream, batch: Batch) -> list[Effect]:
+    def publish(self, client: Client, topic: TopicState, batch: Batch) -> list[Effect]:
         """Published messages of one topic, in order."""
-        draft = batch.draft(client.name.encode(), self._guards.default(stream))
-        if not self._guards.watches(stream):
-            return self._append_batch(client, stream, batch, draft)
+        draft = batch.draft(client.name.encode(), self._guards.default(topic))
+        if not self._guards.watches(topic):
+            return self._append_batch(client, topic, batch, draft)
         block = parse_block(draft.data, verify=False)
         return self._guards.admit(
-            stream,
+            topic,
             block,
             client.id,
-            partial(self._publish_allowed, client, stream, batch),
+            partial(self._publish_allowed, client, topic, batch),
             partial(self._not_published, client, batch),
         )
 
     def _publish_allowed(
-        self, client: Client, stream: Stream, batch: Batch, block: Block, refused: Mapping[int, Fault]
+        self, client: Client, topic: TopicState, batch: Batch, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if not refused:
-            return self._append_batch(client, stream, batch, Draft.of_block(block))
+            return self._append_batch(client, topic, batch, Draft.of_block(block))
         allowed = np.ones(len(block), np.bool_)
         allowed[list(refused)] = False
         effects: list[Effect] = []
@@ -181,31 +181,31 @@ class Publishing:
             effects += self._not_published(client, batch.where(chosen), rejected(fault))
         if allowed.any():
             draft = Draft.of_block(block.gather(allowed))
-            effects += self._append_batch(client, stream, batch.where(allowed), draft)
+            effects += self._append_batch(client, topic, batch.where(allowed), draft)
         return effects
 
-    def _append_batch(self, client: Client, stream: Stream, batch: Batch, draft: Draft) -> list[Effect]:
-        partition = stream.next_partition()
-        self._begin(stream)
-        done = partial(self._published, client, stream, partition, batch)
-        return [Append(stream.logs[partition], draft, done, client.id)]
+    def _append_batch(self, client: Client, topic: TopicState, batch: Batch, draft: Draft) -> list[Effect]:
+        partition = topic.next_partition()
+        self._begin(topic)
+        done = partial(self._published, client, topic, partition, batch)
+        return [Append(topic.logs[partition], draft, done, client.id)]
 
     def _not_published(self, client: Client, batch: Batch, error: PenstockError) -> list[Effect]:
-        self._desk.metrics.add("router.publish.error", len(batch))
-        failure = self._desk.failure(client, error, len(batch))
-        return [Send(client.id, batch.answers(self._desk.new_id(), failure))]
+        self._context.metrics.add("router.publish.error", len(batch))
+        failure = self._context.failure(client, error, len(batch))
+        return [Send(client.id, batch.answers(self._context.new_id(), failure))]
 
     def _published(
-        self, client: Client, stream: Stream, partition: int, batch: Batch, outcome: Appended | PenstockError
+        self, client: Client, topic: TopicState, partition: int, batch: Batch, outcome: Appended | PenstockError
     ) -> list[Effect]:
-        self._end(stream)
+        self._end(topic)
         if isinstance(outcome, PenstockError):
             return self._not_published(client, batch, outcome)
-        self._stored_in(stream, partition, outcome)
-        subscribers = self._routes.subscribers(stream.name)
-        frames = batch.deliveries(self._desk.new_id()) if subscribers else b""
+        self._stored_in(topic, partition, outcome)
+        subscribers = self._routes.subscribers(topic.name)
+        frames = batch.deliveries(self._context.new_id()) if subscribers else b""
         effects: list[Effect] = [Send(each, frames) for each in subscribers]
-        self._desk.metrics.add("live.delivered", outcome.records * len(subscribers))
+        self._context.metrics.add("live.delivered", outcome.records * len(subscribers))
         receipts = batch.receipts(
             partition=partition,
             first_offset=int(outcome.offset),
@@ -216,64 +216,64 @@ class Publishing:
             effects.append(Send(client.id, receipts))
         return effects
 
-    def publish_one(self, client: Client, stream: Stream, frame: Frame) -> list[Effect]:
+    def publish_one(self, client: Client, topic: TopicState, frame: Frame) -> list[Effect]:
         """One that came alone, or with a parent id."""
-        schema = self._guards.default(stream)
+        schema = self._guards.default(topic)
         draft = Draft.of([Message(payload=frame.payload, producer_name=client.name, schema=schema)])
-        if not self._guards.watches(stream):
-            return self._append_one(client, stream, frame, draft)
-        reply = self._desk.reply(client, frame.header)
+        if not self._guards.watches(topic):
+            return self._append_one(client, topic, frame, draft)
+        reply = self._context.reply(client, frame.header)
         block = parse_block(draft.data, verify=False)
-        allowed = partial(self._publish_one_allowed, client, stream, frame)
-        return self._guards.admit(stream, block, client.id, allowed, reply)
+        allowed = partial(self._publish_one_allowed, client, topic, frame)
+        return self._guards.admit(topic, block, client.id, allowed, reply)
 
     def _publish_one_allowed(
-        self, client: Client, stream: Stream, frame: Frame, block: Block, refused: Mapping[int, Fault]
+        self, client: Client, topic: TopicState, frame: Frame, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if refused:
-            return self._desk.reply(client, frame.header)(rejected(refused[0]))
-        return self._append_one(client, stream, frame, Draft.of_block(block))
+            return self._context.reply(client, frame.header)(rejected(refused[0]))
+        return self._append_one(client, topic, frame, Draft.of_block(block))
 
-    def _append_one(self, client: Client, stream: Stream, frame: Frame, draft: Draft) -> list[Effect]:
-        partition = stream.next_partition()
-        self._begin(stream)
-        done = partial(self._published_one, client, stream, partition, frame)
-        return [Append(stream.logs[partition], draft, done, client.id)]
+    def _append_one(self, client: Client, topic: TopicState, frame: Frame, draft: Draft) -> list[Effect]:
+        partition = topic.next_partition()
+        self._begin(topic)
+        done = partial(self._published_one, client, topic, partition, frame)
+        return [Append(topic.logs[partition], draft, done, client.id)]
 
     def _published_one(
-        self, client: Client, stream: Stream, partition: int, frame: Frame, outcome: Appended | PenstockError
+        self, client: Client, topic: TopicState, partition: int, frame: Frame, outcome: Appended | PenstockError
     ) -> list[Effect]:
-        self._end(stream)
-        reply = self._desk.reply(client, frame.header)
+        self._end(topic)
+        reply = self._context.reply(client, frame.header)
         if isinstance(outcome, PenstockError):
             return reply(outcome)
-        self._stored_in(stream, partition, outcome)
+        self._stored_in(topic, partition, outcome)
         head = frame.header.head
-        delivered = publish(head.topic, head.version, self._desk.new_id(), frame.payload)
-        effects: list[Effect] = [Send(each, delivered) for each in self._routes.subscribers(stream.name)]
-        self._desk.metrics.add("live.delivered", len(effects))
+        delivered = publish(head.topic, head.version, self._context.new_id(), frame.payload)
+        effects: list[Effect] = [Send(each, delivered) for each in self._routes.subscribers(topic.name)]
+        self._context.metrics.add("live.delivered", len(effects))
         place = {"partition": partition, "offset": int(outcome.offset), "id": format_id(outcome.id), "duplicate": False}
         return [*effects, *reply(place)]
 
     # append and message
 
-    def append(self, client: Client, stream: Stream, payload: bytes, reply: Reply) -> list[Effect]:
+    def append(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
         """A block of records. Raises what is wrong with it; nothing is stored then."""
-        return self.store(stream, parse_block(payload), _identified(stream, reply), client=client.id)
+        return self.store(topic, parse_block(payload), _identified(topic, reply), client=client.id)
 
-    def message(self, client: Client, stream: Stream, payload: bytes, reply: Reply) -> list[Effect]:
+    def message(self, client: Client, topic: TopicState, payload: bytes, reply: Reply) -> list[Effect]:
         """One message with its metadata in a line of JSON before it."""
         given = parse_message(payload, producer_name="")
         draft = Draft.of([given])  # raises what is wrong with a field: until then they are what the client wrote
-        name = _producer_name(client, stream, given)
+        name = _producer_name(client, topic, given)
         if name != given.producer_name:
             draft = Draft.of([replace(given, producer_name=name)])
         block = parse_block(draft.data, verify=False)
-        return self.store(stream, block, _identified(stream, reply), client=client.id)
+        return self.store(topic, block, _identified(topic, reply), client=client.id)
 
     def store(
         self,
-        stream: Stream,
+        topic: TopicState,
         block: Block,
         reply: Reply,
         *,
@@ -295,72 +295,72 @@ class Publishing:
         numbered = producer_id > 0 and bool(requests.any())
         if numbered:
             _check_numbers(requests)
-        if producer_id and not owned and (stream.producers is None or not stream.producers.owns(producer_id, client)):
+        if producer_id and not owned and (topic.producers is None or not topic.producers.owns(producer_id, client)):
             raise NotOwner(
-                f"producer {producer_id} of {stream.name} is not this connection's: it was never registered here, or"
+                f"producer {producer_id} of {topic.name} is not this connection's: it was never registered here, or"
                 " another connection has registered it since",
                 producer_id=producer_id,
             )
-        window = stream.producers.window(producer_id) if numbered and stream.producers is not None else None
+        window = topic.producers.window(producer_id) if numbered and topic.producers is not None else None
         if not trusted:
-            self._admit(stream, window, int(requests[0]), len(block))
+            self._admit(topic, window, int(requests[0]), len(block))
         submission = Submission(
-            stream, len(block), requests, window, reply, [], whole=whole, tell=tell, unbounded=unbounded
+            topic, len(block), requests, window, reply, [], whole=whole, tell=tell, unbounded=unbounded
         )
         return self._arrive(submission, block, client, judged=not trusted)
 
-    def store_plain(self, stream: Stream, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
+    def store_plain(self, topic: TopicState, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
         """Messages that nobody counts, for a topic that asks nothing of them: they need not be looked at once more.
 
         The answer is `Appended`. Raises if it is too much for now.
         """
-        if not self._rates.allow(None, stream.name, self._desk.now_ms, draft.count):
-            raise self._rates.exceeded(stream.name)
-        self._begin(stream)
-        return [Append(stream.logs[partition], draft, partial(self._stored_plain, stream, partition, draft, reply))]
+        if not self._rates.allow(None, topic.name, self._context.now_ms, draft.count):
+            raise self._rates.exceeded(topic.name)
+        self._begin(topic)
+        return [Append(topic.logs[partition], draft, partial(self._stored_plain, topic, partition, draft, reply))]
 
     def _stored_plain(
-        self, stream: Stream, partition: int, draft: Draft, reply: Reply, outcome: Appended | PenstockError
+        self, topic: TopicState, partition: int, draft: Draft, reply: Reply, outcome: Appended | PenstockError
     ) -> list[Effect]:
-        self._end(stream)
+        self._end(topic)
         effects = reply(outcome)
         if isinstance(outcome, Appended):
-            self._stored_in(stream, partition, outcome)
-            effects += self._live(stream, outcome.records, lambda: read_draft(draft))
+            self._stored_in(topic, partition, outcome)
+            effects += self._live(topic, outcome.records, lambda: read_draft(draft))
         return effects
 
-    def takes_anything(self, stream: Stream) -> bool:
+    def takes_anything(self, topic: TopicState) -> bool:
         """Whether a topic asks nothing of its messages, and none of them has to wait for others."""
-        return not self._guards.watches(stream)
+        return not self._guards.watches(topic)
 
-    def _live(self, stream: Stream, count: int, block: Callable[[], Block]) -> list[Effect]:
+    def _live(self, topic: TopicState, count: int, block: Callable[[], Block]) -> list[Effect]:
         """What was just stored, to whoever listens."""
-        subscribers = self._routes.subscribers(stream.name)
+        subscribers = self._routes.subscribers(topic.name)
         if not subscribers:
             return []
-        frames = publish_frames(block(), _spelled(stream), _VERSION, self._desk.new_id())
-        self._desk.metrics.add("live.delivered", count * len(subscribers))
+        frames = publish_frames(block(), _spelled(topic), _VERSION, self._context.new_id())
+        self._context.metrics.add("live.delivered", count * len(subscribers))
         return [Send(each, frames) for each in subscribers]
 
-    def _admit(self, stream: Stream, window: Window | None, first: int, count: int) -> None:
+    def _admit(self, topic: TopicState, window: Window | None, first: int, count: int) -> None:
         """Raise if it is too much for now, or would overtake what was."""
-        now_ms = self._desk.now_ms
+        now_ms = self._context.now_ms
         if window is not None and self._overtakes(window, first):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
-        if not self._rates.allow(None, stream.name, now_ms, count):
+        if not self._rates.allow(None, topic.name, now_ms, count):
             self._refuse(window, first)
-            raise self._rates.exceeded(stream.name)
+            raise self._rates.exceeded(topic.name)
         if window is not None:
             window.refused = 0
 
     def _refuse(self, window: Window | None, first: int) -> None:
         """Those that follow would overtake it."""
         if window is not None and not window.scattered and not self._overtakes(window, first):
-            window.refused, window.refused_ms = first, self._desk.now_ms + _REFUSED_MS
+            window.refused, window.refused_ms = first, self._context.now_ms + _REFUSED_MS
 
     def _overtakes(self, window: Window, first: int) -> bool:
         """Whether something before it was refused, and is still waited for."""
-        return 0 < window.refused < first and self._desk.now_ms < window.refused_ms
+        return 0 < window.refused < first and self._context.now_ms < window.refused_ms
 
     def _arrive(self, submission: Submission, block: Block, client: str, *, judged: bool) -> list[Effect]:
         """What is stored already is known at once; the rest is judged, and goes to the log."""
@@ -377,19 +377,21 @@ class Publishing:
             window.submitted = max(window.submitted, last)
         if not len(submission.fresh):
             return submission.reply(submission.told())
-        self._begin(submission.stream)
+        self._begin(submission.topic)
         if window is not None:
             window.begin(int(submission.requests[0]), int(submission.requests[-1]))
         submit, not_submitted = partial(self._submit, submission, client), partial(self._not_submitted, submission)
-        return self._guards.admit(submission.stream, block, client, submit, not_submitted, judged=judged)
+        return self._guards.admit(submission.topic, block, client, submit, not_submitted, judged=judged)
 
     def _not_submitted(self, submission: Submission, error: PenstockError) -> list[Effect]:
         submission.error, submission.parts = error, []
         return self._finish(submission)
 
-    def _submit(self, submission: Submission, client: str, block: Block, refused: Mapping[int, Fault]) -> list[Effect]:
+    def _submit(
+        self, submission: Submission, client: str, block: Block, refused: Mapping[int, PayloadFault]
+    ) -> list[Effect]:
         """Raises what keeps all of it from being stored."""
-        window, logs, rows = submission.window, submission.stream.logs, submission.fresh
+        window, logs, rows = submission.window, submission.topic.logs, submission.fresh
         if window is not None and self._overtakes(window, int(submission.requests[0])):
             raise ServiceUnavailable(f"message {window.refused} was refused and comes first; send it again")
         if refused:
@@ -401,14 +403,14 @@ class Publishing:
             return self._finish(submission)
         if len(logs) > 1 and not submission.unbounded:
             Draft.of_block(block).check_sizes(logs[0].limits)  # of all of it, also where its parts would fit
-        submission.parts = list(_parts(submission.stream, block, rows))
+        submission.parts = list(_parts(submission.topic, block, rows))
         submission.open = len(submission.parts)
         drafts = [Draft.of_block(part.block, unbounded=submission.unbounded) for part in submission.parts]
         appends = [
             Append(logs[part.partition], draft, partial(self._stored, submission, part), client)
             for part, draft in zip(submission.parts, drafts, strict=True)
         ]
-        return [*appends] if len(appends) == 1 else [AppendAll(tuple(appends))]
+        return [*appends] if len(appends) == 1 else [AppendAtomically(tuple(appends))]
 
     def _new_rows(self, submission: Submission, window: Window) -> Any:
         """The rows that are not stored yet; the others are noted with their places."""
@@ -426,13 +428,13 @@ class Publishing:
         submission.open -= 1
         effects: list[Effect] = []
         if isinstance(outcome, Appended):
-            stream = submission.stream
-            self._stored_in(stream, part.partition, outcome, numbered=submission.window is not None)
-            effects = self._live(stream, outcome.records, lambda: part.block)
+            topic = submission.topic
+            self._stored_in(topic, part.partition, outcome, numbered=submission.window is not None)
+            effects = self._live(topic, outcome.records, lambda: part.block)
         return [*self._finish(submission), *effects] if not submission.open else effects
 
     def _finish(self, submission: Submission) -> list[Effect]:
-        self._end(submission.stream)
+        self._end(submission.topic)
         window, error = submission.window, submission.failure()
         if window is not None:
             self._note(submission, window)
@@ -442,8 +444,8 @@ class Publishing:
                 self._refuse(window, int(submission.requests[0]))
             waiting, window.parked = window.parked, type(window.parked)()
             effects += [each for again in waiting for each in again()]
-            if submission.stream.checkpoint_due():
-                effects += self._streams.save_checkpoints(submission.stream)
+            if submission.topic.checkpoint_due():
+                effects += self._topics.save_checkpoints(submission.topic)
         return effects
 
     def _note(self, submission: Submission, window: Window) -> None:
@@ -459,12 +461,12 @@ class Publishing:
         for entry in entries_of(submission.requests[rows[order]], partitions[order], offsets[order]):
             window.add(entry)
         for part in stored:
-            submission.stream.noted(part.partition, int(part.outcome.offset))  # type: ignore[union-attr]
+            submission.topic.mark_in_window(part.partition, int(part.outcome.offset))  # type: ignore[union-attr]
 
 
-def _producer_name(client: Client, stream: Stream, message: Message) -> str:
+def _producer_name(client: Client, topic: TopicState, message: Message) -> str:
     """Under which it is stored. Raises `InvalidRequest` for another one than its producer is registered under."""
-    registered = "" if stream.producers is None else stream.producers.name(message.producer_id, client.id)
+    registered = "" if topic.producers is None else topic.producers.name(message.producer_id, client.id)
     if registered and message.producer_name not in ("", registered):
         raise InvalidRequest(
             f"producer {message.producer_id} is registered here as {registered!r}, not as"
@@ -474,14 +476,14 @@ def _producer_name(client: Client, stream: Stream, message: Message) -> str:
     return message.producer_name or registered or client.name
 
 
-def _identified(stream: Stream, reply: Reply) -> Reply:
+def _identified(topic: TopicState, reply: Reply) -> Reply:
     """Whoever sent something again is told the id of the first of it too, which is in the log."""
 
     def told(outcome: dict[str, Any] | PenstockError) -> list[Effect]:
         if isinstance(outcome, PenstockError) or not outcome["duplicate"]:
             return reply(outcome)
-        log = stream.logs[outcome["partition"]]
-        return [Work(lambda: outcome | {"id": _id_at(log, outcome["offset"])}, reply, reads=True)]
+        log = topic.logs[outcome["partition"]]
+        return [RunInThread(lambda: outcome | {"id": _id_at(log, outcome["offset"])}, reply, read_only=True)]
 
     return told
 
@@ -495,8 +497,8 @@ def _id_at(log: Log, offset: int) -> str | None:
     return format_id(block.id(0)) if len(block) and int(block.offsets.start) == offset else None
 
 
-def _spelled(stream: Stream) -> str:
-    name = stream.name
+def _spelled(topic: TopicState) -> str:
+    name = topic.name
     return name.topic if name.namespace == "default" else str(name)
 
 
@@ -527,16 +529,16 @@ def _check_numbers(requests: Any) -> None:
         )
 
 
-def _parts(stream: Stream, block: Block, rows: Any) -> Iterator[Part]:
+def _parts(topic: TopicState, block: Block, rows: Any) -> Iterator[Part]:
     """Where each row goes: by its key; those without one together to the next partition in turn."""
-    if len(stream.logs) == 1:
+    if len(topic.logs) == 1:
         yield Part(0, rows, block if len(rows) == len(block) else block.gather(rows))
         return
     keyed = (block.columns[rows, at.FLAGS] & at.FLAG_KEY) != 0
     hashes = block.key_hashes().astype(np.uint64)[rows]
-    partitions = (hashes % np.uint64(len(stream.logs))).astype(np.int64)
+    partitions = (hashes % np.uint64(len(topic.logs))).astype(np.int64)
     if not keyed.all():
-        partitions[~keyed] = stream.next_partition()
+        partitions[~keyed] = topic.next_partition()
     for partition in np.unique(partitions).tolist():
         mine = rows[partitions == partition]
         yield Part(partition, mine, block.gather(mine))

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 
 EVERY_MS: Final = 10_000
 """Between two lines about one topic."""
@@ -29,44 +29,44 @@ class _Tally:
 
 class Mismatches:
     def __init__(self) -> None:
-        self._tallies: dict[Stream, _Tally] = {}
+        self._tallies: dict[TopicState, _Tally] = {}
         """In the order in which they are due: all wait equally long."""
 
     @property
     def due_ms(self) -> int | None:
         return next((tally.due_ms for tally in self._tallies.values()), None)
 
-    def add(self, stream: Stream, messages: int, reason: str, now_ms: int) -> None:
+    def add(self, topic: TopicState, messages: int, reason: str, now_ms: int) -> None:
         """Count some; `reason` is of the first of them."""
-        tally = self._tallies.get(stream)
+        tally = self._tallies.get(topic)
         if tally is None:
-            _tell(stream, messages, reason, "")
-            self._tallies[stream] = _Tally(now_ms + EVERY_MS)
+            _tell(topic, messages, reason, "")
+            self._tallies[topic] = _Tally(now_ms + EVERY_MS)
             return
         tally.first = tally.first or reason
         tally.messages += messages
 
     def tick(self, now_ms: int) -> None:
         """Tell of every interval that is over; a topic without new ones is forgotten."""
-        for stream in [each for each, tally in self._tallies.items() if tally.due_ms <= now_ms]:
-            if self.settle(stream):
-                self._tallies[stream] = _Tally(now_ms + EVERY_MS)
+        for topic in [each for each, tally in self._tallies.items() if tally.due_ms <= now_ms]:
+            if self.settle(topic):
+                self._tallies[topic] = _Tally(now_ms + EVERY_MS)
 
-    def settle(self, stream: Stream) -> bool:
+    def settle(self, topic: TopicState) -> bool:
         """Tell what was not told yet of a topic, and forget it. Whether there was anything."""
-        tally = self._tallies.pop(stream, None)
+        tally = self._tallies.pop(topic, None)
         if tally is None or not tally.messages:
             return False
-        _tell(stream, tally.messages, tally.first, f" in the last {EVERY_MS // 1000} s")
+        _tell(topic, tally.messages, tally.first, f" in the last {EVERY_MS // 1000} s")
         return True
 
     def close(self) -> None:
         """Tell what was not told yet: there is no later."""
-        for stream in list(self._tallies):
-            self.settle(stream)
+        for topic in list(self._tallies):
+            self.settle(topic)
 
 
-def _tell(stream: Stream, messages: int, reason: str, span: str) -> None:
-    facts = {"topic": str(stream.name), "messages": messages, "reason": reason}
+def _tell(topic: TopicState, messages: int, reason: str, span: str) -> None:
+    facts = {"topic": str(topic.name), "messages": messages, "reason": reason}
     many = "1 message" if messages == 1 else f"{messages} messages"
-    _LOG.warning("%s of %s did not match its schemas%s; first: %s", many, stream.name, span, reason, extra=facts)
+    _LOG.warning("%s of %s did not match its schemas%s; first: %s", many, topic.name, span, reason, extra=facts)

@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock.broker.base.effects import Effect, Held, Inspect, Work
-from penstock.broker.context import Desk
+from penstock.broker.base.effects import AdjustBacklog, Effect, RunInThread, ValidatePayloads
+from penstock.broker.context import BrokerContext
 from penstock.broker.topics.schema_mismatches import Mismatches
 from penstock.broker.topics.schema_rejections import sentence
-from penstock.broker.topics.topics import Stream
+from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import PenstockError
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.core.schemas import LATEST, SCHEMA_VERSION_MAX, SchemaKind, default_subject
@@ -23,8 +23,8 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import NUMBER_MAX, Message, SchemaRef
 from penstock.schema.errors import InvalidSchema, SchemaNotFound
-from penstock.schema.language import Fault
-from penstock.schema.registry.models import Status, Which
+from penstock.schema.language import PayloadFault
+from penstock.schema.registry.models import LookupFilter, VersionStatus
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schemas import SchemaCatalog, topic_place
 from penstock.storage.catalog.topics import SchemaPolicy, TopicSettings
@@ -74,7 +74,7 @@ WARNING: Final = "x-schema-warning"
 """The attribute of a message that its topic's policy does not allow, and only warns of."""
 _WARNING_CHARS_MAX: Final = 256
 
-Passed = Callable[[Block, Mapping[int, Fault]], list[Effect]]
+Passed = Callable[[Block, Mapping[int, PayloadFault]], list[Effect]]
 """Where a block goes on: with the rows of it that are refused, and why."""
 
 
@@ -84,7 +84,7 @@ class Rule(NamedTuple):
     settings: TopicSettings
     revision: int
     subjects: tuple[str, ...]
-    allowed: Mapping[tuple[int, int], Status]
+    allowed: Mapping[tuple[int, int], VersionStatus]
     default: SchemaRef | None
 
     @property
@@ -102,18 +102,18 @@ class Passage:
     passed: Passed
     failed: Callable[[PenstockError], list[Effect]]
     judged: bool
-    faults: dict[int, Fault] = field(default_factory=dict)
+    faults: dict[int, PayloadFault] = field(default_factory=dict)
     open: int = 0
     error: PenstockError | None = None
 
 
 class Guards:
-    def __init__(self, registry: Registry, catalog: SchemaCatalog, desk: Desk) -> None:
+    def __init__(self, registry: Registry, catalog: SchemaCatalog, context: BrokerContext) -> None:
         self._registry = registry
         self._catalog = catalog
-        self._desk = desk
-        self._rules: dict[Stream, Rule] = {}
-        self._waiting: dict[Stream, deque[Passage]] = {}
+        self._context = context
+        self._rules: dict[TopicState, Rule] = {}
+        self._waiting: dict[TopicState, deque[Passage]] = {}
         self._used: set[tuple[int, int]] = set()
         """Topic and schema of messages that are stored, or on their way, as far as they were seen since the start."""
 
@@ -123,9 +123,9 @@ class Guards:
     def idle(self) -> bool:
         return not self._waiting
 
-    def quiet(self, stream: Stream) -> bool:
+    def quiet(self, topic: TopicState) -> bool:
         """Whether all that came so far is in the log, or is not going to be."""
-        return stream not in self._waiting and not stream.pending
+        return topic not in self._waiting and not topic.pending
 
     def take_uses(self, schema_id: int) -> set[int]:
         """The topics that got messages of it since this was last asked; the next one is noted again."""
@@ -133,24 +133,24 @@ class Guards:
         self._used = {each for each in self._used if each[1] != schema_id}
         return found
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, topic: TopicState) -> None:
         """The topic is deleted. What is still on its way goes on, and is refused there."""
-        self._rules.pop(stream, None)
-        self.mismatches.settle(stream)
-        self._used = {each for each in self._used if each[0] != stream.topic.topic_uid}
+        self._rules.pop(topic, None)
+        self.mismatches.settle(topic)
+        self._used = {each for each in self._used if each[0] != topic.uid}
 
-    def watches(self, stream: Stream) -> bool:
+    def watches(self, topic: TopicState) -> bool:
         """Whether a block of its may have to wait, or be refused; if not, it need not be admitted."""
-        rule = self._rule(stream)
-        return rule.policy is not SchemaPolicy.NONE or rule.default is not None or stream in self._waiting
+        rule = self._rule(topic)
+        return rule.policy is not SchemaPolicy.NONE or rule.default is not None or topic in self._waiting
 
-    def default(self, stream: Stream) -> SchemaRef | None:
+    def default(self, topic: TopicState) -> SchemaRef | None:
         """What a message that cannot name a schema is taken to be written with."""
-        return self._rule(stream).default
+        return self._rule(topic).default
 
     def admit(
         self,
-        stream: Stream,
+        topic: TopicState,
         block: Block,
         client: str,
         passed: Passed,
@@ -162,77 +162,81 @@ class Guards:
 
         What is not `judged` only waits for those before it, and until it is noted which schemas it uses.
         """
-        rule = self._rule(stream)
+        rule = self._rule(topic)
         passage = Passage(rule, block, client, passed, failed, judged and rule.policy is not SchemaPolicy.NONE)
         try:
             if judged:
                 passage.block = stamped(block, rule.default)
-            steps = [*self._inspections(stream, passage), *self._notes(stream, passage)]
+            steps = [*self._inspections(topic, passage), *self._notes(topic, passage)]
         except PenstockError as error:
             return failed(error)
-        if not steps and stream not in self._waiting:
-            return self._go_on(stream, passage)
-        self._waiting.setdefault(stream, deque()).append(passage)
-        return [Held(client, passage.block.data.size), *steps]
+        if not steps and topic not in self._waiting:
+            return self._go_on(topic, passage)
+        self._waiting.setdefault(topic, deque()).append(passage)
+        return [AdjustBacklog(client, passage.block.data.size), *steps]
 
-    def _rule(self, stream: Stream) -> Rule:
-        settings, known = stream.topic.settings, self._rules.get(stream)
+    def _rule(self, topic: TopicState) -> Rule:
+        settings, known = topic.settings, self._rules.get(topic)
         if known is not None and known.settings is settings and known.revision == self._registry.revision:
             return known
-        subjects = settings.schema_subjects or (default_subject(stream.name),)
-        allowed = {} if settings.schema_policy in (None, SchemaPolicy.NONE) else self._registry.allowed(subjects)
+        subjects = settings.schema_subjects or (default_subject(topic.name),)
+        allowed = (
+            {} if settings.schema_policy in (None, SchemaPolicy.NONE) else self._registry.accepted_versions(subjects)
+        )
         default = self._default(subjects[0], settings.schema_default)
-        rule = self._rules[stream] = Rule(settings, self._registry.revision, subjects, allowed, default)
+        rule = self._rules[topic] = Rule(settings, self._registry.revision, subjects, allowed, default)
         return rule
 
     def _default(self, subject: str, version: int | str | None) -> SchemaRef | None:
         if version is None:
             return None
-        statuses = self._registry.allowed((subject,)).items()
+        statuses = self._registry.accepted_versions((subject,)).items()
         found = {named[1]: SchemaRef(*named) for named, status in statuses if not status.deleted}
         return found.get(max(found, default=0) if version == LATEST else int(version))
 
     # what is named
 
-    def _misnamed(self, stream: Stream, rule: Rule, block: Block) -> Iterator[tuple[int, Fault]]:
+    def _misnamed(self, topic: TopicState, rule: Rule, block: Block) -> Iterator[tuple[int, PayloadFault]]:
         for schema, rows in _named(block):
-            fault = self._fault(stream, rule, schema)
+            fault = self._fault(topic, rule, schema)
             if fault is not None:
                 yield from dict.fromkeys(rows.tolist(), fault).items()
 
-    def _fault(self, stream: Stream, rule: Rule, schema: SchemaRef) -> Fault | None:
+    def _fault(self, topic: TopicState, rule: Rule, schema: SchemaRef) -> PayloadFault | None:
         status = rule.allowed.get((schema.id, schema.version))
         if status is None:
-            return Fault("", self._not_allowed(stream, rule, schema))
+            return PayloadFault("", self._not_allowed(topic, rule, schema))
         if status.deleted:
-            return Fault("", f"version {schema.version} of {status.subject!r} is deleted")
+            return PayloadFault("", f"version {schema.version} of {status.subject!r} is deleted")
         if status.deprecated is not None and rule.settings.schema_deprecated is False:
-            return Fault("", f"version {schema.version} of {status.subject!r} is deprecated: {status.deprecated}")
+            return PayloadFault(
+                "", f"version {schema.version} of {status.subject!r} is deprecated: {status.deprecated}"
+            )
         return None
 
-    def _not_allowed(self, stream: Stream, rule: Rule, schema: SchemaRef) -> str:
+    def _not_allowed(self, topic: TopicState, rule: Rule, schema: SchemaRef) -> str:
         wanted = " or ".join(map(repr, rule.subjects))
         if not schema.id:
-            return f"the message names no schema, and {stream.name} wants a version of {wanted}"
+            return f"the message names no schema, and {topic.name} wants a version of {wanted}"
         here = [version for schema_id, version in rule.allowed if schema_id == schema.id]
         if here and not schema.version:
             return f"the message names schema {schema.id} without its version, {here[0]}"
         if here:
             return f"schema {schema.id} is version {here[0]} of {wanted}, not {schema.version}"
         try:
-            (subject, _), *_ = self._registry.places(schema.id, Which.ALL)
+            (subject, _), *_ = self._registry.versions_of_schema(schema.id, LookupFilter.INCLUDE_DELETED)
         except SchemaNotFound:
             return f"schema {schema.id} is not registered"
-        return f"schema {schema.id} is of {subject!r}, and {stream.name} wants a version of {wanted}"
+        return f"schema {schema.id} is of {subject!r}, and {topic.name} wants a version of {wanted}"
 
     # what payloads hold
 
-    def _inspections(self, stream: Stream, passage: Passage) -> Iterator[Effect]:
+    def _inspections(self, topic: TopicState, passage: Passage) -> Iterator[Effect]:
         """What it names is judged at once, and what it holds is to be looked at."""
         if not passage.judged:
             return
         passage.block = _unmarked(passage.block)
-        passage.faults = dict(self._misnamed(stream, passage.rule, passage.block))
+        passage.faults = dict(self._misnamed(topic, passage.rule, passage.block))
         if not passage.rule.settings.schema_payloads:
             return
         for schema, rows in _named(passage.block):
@@ -243,35 +247,35 @@ class Guards:
                 passage.open += 1
                 whole = len(rows) == len(passage.block)
                 block = passage.block if whole else passage.block.gather(rows)
-                yield Inspect(definition, schema.id, block, partial(self._inspected, stream, passage, rows))
+                yield ValidatePayloads(definition, schema.id, block, partial(self._inspected, topic, passage, rows))
 
     def _inspected(
-        self, stream: Stream, passage: Passage, rows: Any, outcome: dict[int, Fault] | PenstockError
+        self, topic: TopicState, passage: Passage, rows: Any, outcome: dict[int, PayloadFault] | PenstockError
     ) -> list[Effect]:
         unseen = isinstance(outcome, InvalidSchema) or passage.rule.policy is SchemaPolicy.WARN
         if isinstance(outcome, PenstockError) and unseen:
-            passage.faults |= dict.fromkeys(rows.tolist(), Fault("", f"it was not looked at: {outcome.message}"))
+            passage.faults |= dict.fromkeys(rows.tolist(), PayloadFault("", f"it was not looked at: {outcome.message}"))
         elif isinstance(outcome, PenstockError):
             passage.error = passage.error or outcome
         else:
             passage.faults |= {int(rows[row]): fault for row, fault in outcome.items()}
-        return self._closer(stream, passage)
+        return self._closer(topic, passage)
 
     # what is used
 
-    def _notes(self, stream: Stream, passage: Passage) -> Iterator[Effect]:
+    def _notes(self, topic: TopicState, passage: Passage) -> Iterator[Effect]:
         """A schema of which a topic has messages stays: that is noted before the first of them is stored."""
         ids = passage.block.columns[:, at.SCHEMA_ID]
         if not ids.any():
             return
-        uid = stream.topic.topic_uid
+        uid = topic.uid
         first = int(ids[0])
         for schema_id in [first] if (ids == first).all() else np.unique(ids).tolist():
             if (uid, schema_id) not in self._used and self._knows(schema_id):
                 passage.open += 1
                 self._used.add((uid, schema_id))
                 note = partial(self._catalog.note_use, schema_id, topic_place(uid))
-                yield Work(note, partial(self._noted, stream, passage, (uid, schema_id)))
+                yield RunInThread(note, partial(self._noted, topic, passage, (uid, schema_id)))
 
     def _knows(self, schema_id: int) -> bool:
         """What is not registered cannot be deleted."""
@@ -281,55 +285,55 @@ class Guards:
             return False
         return True
 
-    def _noted(self, stream: Stream, passage: Passage, use: tuple[int, int], outcome: object) -> list[Effect]:
+    def _noted(self, topic: TopicState, passage: Passage, use: tuple[int, int], outcome: object) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             self._used.discard(use)
-            for each in self._waiting[stream]:  # those behind it rely on the same note
+            for each in self._waiting[topic]:  # those behind it rely on the same note
                 if (each.block.columns[:, at.SCHEMA_ID] == use[1]).any():
                     each.error = each.error or outcome
         elif not outcome:  # it was deleted meanwhile
             self._used.discard(use)
-            passage.faults |= dict(self._misnamed(stream, self._rule(stream), passage.block)) if passage.judged else {}
-        return self._closer(stream, passage)
+            passage.faults |= dict(self._misnamed(topic, self._rule(topic), passage.block)) if passage.judged else {}
+        return self._closer(topic, passage)
 
     # further
 
-    def _closer(self, stream: Stream, passage: Passage) -> list[Effect]:
+    def _closer(self, topic: TopicState, passage: Passage) -> list[Effect]:
         """Something that a block waited for is done: it and those behind it go on, if nothing else is open."""
         passage.open -= 1
-        waiting, effects = self._waiting[stream], list[Effect]()
+        waiting, effects = self._waiting[topic], list[Effect]()
         while waiting and not waiting[0].open:
             first = waiting.popleft()
-            effects += [Held(first.client, -first.block.data.size), *self._go_on(stream, first)]
+            effects += [AdjustBacklog(first.client, -first.block.data.size), *self._go_on(topic, first)]
         if not waiting:
-            del self._waiting[stream]
+            del self._waiting[topic]
         return effects
 
-    def _go_on(self, stream: Stream, passage: Passage) -> list[Effect]:
+    def _go_on(self, topic: TopicState, passage: Passage) -> list[Effect]:
         """Whatever comes of it, those behind it have their turn."""
         try:
             if passage.error is not None:
                 raise passage.error
-            return self._passed(stream, passage)
+            return self._passed(topic, passage)
         except PenstockError as error:
             return passage.failed(error)
         except Exception as error:
-            _LOG.exception("a defect in the broker", extra={"topic": str(stream.name)})
+            _LOG.exception("a defect in the broker", extra={"topic": str(topic.name)})
             return passage.failed(PenstockError(f"The broker failed: {type(error).__name__}"))
 
-    def _passed(self, stream: Stream, passage: Passage) -> list[Effect]:
+    def _passed(self, topic: TopicState, passage: Passage) -> list[Effect]:
         faults = passage.faults
         if faults and passage.rule.policy is SchemaPolicy.ENFORCE:
-            self._desk.metrics.add("schema.refused", len(faults))
+            self._context.metrics.add("schema.refused", len(faults))
             return passage.passed(passage.block, faults)
         if faults:
-            self._warn(stream, faults)
+            self._warn(topic, faults)
             return passage.passed(_marked(passage.block, faults), {})
         return passage.passed(passage.block, {})
 
-    def _warn(self, stream: Stream, faults: Mapping[int, Fault]) -> None:
-        self._desk.metrics.add("schema.warned", len(faults))
-        self.mismatches.add(stream, len(faults), sentence(faults[min(faults)]), self._desk.now_ms)
+    def _warn(self, topic: TopicState, faults: Mapping[int, PayloadFault]) -> None:
+        self._context.metrics.add("schema.warned", len(faults))
+        self.mismatches.add(topic, len(faults), sentence(faults[min(faults)]), self._context.now_ms)
 
 
 def _named(block: Block) -> Iterator[tuple[SchemaRef, Any]]:
@@ -356,7 +360,7 @@ def _unmarked(block: Block) -> Block:
     return _edited(block, edited)
 
 
-def _marked(block: Block, faults: Mapping[int, Fault]) -> Block:
+def _marked(block: Block, faults: Mapping[int, PayloadFault]) -> Block:
     """The same, with an attribute on the messages that are not as they should be and have room for it."""
     columns = block.columns
     name = WARNING.encode()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.errors import Facts, InvalidRequest, SchemaRejected
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 
 _REASONS_MAX: Final = 256
 """Refused messages of one block whose reasons are told: an answer has to fit into a frame."""
@@ -17,22 +17,22 @@ class NotThere(InvalidRequest):
     """What was named is not there: where errors have a number for that, it is that one."""
 
 
-def sentence(fault: Fault) -> str:
+def sentence(fault: PayloadFault) -> str:
     return f"at {fault.path}: {fault.message}" if fault.path else fault.message
 
 
-def rejected(fault: Fault) -> SchemaRejected:
-    shown = Fault(fault.path[:_REASON_CHARS_MAX], fault.message[:_REASON_CHARS_MAX])
+def rejected(fault: PayloadFault) -> SchemaRejected:
+    shown = PayloadFault(fault.path[:_REASON_CHARS_MAX], fault.message[:_REASON_CHARS_MAX])
     return SchemaRejected(sentence(shown), **({"path": shown.path} if shown.path else {}))
 
 
-def all_rejected(refused: Mapping[int, Fault]) -> SchemaRejected:
+def all_rejected(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
     """A block of which nothing may be stored."""
     row, fault = min(refused.items())
     return SchemaRejected(f"message {row} of the block: {rejected(fault).message}", refused=Facts(refusals(refused)))
 
 
-def refusals(refused: Mapping[int, Fault]) -> list[list[Any]]:
+def refusals(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:
     """Row, reason and path; of very many, reasons for the first alone."""
     shown = sorted(refused.items())
     told = [
@@ -41,9 +41,9 @@ def refusals(refused: Mapping[int, Fault]) -> list[list[Any]]:
     return [*told, *([row] for row, _ in shown[_REASONS_MAX:])]
 
 
-def alike(refused: Mapping[int, Fault]) -> dict[Fault, list[int]]:
+def alike(refused: Mapping[int, PayloadFault]) -> dict[PayloadFault, list[int]]:
     """The rows that have the same fault."""
-    found: dict[Fault, list[int]] = {}
+    found: dict[PayloadFault, list[int]] = {}
     for row, fault in refused.items():
         found.setdefault(fault, []).append(row)
     return found

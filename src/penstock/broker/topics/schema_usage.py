@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from penstock.broker.base import request_fields as read
-from penstock.broker.base.effects import Effect, Work
+from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.request_fields import Fields
 from penstock.core.errors import PenstockError
 from penstock.record import layout as at
 from penstock.schema.errors import ReferenceExists
-from penstock.schema.registry.models import Which, version_number
+from penstock.schema.registry.models import LookupFilter, parse_version
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schemas import TOPIC_PLACE, SchemaCatalog, archive_place, topic_place
 from penstock.storage.catalog.subscriptions import check_subscription_name
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from penstock.broker.durable import Durable
+    from penstock.broker.durable import DurableBroker
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 _TOPIC: Final = re.compile(rf"\b{TOPIC_PLACE}[0-9]+\b")
@@ -32,7 +32,7 @@ Use = tuple[int, str]
 
 
 def forget_unused(
-    durable: Durable, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
+    durable: DurableBroker, subject: str, version: int | str | None, then: Callable[[object], list[Effect]]
 ) -> list[Effect]:
     """Look whether topics that had messages of these versions' schemas still have any, forget those that have not, and
     go on. Topics into which something is on its way are left as they are.
@@ -40,44 +40,47 @@ def forget_unused(
     What comes meanwhile is noted again before it is stored.
     """
     ids = _going(durable.registry, subject, version)
-    streams = list(durable.streams)
-    logs = {topic_place(each.topic.topic_uid): each.logs for each in streams if durable.guards.quiet(each)}
-    busy = {topic_place(each.topic.topic_uid) for each in streams} - logs.keys()
+    topics = list(durable.topics)
+    logs = {topic_place(each.uid): each.logs for each in topics if durable.guards.quiet(each)}
+    busy = {topic_place(each.uid) for each in topics} - logs.keys()
     for schema_id in ids:
         durable.guards.take_uses(schema_id)
-    catalog = durable.streams.store.catalog.schemas
+    catalog = durable.topics.store.catalog.schemas
 
     def forget(unused: list[Use] | PenstockError) -> list[Effect]:
         if isinstance(unused, PenstockError):
             return then(unused)
         again = {(each, topic_place(uid)) for each in ids for uid in durable.guards.take_uses(each)}
-        return [Work(partial(_forget, catalog, [each for each in unused if each not in again]), then)]
+        return [RunInThread(partial(_forget, catalog, [each for each in unused if each not in again]), then)]
 
-    return [Work(lambda: list(_unused(catalog, ids, logs, busy)), forget, reads=True)] if ids else then(None)
+    return [RunInThread(lambda: list(_unused(catalog, ids, logs, busy)), forget, read_only=True)] if ids else then(None)
 
 
-def note_archive(durable: Durable, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
+def note_archive(durable: DurableBroker, fields: Fields, then: Callable[[object], list[Effect]]) -> list[Effect]:
     """An archive of a topic has come further: it may have messages of every schema that the topic has had any of.
 
     Go on when that is noted. Raises what is wrong with topic or subscription, under which the archive is known.
     """
-    stream, name = durable.streams.find(read.topic_name(fields)), read.text(fields, "subscription")
+    topic, name = durable.topics.find(read.topic_name(fields)), read.text(fields, "subscription")
     check_subscription_name(name)
-    catalog, place = durable.streams.store.catalog.schemas, archive_place(name, stream.name)
-    return [Work(partial(catalog.copy_uses, topic_place(stream.topic.topic_uid), place), then)]
+    catalog, place = durable.topics.store.catalog.schemas, archive_place(name, topic.name)
+    return [RunInThread(partial(catalog.copy_uses, topic_place(topic.uid), place), then)]
 
 
-def with_names(durable: Durable, error: ReferenceExists) -> ReferenceExists:
+def with_names(durable: DurableBroker, error: ReferenceExists) -> ReferenceExists:
     """The same, with topics called as people call them."""
-    names = {topic_place(each.topic.topic_uid): f"topic {each.name}" for each in durable.streams}
+    names = {topic_place(each.uid): f"topic {each.name}" for each in durable.topics}
     message = _TOPIC.sub(lambda found: names.get(found[0], found[0]), error.message)
     return ReferenceExists(message, **error.details)
 
 
 def _going(registry: Registry, subject: str, version: int | str | None) -> set[int]:
     """The schemas of what is to be deleted for good; none, if it may not be: whoever deletes it says why."""
-    number = None if version is None else version_number(version)
-    found = [registry.version(subject, each, Which.ALL) for each in registry.versions(subject, Which.ALL)]
+    number = None if version is None else parse_version(version)
+    found = [
+        registry.version(subject, each, LookupFilter.INCLUDE_DELETED)
+        for each in registry.versions(subject, LookupFilter.INCLUDE_DELETED)
+    ]
     wanted = [each for each in found if number in (None, each.version)]
     return {each.schema_id for each in wanted} if all(each.deleted for each in wanted) else set()
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from penstock.core.places import Place
     from penstock.spark.files.location import Location
     from penstock.spark.lake.archive.archive import ArchiveReport
-    from penstock.spark.lake.archive.batch_commit import BatchReport, Goal, TableReport
-    from penstock.spark.lake.archive.engines import Engine, News
+    from penstock.spark.lake.archive.batch_commit import BatchReport, Destination, TableReport
+    from penstock.spark.lake.archive.engines import Backlog, Engine
 
 
 ALLOW_LOSS: Final = "--allow-loss"
@@ -73,16 +73,16 @@ class By:
         check_engine(self.engine)
         parse_size(self.local_max)
 
-    def is_little(self, news: News | None) -> bool:
+    def is_little(self, backlog: Backlog | None) -> bool:
         """Whether what is new can be left to this process; None is without an end."""
-        return news is not None and news.bytes <= parse_size(self.local_max)
+        return backlog is not None and backlog.bytes <= parse_size(self.local_max)
 
-    def chosen(self, news: News | None) -> str:
+    def chosen(self, backlog: Backlog | None) -> str:
         from penstock.spark.lake.archive.engines import AUTO, LOCAL, SPARK
 
         if self.engine != AUTO:
             return self.engine
-        return LOCAL if self.is_little(news) else SPARK
+        return LOCAL if self.is_little(backlog) else SPARK
 
 
 @opt.bundled
@@ -134,18 +134,23 @@ def archive(
         raise InvalidRequest("--once, --take-over and --subscription are not for a backfill (--from, --to)")
     by.check()
     every_ms, batch_bytes, given = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
-    told = _Told(json=json)
+    on_batch = _Told(json=json)
     if is_backfill:
         places = parse_places(from_ or "earliest", to_place)
-        ready = _backfill(log, to, what, topics or [], places, name, given, batch_bytes, told)
+        ready = _backfill(log, to, what, topics or [], places, name, given, batch_bytes, on_batch)
     else:
         kept = _checkpoint(to, name, given)
         more: dict[str, Any] = {"once": once, "take_over": take_over, "subscription": subscription, "broker": broker}
         more |= {"every_seconds": every_ms / 1000, "batch_bytes": batch_bytes}
-        ready = _archive(log, to, what, topics or [], kept, told, **more)
-    with naming_loss_option(ALLOW_LOSS), ready as run, _engine(by, spark, run.news, told) as used, stopping() as asked:
+        ready = _archive(log, to, what, topics or [], kept, on_batch, **more)
+    with (
+        naming_loss_option(ALLOW_LOSS),
+        ready as run,
+        _engine(by, spark, run.backlog, on_batch) as used,
+        stopping() as asked,
+    ):
         report = run.run(used, asked.asked)
-    told.report(report)
+    on_batch.report(report)
     raise typer.Exit(_exit_code(report, asked))
 
 
@@ -153,21 +158,23 @@ def archive(
 class _Ready:
     """What has been checked and only waits for an engine."""
 
-    news: News | None
+    backlog: Backlog | None
     run: Callable[[Engine, threading.Event], ArchiveReport]
 
 
 @contextmanager
 def _archive(
-    log: Log, to: Warehouse, what: What, topics: list[str], checkpoint: Path, told: _Told, **more: Any
+    log: Log, to: Warehouse, what: What, topics: list[str], checkpoint: Path, on_batch: _Told, **more: Any
 ) -> Iterator[_Ready]:
-    from penstock.spark.lake.archive.archive import Wanted, prepared
+    from penstock.spark.lake.archive.archive import ArchiveRequest, open_archive
 
     location = log.location()
-    goal = _goal(location, to, what)
-    wanted = Wanted(location=location, topics=tuple(topics), goal=goal, checkpoint=checkpoint, **more)
-    with prepared(wanted, told) as archive:
-        yield _Ready(archive.news(), archive.run)
+    destination = _destination(location, to, what)
+    wanted = ArchiveRequest(
+        location=location, topics=tuple(topics), destination=destination, checkpoint=checkpoint, **more
+    )
+    with open_archive(wanted, on_batch) as archive:
+        yield _Ready(archive.backlog(), archive.run)
 
 
 @contextmanager
@@ -180,15 +187,15 @@ def _backfill(
     name: str,
     checkpoint: str | None,
     batch_bytes: int,
-    told: _Told,
+    on_batch: _Told,
 ) -> Iterator[_Ready]:
-    from penstock.spark.lake.archive.backfill import backfill_checkpoint, prepared
+    from penstock.spark.lake.archive.backfill import backfill_checkpoint, open_backfill
 
     location = log.location()
-    goal = _goal(location, to, what)
+    destination = _destination(location, to, what)
     kept = backfill_checkpoint(to.warehouse, name, checkpoint)
-    with prepared(location, topics, goal, kept, *places) as filling:
-        yield _Ready(filling.news(), partial(filling.run, batch_bytes=batch_bytes, told=told))
+    with open_backfill(location, topics, destination, kept, *places) as filling:
+        yield _Ready(filling.backlog(), partial(filling.run, batch_bytes=batch_bytes, on_batch=on_batch))
 
 
 def _checkpoint(to: Warehouse, name: str, given: str | None) -> Path:
@@ -197,13 +204,13 @@ def _checkpoint(to: Warehouse, name: str, given: str | None) -> Path:
     return checkpoint_of(to.warehouse, name, given)
 
 
-def _goal(location: Location, to: Warehouse, what: What) -> Goal:
-    from penstock.spark.lake.archive.archive import goal_of
+def _destination(location: Location, to: Warehouse, what: What) -> Destination:
+    from penstock.spark.lake.archive.archive import destination_of
 
-    return goal_of(
+    return destination_of(
         location,
         warehouse=to.warehouse,
-        kind=to.format,
+        table_format=to.format,
         storage_options=to.storage_options,
         catalog=to.catalog_options,
         one_table=what.one_table,
@@ -215,18 +222,18 @@ def _goal(location: Location, to: Warehouse, what: What) -> Goal:
 
 
 @contextmanager
-def _engine(by: By, spark: opt.Spark, news: News | None, told: _Told) -> Iterator[Engine]:
+def _engine(by: By, spark: opt.Spark, backlog: Backlog | None, on_batch: _Told) -> Iterator[Engine]:
     """Which one was chosen is said; Spark runs until the context ends."""
     from penstock.spark.lake.archive.engines import LOCAL, LOCAL_ENGINE, SparkEngine
 
-    name = by.chosen(news)
-    told.engine(name, news)
+    name = by.chosen(backlog)
+    on_batch.engine(name, backlog)
     if name == LOCAL:
         yield LOCAL_ENGINE
         return
     if sys.stderr.isatty():
         sys.stderr.write("penstock: starting Spark ...\n")
-    session = spark.session("penstock archive", quick=by.is_little(news))
+    session = spark.session("penstock archive", quick=by.is_little(backlog))
     try:
         yield SparkEngine(session)
     finally:
@@ -245,15 +252,15 @@ class _Told:
     def __init__(self, *, json: bool) -> None:
         self._json = json
 
-    def engine(self, name: str, news: News | None) -> None:
+    def engine(self, name: str, backlog: Backlog | None) -> None:
         if self._json:
             return
-        if news is None:
+        if backlog is None:
             amount = "until it is stopped"
-        elif not news.messages:
+        elif not backlog.messages:
             amount = "nothing new"
         else:
-            amount = f"{many(news.messages, 'new message')}, {bytes_text(news.bytes)}"
+            amount = f"{many(backlog.messages, 'new message')}, {bytes_text(backlog.bytes)}"
         sys.stderr.write(f"engine: {name}, {amount}\n")
 
     def __call__(self, batch: BatchReport) -> None:
@@ -291,10 +298,10 @@ class _Told:
         """Where the bad ones are, and why."""
         if not found.bad:
             return
-        from penstock.spark.lake.tables.names import bad_of
+        from penstock.spark.lake.tables.names import bad_table_of
 
         places = "; ".join(_offsets(place, *edges) for place, edges in sorted(found.why.places.items()))
-        typer.echo(f"{many(found.bad, 'bad record')} of {name} in {bad_of(name)}: {places}")
+        typer.echo(f"{many(found.bad, 'bad record')} of {name} in {bad_table_of(name)}: {places}")
         for reason, count in found.why.top():
             typer.echo(f"{count:>9,}  {on_one_line(reason)}")
 

@@ -76,12 +76,12 @@ def audit(
 
     `penstock audit --schemas --duplicates --json | jq .findings`
     """
-    from penstock.spark.jobs.audit.audit import Wanted
+    from penstock.spark.jobs.audit.audit import AuditRequest
     from penstock.spark.jobs.audit.audit import audit as run
-    from penstock.spark.jobs.audit.report import as_dict
+    from penstock.spark.jobs.audit.report.fields import as_dict
 
     location = log.location()
-    wanted = Wanted(
+    wanted = AuditRequest(
         topics=parse_topics(topics),
         against=archive.warehouse(),
         schemas=schemas,
@@ -93,7 +93,7 @@ def audit(
     found = run_job(spark, "penstock audit", lambda session, stage: run(session, location, wanted, stage=stage))
     report = as_dict(found)
     if html is not None:
-        from penstock.spark.jobs.audit.page import page
+        from penstock.spark.jobs.audit.report.page import page
 
         write_file(html, page(report))
     if json:
@@ -111,14 +111,14 @@ def _check_target(html: Path | None) -> None:
 
 
 def _print(found: Audit, report: dict[str, Any], html: Path | None) -> None:
-    if found.found.told:
+    if found.found.listed:
         rows = [_row(each) for each in report["findings"]["told"][:_FINDINGS_SHOWN]]
         table("findings", ("kind", "topic", "partition", "offset", "messages", "what"), rows)
         more = found.found.count - len(rows)
         if more > 0:
             typer.echo(f"... and {more:,} more: --html or --json has them")
     table("topics", ("topic", "messages", "size", "first", "last"), [_topic(each) for each in report["topics"]])
-    if found.wanted.against is not None:
+    if found.request.against is not None:
         _print_archive(report)
     for note in found.notes:
         typer.echo(note)

@@ -79,12 +79,12 @@ def compact(
     print_report(report, json=json)
 
 
-def _table(kind: str, warehouse: str, name: str, archive: Archive) -> Any:
+def _table(table_format: str, warehouse: str, name: str, archive: Archive) -> Any:
     from penstock.spark.lake.tables.table_factory import open_table
 
     named = {} if archive.catalog is None else {"name": archive.catalog}
     return open_table(
-        kind,
+        table_format,
         warehouse,
         name,
         storage_options=pairs("--storage-option", archive.storage_option),

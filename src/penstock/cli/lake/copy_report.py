@@ -20,7 +20,7 @@ from penstock.core.errors import InvalidRequest, PenstockError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.jobs.transfer.replay import Report
+    from penstock.spark.jobs.transfer.replay import PublishReport
     from penstock.spark.jobs.transfer.selection import Selection
     from penstock.spark.sink.options import SinkOptions
 
@@ -111,7 +111,7 @@ class Which:
         )
 
 
-def print_report(report: Report, *, json: bool) -> None:
+def print_report(report: PublishReport, *, json: bool) -> None:
     """And leave with the exit code of findings, if messages were left out."""
     if json:
         print_json({**asdict(report), "seconds": round(report.seconds, 3)})
@@ -121,7 +121,7 @@ def print_report(report: Report, *, json: bool) -> None:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _report_text(report: Report) -> str:
+def _report_text(report: PublishReport) -> str:
     rate = f", {report.published / report.seconds:,.0f} a second" if report.published and report.seconds > 0 else ""
     known = f"; {report.known:,} were there already" if report.known else ""
     lost = lost_text(report.lost)

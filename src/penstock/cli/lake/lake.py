@@ -59,11 +59,11 @@ def show(
 
 
 def _facts(found: LakeTable) -> dict[str, Any]:
-    files = found.live()
-    history = found.archived(1)
+    files = found.live_files()
+    history = found.commit_history(1)
     return {
         "table": found.name,
-        "format": found.kind,
+        "format": found.table_format,
         "location": found.folder.uri,
         "version": found.version(),
         "owner": found.owner(),
@@ -123,13 +123,13 @@ def _compact(found: LakeTable, target_bytes: int, *, dry_run: bool, json: bool) 
 
     from penstock.spark.lake.tables import compaction
 
-    planned = compaction.planned(found, target_bytes=target_bytes)
+    planned = compaction.plan_compaction(found, target_bytes=target_bytes)
     done = planned
     if not dry_run:
         with progress(shown=not json) as bar:
             task = bar.add_task(found.name, total=planned.bytes_before)
             done = compaction.compact(
-                found, target_bytes=target_bytes, told=lambda size: bar.update(task, advance=size)
+                found, target_bytes=target_bytes, on_group=lambda size: bar.update(task, advance=size)
             )
     if json:
         print_json({"table": found.name, "dry_run": dry_run, **asdict(done)})

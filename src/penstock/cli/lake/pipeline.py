@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.spark.pipeline.file.model import Pipeline
-    from penstock.spark.pipeline.run.progress import Batch
-    from penstock.spark.pipeline.run.queries import Shown
+    from penstock.spark.pipeline.run.progress import BatchReport
+    from penstock.spark.pipeline.run.queries import ConsoleRows
     from penstock.spark.pipeline.run.run import Event, Result
 
 app = typer.Typer(help="Pipelines of SQL and Python steps over topics and tables.", no_args_is_help=True)
@@ -166,14 +166,14 @@ class _Told:
         self._quiet = quiet
 
     def __call__(self, event: Event) -> None:
-        from penstock.spark.pipeline.run.progress import Batch
-        from penstock.spark.pipeline.run.queries import Shown
+        from penstock.spark.pipeline.run.progress import BatchReport
+        from penstock.spark.pipeline.run.queries import ConsoleRows
 
-        if isinstance(event, Shown):
+        if isinstance(event, ConsoleRows):
             self._rows(event)
         elif self._quiet:
             return
-        elif isinstance(event, Batch):
+        elif isinstance(event, BatchReport):
             self._line(_batch_text(event), event.as_dict())
         else:
             self._line(f"{event.query}: started", {"query": event.query, "checkpoint": event.checkpoint})
@@ -185,7 +185,7 @@ class _Told:
         else:
             sys.stderr.write(f"{text}\n")
 
-    def _rows(self, shown: Shown) -> None:
+    def _rows(self, shown: ConsoleRows) -> None:
         if self._json:
             rows = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
             print_json({"query": shown.query, "batch": shown.batch, "rows": rows, "more": shown.more})
@@ -216,7 +216,7 @@ class _Told:
         table(f"pipeline {pipeline.name}", columns, rows)
 
 
-def _batch_text(batch: Batch) -> str:
+def _batch_text(batch: BatchReport) -> str:
     out = "" if batch.rows_out is None else f", {batch.rows_out:,} out"
     late = f", {batch.late:,} too late" if batch.late else ""
     lag = "" if batch.lag is None else f", lag {batch.lag:,}"

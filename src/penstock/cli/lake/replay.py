@@ -30,16 +30,16 @@ class Archive(Reach):
 
     def origin(self, log: Log) -> Origin:
         """Where messages come from. Raises `InvalidRequest` for what is not there."""
-        from penstock.spark.jobs.transfer.selection import FromArchive, FromLog
+        from penstock.spark.jobs.transfer.selection import ArchiveOrigin, LogOrigin
 
         if self.archive is None:
             location = log.location()
             location.open()  # what is not there is said before Spark is started
-            return FromLog(location)
+            return LogOrigin(location)
         self.check(self.archive)
-        return FromArchive(
+        return ArchiveOrigin(
             warehouse=self.archive,
-            kind=self.format,
+            table_format=self.format,
             storage_options=self.storage_options,
             catalog=self.catalog_options or {},
         )

@@ -29,7 +29,7 @@ from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
     from penstock.spark.files.location import Location
-    from penstock.spark.jobs.transfer.transfer import Exported
+    from penstock.spark.jobs.transfer.transfer import ExportReport
 
 FormatOption = Annotated[
     str | None,
@@ -63,13 +63,13 @@ def export(
 
     `penstock export copy-of-data --format directory`
     """
-    from penstock.spark.jobs.transfer.file_formats import Format, format_of
+    from penstock.spark.jobs.transfer.file_formats import FileFormat, format_of
     from penstock.spark.jobs.transfer.transfer import copy
     from penstock.spark.jobs.transfer.transfer import export as job
 
     location, selection, kind = log.location(), which.selection(), format_of(output, format_)
     names = _named(location, topics)
-    if kind is Format.DIRECTORY:
+    if kind is FileFormat.DIRECTORY:
         from penstock.spark.jobs.transfer.replay import new_run
 
         name = run or new_run()
@@ -92,7 +92,7 @@ def _named(location: Location, topics: list[str] | None) -> list[TopicName]:
     return found
 
 
-def _print_exported(exported: Exported, *, json: bool) -> None:
+def _print_exported(exported: ExportReport, *, json: bool) -> None:
     if json:
         print_json({**asdict(exported), "seconds": round(exported.seconds, 3)})
     else:
@@ -134,19 +134,19 @@ def import_(
     `penstock import old-data --broker 10.0.0.7:7450`
     """
     from penstock.spark.files.location import Location
-    from penstock.spark.jobs.transfer.file_formats import Format, check_file, format_of
+    from penstock.spark.jobs.transfer.file_formats import FileFormat, check_file, format_of
     from penstock.spark.jobs.transfer.replay import new_run
     from penstock.spark.jobs.transfer.transfer import copy, import_file
 
     name, kind = run or new_run(), format_of(source, format_)
-    if target.into is not None and kind is not Format.DIRECTORY:
+    if target.into is not None and kind is not FileFormat.DIRECTORY:
         target = replace(target, partitions=target.partitions or 1)  # topics of a directory have as many as there
     options = target.options(topic, name)
-    if kind is not Format.DIRECTORY:
+    if kind is not FileFormat.DIRECTORY:
         check_file(source)  # what is not there is said before the run begins
     going = going_on(name, made_up=run is None, json=json)
     with going, naming_loss_option(SKIP_LOST), counting("importing") as tell:
-        if kind is Format.DIRECTORY:
+        if kind is FileFormat.DIRECTORY:
             location = Location.parse(path=str(source))
             topics = _named(location, None)
             report = copy(location, topics, options, run=name, skip_lost=skip_lost, progress=tell)

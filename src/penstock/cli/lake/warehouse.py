@@ -52,9 +52,9 @@ class Reach:
         """Raises `InvalidRequest` for a format that there is not, and for options that the warehouse's store has
         not."""
         from penstock.spark.lake.tables.folder import Folder
-        from penstock.spark.lake.tables.table_factory import check_kind
+        from penstock.spark.lake.tables.table_factory import check_table_format
 
-        check_kind(self.format)
+        check_table_format(self.format)
         Folder.parse(warehouse, self.storage_options)
 
 
@@ -101,12 +101,12 @@ class Lake(Warehouse):
 
     def _kinds(self) -> list[str]:
         """Raises `InvalidRequest` where a format is asked for that no table has, and others have one."""
-        from penstock.spark.lake.tables.table_factory import check_kind, kinds_there
+        from penstock.spark.lake.tables.table_factory import check_table_format, formats_present
 
-        there = kinds_there(self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options)
+        there = formats_present(self.warehouse, storage_options=self.storage_options, catalog=self.catalog_options)
         if self.format == ANY_FORMAT:
             return there
-        check_kind(self.format)
+        check_table_format(self.format)
         if there and self.format not in there:
             raise InvalidRequest(
                 f"the tables in {self.warehouse} are {' and '.join(there)}, none is {self.format}: leave out --format,"
@@ -117,9 +117,9 @@ class Lake(Warehouse):
 
     @staticmethod
     def _parsed(name: str) -> tuple[str, ...]:
-        from penstock.spark.lake.tables.names import parse
+        from penstock.spark.lake.tables.names import parse_table_name
 
-        return tuple(parse(name))
+        return tuple(parse_table_name(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

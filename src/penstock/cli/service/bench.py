@@ -53,9 +53,9 @@ def wire(
 
     `penstock bench wire --reference 'node dist/index.js' --reference-port 8081`
     """
-    from penstock.bench.wire import Founding, measure
+    from penstock.bench.wire import ReferenceServer, measure
 
-    other = None if reference is None else Founding(command=reference, port=reference_port)
+    other = None if reference is None else ReferenceServer(command=reference, port=reference_port)
     _show("penstock bench wire", measure(messages=messages, founding=other), json=json)
 
 
@@ -66,8 +66,6 @@ def stream(
     json: opt.Json = False,
 ) -> None:
     """Publish durably, read back, wait for one message, open many topics: a broker of its own is started for it.
-
-    Redis and NATS are measured in the same run where their servers are installed.
 
     Example: `penstock bench stream --dir /var/lib --messages 200000`
     """
@@ -107,39 +105,6 @@ def http(
 
     with _scratch(folder) as scratch:
         _show("penstock bench http", measure(scratch, requests=requests, events=requests), json=json)
-
-
-@app.command()
-def operations(
-    folder: Folder = None,
-    messages: Annotated[int, typer.Option(min=1000, help="How many messages a round publishes.")] = 3_000_000,
-    topics: Annotated[int, typer.Option(min=1, help="How many topics and subscriptions there are.")] = 1000,
-    json: opt.Json = False,
-) -> None:
-    """Publish at full speed, alone and while metrics and lists are asked for: a broker of its own is started for it.
-
-    Example: `penstock bench operations --messages 1000000`
-    """
-    from penstock.bench.operations import measure
-
-    with _scratch(folder) as scratch:
-        _show("penstock bench operations", measure(scratch, messages=messages, topics=topics), json=json)
-
-
-@app.command()
-def spark(
-    folder: Folder = None,
-    messages: Annotated[int, typer.Option(min=10_000, help="How many messages a figure uses.")] = 4_000_000,
-    json: opt.Json = False,
-) -> None:
-    """Read, decode, archive and audit a topic with Spark, beside what Spark does with Parquet files of the same rows.
-
-    Example: `penstock bench spark --messages 1000000`
-    """
-    from penstock.bench.spark import measure
-
-    with _scratch(folder) as scratch:
-        _show("penstock bench spark", measure(scratch, messages=messages), json=json)
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from penstock.cli.exit_codes import EXIT_FINDINGS
 from penstock.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
-    from penstock.demo.account import Row
-    from penstock.demo.story import Result
+    from penstock.demo.report.account import AccountRow
+    from penstock.demo.story import DemoResult
 
 
 def demo(
@@ -45,10 +45,10 @@ def demo(
 
     `penstock demo --keep --dir /tmp/shop`
     """
-    from penstock.demo.screen import Screen
-    from penstock.demo.story import EVENTS, EVENTS_SMALL, Asked, run
+    from penstock.demo.base.screen import Screen
+    from penstock.demo.story import EVENTS, EVENTS_SMALL, DemoOptions, run
 
-    asked = Asked(events=events or (EVENTS_SMALL if small else EVENTS), folder=folder, keep=keep)
+    asked = DemoOptions(events=events or (EVENTS_SMALL if small else EVENTS), folder=folder, keep=keep)
     with Screen() as screen:
         result = run(asked, screen)
     if json:
@@ -59,8 +59,8 @@ def demo(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _print(result: Result, *, kept: bool) -> None:
-    from penstock.demo.chart import lines
+def _print(result: DemoResult, *, kept: bool) -> None:
+    from penstock.demo.report.chart import lines
 
     out = console()
     for line in ("revenue per hour", *lines(result.revenue, plain=out.options.ascii_only), ""):
@@ -74,7 +74,7 @@ def _print(result: Result, *, kept: bool) -> None:
         typer.echo(f"\n# {what}\n{command}")
 
 
-def _sum(row: Row) -> str:
+def _sum(row: AccountRow) -> str:
     if row.expected is None:
         return ""
     why = row.why or f"{row.expected:,}"

@@ -28,7 +28,7 @@ from penstock.core.names import TopicName
 from penstock.core.places import parse_place, parse_places
 
 if TYPE_CHECKING:
-    from penstock.client.consume.reader import Reading
+    from penstock.client.consume.reader import TopicReader
     from penstock.client.sync import Batch, Client, Consumer, Producer, StreamMessage
 
 _BATCH_BYTES: Final = 2 * MIB
@@ -287,21 +287,21 @@ class Consuming:
     limit: int | None
 
     def read(self, broker: opt.Broker, to: str | None, partition: int | None, show: Show, *, follow: bool) -> None:
-        from penstock.client.consume.reader import Reading
+        from penstock.client.consume.reader import TopicReader
 
         start = self.start or "earliest"
         _, stop = parse_places(start, to)
         place: dict[str, Any] = {"start": start, "stop": stop, "partition": partition, "follow": follow}
         with (
             broker.connect() as client,
-            Reading(client, self.topic, **place, types=self.types, keys=self.keys) as reading,
+            TopicReader(client, self.topic, **place, types=self.types, keys=self.keys) as reading,
         ):
             _read(reading, show, self.limit)
             missing = bool(reading.gaps)
         _end(missing=missing)
 
     def consume(self, broker: opt.Broker, subscription: str, kind: str | None, show: Show, *, follow: bool) -> None:
-        from penstock.client.consume.consume_to_end import CatchingUp
+        from penstock.client.consume.consume_to_end import CatchUpConsumer
 
         start = self.start or "latest"
         parse_place(start)
@@ -317,7 +317,7 @@ class Consuming:
             else:
                 self._say_known(subscription)
             endless = iter(consumer.receive_batch, None)
-            batches = endless if follow else CatchingUp(client, consumer, self.topic, waits=_say_why)
+            batches = endless if follow else CatchUpConsumer(client, consumer, self.topic, on_wait=_say_why)
             _consume(consumer, batches, show, self.limit)
             missing = bool(consumer.lost)
         _end(missing=missing)
@@ -337,7 +337,7 @@ class Consuming:
             )
 
 
-def _read(reading: Reading, show: Show, limit: int | None) -> None:
+def _read(reading: TopicReader, show: Show, limit: int | None) -> None:
     for messages in reading:
         shown = messages[:limit]
         _show_batch(shown, reading.partitions, show)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.errors import ServiceUnavailable, Timeout
 
 if TYPE_CHECKING:
-    from penstock.client.sync import Batch, Client, Consumer
+    from penstock.client.consume.blocking import BlockingConsumer
+    from penstock.client.consume.messages import Batch
+    from penstock.client.wire.asks import Asks
 
 _LOOK_SECONDS: Final = 0.1
 """How often the broker is asked how far it is."""
@@ -25,55 +27,55 @@ _TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|for [\d,]+ s\b")
 _ELSEWHERE: Final = "others have what is left, or it is to be delivered again later"
 
 
-class CatchingUp:
+class CatchUpConsumer:
     """Iterate: messages that arrived together, for the caller to acknowledge. Some that came meanwhile may be among
-    them; `waits` is told why nothing comes for long."""
+    them; `on_wait` is told why nothing comes for long."""
 
-    def __init__(self, client: Client, consumer: Consumer[Any], topic: str, *, waits: Callable[[str], None]) -> None:
+    def __init__(self, client: Asks, consumer: BlockingConsumer, topic: str, *, on_wait: Callable[[str], None]) -> None:
         self._client = client
         self._consumer = consumer
-        self._waits = waits
-        self._asked = {"topic": topic, "subscription": consumer.subscription}
-        found = self._described()
-        self._ends = {lane["partition"]: lane["next_offset"] for lane in found["partitions"]}
+        self._on_wait = on_wait
+        self._subscription = {"topic": topic, "subscription": consumer.subscription}
+        found = self._describe()
+        self._ends = {partition["partition"]: partition["next_offset"] for partition in found["partitions"]}
         self._behind = self._is_behind(found)
-        self._looked = self._came = time.monotonic()
-        self._told = ""
+        self._checked_at = self._received_at = time.monotonic()
+        self._last_reason = ""
 
     def __iter__(self) -> Iterator[Batch]:
         while self._behind:
             try:
                 batch = self._consumer.receive_batch(_LOOK_SECONDS)
             except TimeoutError:
-                self._look()
+                self._check_progress()
                 continue
             if batch is None:
                 return
             yield batch
-            self._came = time.monotonic()
-            self._look()
+            self._received_at = time.monotonic()
+            self._check_progress()
 
-    def _described(self) -> dict[str, Any]:
-        return self._client.ask("system.subscription.describe", self._asked)
+    def _describe(self) -> dict[str, Any]:
+        return self._client.ask("system.subscription.describe", self._subscription)
 
     def _is_behind(self, found: dict[str, Any]) -> bool:
-        return any(lane["floor"] < self._ends[lane["partition"]] for lane in found["partitions"])
+        return any(partition["floor"] < self._ends[partition["partition"]] for partition in found["partitions"])
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         """How far it is now, if nobody looked just before."""
-        if time.monotonic() - self._looked < _LOOK_SECONDS:
+        if time.monotonic() - self._checked_at < _LOOK_SECONDS:
             return
         try:
-            found = self._described()
+            found = self._describe()
         except (ServiceUnavailable, Timeout):
             return  # the connection is being made again
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         self._behind = self._is_behind(found)
-        if self._behind and self._looked - self._came > _PATIENCE_SECONDS:
-            self._tell(found["state"])
+        if self._behind and self._checked_at - self._received_at > _PATIENCE_SECONDS:
+            self._report_wait(found["state"])
 
-    def _tell(self, state: list[str]) -> None:
+    def _report_wait(self, state: list[str]) -> None:
         why = "; ".join(each for each in state if not each.startswith("moving")) or _ELSEWHERE
-        if (gist := _TIMES.sub("", why)) != self._told:
-            self._told = gist
-            self._waits(why)
+        if (gist := _TIMES.sub("", why)) != self._last_reason:
+            self._last_reason = gist
+            self._on_wait(why)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from penstock.client.consume.messages import Batch as Batch
-from penstock.client.consume.messages import Origin, spoken_of
+from penstock.client.consume.messages import BatchOrigin, offsets_of
 from penstock.client.consume.messages import StreamMessage as StreamMessage
-from penstock.client.consume.positions import Start, place_field
-from penstock.client.serde.decoder import Reader
+from penstock.client.consume.positions import Start, position_field
+from penstock.client.serde.decoder import ValueDecoder
 from penstock.client.serde.values import V
 from penstock.client.wire.connection import Connection
-from penstock.client.wire.protocol import Core, Fed, Wanted
+from penstock.client.wire.protocol import ClientProtocol, RecordsReceived, SubscriptionSpec
 from penstock.core.errors import MalformedMessage, NotOwner, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.ranges import Ranges
 from penstock.protocol.actions import Action
@@ -66,14 +66,14 @@ class Consumer(Generic[V]):
     def __init__(
         self,
         connection: Connection,
-        core: Core,
-        wanted: Wanted,
+        protocol: ClientProtocol,
+        spec: SubscriptionSpec,
         *,
-        reader: Reader,
+        decoder: ValueDecoder,
         leave: Callable[[Consumer], None],
     ) -> None:
-        self.wanted = wanted
-        self.subscription = wanted.subscription
+        self.spec = spec
+        self.subscription = spec.subscription
         self.active = True
         """False while another consumer of a failover subscription is the active one."""
 
@@ -81,11 +81,11 @@ class Consumer(Generic[V]):
         """Whether the subscription came to be with this consumer: one that was there goes on where it was."""
 
         self._connection = connection
-        self._core = core
-        self._reader = reader
+        self._protocol = protocol
+        self._decoder = decoder
         self._leave = leave
         self._loop = asyncio.get_running_loop()
-        self._topic = str(wanted.pattern)
+        self._topic = str(spec.pattern)
         self._arrived: deque[Batch[V]] = deque()
         self._current: deque[StreamMessage[V]] = deque()
         self._opened: Batch[V] | None = None
@@ -95,7 +95,7 @@ class Consumer(Generic[V]):
         self._reason: PenstockError | None = None
         self._closed = False
         self._acks: dict[int, Ranges] = {}
-        self._through: dict[int, int] = {}
+        self._acks_through: dict[int, int] = {}
         self._ack_timer: asyncio.TimerHandle | None = None
         self._unconfirmed: dict[int, Ranges] = {}
         self._unconfirmed_through: dict[int, int] = {}
@@ -105,10 +105,10 @@ class Consumer(Generic[V]):
         """Acknowledgements that came too late, and were not told of yet."""
 
         self._confirming = asyncio.Lock()
-        self.held: deque[StreamMessage[V]] = deque()
+        self.handed_over: deque[StreamMessage[V]] = deque()
         """Messages that somebody else, in another thread, has fetched and not yet taken."""
 
-        self._keeper: asyncio.Task[None] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
         self.lost = 0
         """Messages that cannot be delivered, since this consumer came."""
 
@@ -123,14 +123,14 @@ class Consumer(Generic[V]):
 
     async def start(self) -> Self:
         await self._connection.ready()  # what is wanted before there is a link is made with it, and would be made twice
-        answer = json.loads(await self._connection.call(self._core.subscribe(self.wanted)))
+        answer = json.loads(await self._connection.call(self._protocol.subscribe(self.spec)))
         self.subscription = answer["subscription"]
         self.partitions = len(answer["partitions"])
         self.active = answer["active"]
         self.created = answer["created"]
         self._ack_timeout = answer["ack_timeout_ms"] / 1000
         self._next = {each["partition"]: each["floor"] for each in answer["partitions"]}
-        self._keeper = asyncio.create_task(self._keep())
+        self._maintenance = asyncio.create_task(self._maintain())
         return self
 
     async def __aenter__(self) -> Self:
@@ -151,54 +151,56 @@ class Consumer(Generic[V]):
             self.end(None)
             self._leave(self)
         if self._connection.open:
-            call = self._core.unsubscribe(Wanted(self.wanted.pattern, "durable", None, "-", self.subscription))
-            self._core.forget(self.wanted)
+            call = self._protocol.unsubscribe(
+                SubscriptionSpec(self.spec.pattern, "durable", None, "-", self.subscription)
+            )
+            self._protocol.forget(self.spec)
             try:
                 await self._connection.call(call)
             except (ServiceUnavailable, Timeout):
                 return  # a connection that is gone consumes nothing
         else:
-            self._core.forget(self.wanted)
+            self._protocol.forget(self.spec)
 
     # what the client calls
 
-    def put(self, fed: Fed) -> None:
+    def records_received(self, event: RecordsReceived) -> None:
         """A block has arrived."""
         if self._closed:
             return
-        block, stop = scan(fed.payload)
+        block, stop = scan(event.payload)
         if stop.reason != at.AT_END:
             self.end(MalformedMessage(f"the broker sent a block that does not verify: record {len(block)}: {stop}"))
             return
-        partition = int((fed.header.request_id or "0")[-_PARTITION_DIGITS:], 16)
-        self._arrived.append(Batch(block, Origin(self._topic, partition, self.subscription)))
+        partition = int((event.header.request_id or "0")[-_PARTITION_DIGITS:], 16)
+        self._arrived.append(Batch(block, BatchOrigin(self._topic, partition, self.subscription)))
         self._waiting.set()
 
-    def dropped(self) -> None:
+    def connection_lost(self) -> None:
         """The connection is gone: what has not been taken will come again. A reader goes on behind what was taken."""
-        for waiting in (self._arrived, self._current, self.held):
+        for waiting in (self._arrived, self._current, self.handed_over):
             waiting.clear()
-        if not self.wanted.subscription and self._next:
+        if not self.spec.subscription and self._next:
             places = {str(partition): offset for partition, offset in self._next.items()}
-            options = json.loads(self.wanted.options) | {"from": places}
-            self.wanted = replace(self.wanted, options=json.dumps(options))
-            self._core.subscribe(self.wanted)
+            options = json.loads(self.spec.options) | {"from": places}
+            self.spec = replace(self.spec, options=json.dumps(options))
+            self._protocol.subscribe(self.spec)
 
-    def sought(self, positions: Mapping[str, int]) -> None:
+    def position_moved(self, positions: Mapping[str, int]) -> None:
         """Somebody sought elsewhere: what came before is of no interest any more, nor what was said of it."""
         for partition, offset in ((int(number), offset) for number, offset in positions.items()):
             self._next[partition] = offset
             self._arrived = deque(each for each in self._arrived if each.partition != partition)
-            for waiting in (self._current, self.held):
+            for waiting in (self._current, self.handed_over):
                 kept = [each for each in waiting.copy() if each.partition != partition]
                 waiting.clear()
                 waiting.extend(kept)
             for ranges in (self._acks, self._unconfirmed):
                 ranges.pop(partition, None)
-            for through in (self._through, self._unconfirmed_through):
+            for through in (self._acks_through, self._unconfirmed_through):
                 through.pop(partition, None)
 
-    def missed(self, facts: Mapping[str, Any]) -> None:
+    def gap_reported(self, facts: Mapping[str, Any]) -> None:
         """Note messages that the broker cannot deliver, and warn of them."""
         gap = Gap(**{name: facts[name] for name in Gap.__slots__})
         self.lost += gap.messages
@@ -208,8 +210,8 @@ class Consumer(Generic[V]):
     def end(self, reason: PenstockError | None) -> None:
         """No more will come."""
         self._reason, self._closed = self._reason or reason, True
-        if self._keeper is not None:
-            self._keeper.cancel()
+        if self._maintenance is not None:
+            self._maintenance.cancel()
         self._waiting.set()
 
     # receiving
@@ -239,8 +241,8 @@ class Consumer(Generic[V]):
                 await self._waiting.wait()
                 continue
             batch = self._arrived[0]
-            if batch.origin.values is None:
-                batch.origin.values = await self._reader.learn(batch)
+            if batch.origin.decoder is None:
+                batch.origin.decoder = await self._decoder.batch_decoder(batch)
             if self._arrived and self._arrived[0] is batch:
                 return self._arrived.popleft()
         if self._reason is not None:
@@ -262,9 +264,9 @@ class Consumer(Generic[V]):
                 return None
             self._opened = batch
             self._current.extend(batch.messages)
-        return self._taken()
+        return self._take_message()
 
-    def _taken(self) -> StreamMessage[V]:
+    def _take_message(self) -> StreamMessage[V]:
         message = self._current.popleft()
         self._next[message.partition] = message.offset + 1
         return message
@@ -273,7 +275,7 @@ class Consumer(Generic[V]):
         return self
 
     async def __anext__(self) -> StreamMessage[V]:
-        message = self._taken() if self._current else await self.receive()
+        message = self._take_message() if self._current else await self.receive()
         if message is None:
             raise StopAsyncIteration
         return message
@@ -282,23 +284,23 @@ class Consumer(Generic[V]):
 
     def ack(self, done: StreamMessage | Batch | pa.RecordBatch) -> None:
         """Done with: it is not delivered again. Gathered and soon sent; `flush` waits until it is durable."""
-        self.note_ack(*spoken_of(done))
+        self.ack_offsets(*offsets_of(done))
 
-    def note_ack(self, partition: int, spans: list[tuple[int, int]]) -> None:
+    def ack_offsets(self, partition: int, spans: list[tuple[int, int]]) -> None:
         """The same, for offsets."""
         ranges = self._acks.setdefault(partition, Ranges())
         for start, stop in spans:
             ranges.add(start, stop)
-        self._settle_soon()
+        self._schedule_acks()
 
     def ack_cumulative(self, message: StreamMessage) -> None:
         """Everything of its partition up to and with this one; exclusive and failover only."""
-        self.note_ack_through(message.partition, message.offset)
+        self.ack_offsets_through(message.partition, message.offset)
 
-    def note_ack_through(self, partition: int, offset: int) -> None:
+    def ack_offsets_through(self, partition: int, offset: int) -> None:
         """The same, for an offset."""
-        self._through[partition] = max(offset, self._through.get(partition, -1))
-        self._settle_soon()
+        self._acks_through[partition] = max(offset, self._acks_through.get(partition, -1))
+        self._schedule_acks()
 
     async def nack(
         self,
@@ -308,13 +310,13 @@ class Consumer(Generic[V]):
         reason: str | None = None,
     ) -> None:
         """Not done: deliver it again, after the usual pause or this one; too often, and it is a dead letter."""
-        partition, spans = spoken_of(failed)
+        partition, spans = offsets_of(failed)
         facts: dict[str, Any] = {"partition": partition, "ranges": spans}
         if delay is not None:
             facts["delay_ms"] = round(delay * 1000)
         if reason:
             facts["reason"] = reason
-        await self._settle(Action.NACK, facts)
+        await self._call_subscription(Action.NACK, facts)
 
     async def flush(self) -> None:
         """Until every acknowledgement so far is durable.
@@ -338,7 +340,7 @@ class Consumer(Generic[V]):
                 await self._confirm_through(partition, offset)
 
     async def _confirm_ranges(self, partition: int, ranges: list[tuple[int, int]]) -> None:
-        answer = await self._settle(Action.ACK, {"partition": partition, "ranges": ranges})
+        answer = await self._call_subscription(Action.ACK, {"partition": partition, "ranges": ranges})
         self._late += answer["ignored"]
         left = self._unconfirmed.get(partition)
         if left is not None:
@@ -348,7 +350,7 @@ class Consumer(Generic[V]):
                 self._unconfirmed.pop(partition, None)
 
     async def _confirm_through(self, partition: int, offset: int) -> None:
-        answer = await self._settle(Action.ACK, {"partition": partition, "cumulative": offset})
+        answer = await self._call_subscription(Action.ACK, {"partition": partition, "cumulative": offset})
         self._late += answer["ignored"]
         if self._unconfirmed_through.get(partition) == offset:
             del self._unconfirmed_through[partition]
@@ -356,11 +358,11 @@ class Consumer(Generic[V]):
     async def seek(self, position: Start, *, partition: int | None = None) -> None:
         """Go on from `earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id. What arrived
         is dropped."""
-        facts: dict[str, Any] = {"position": place_field(position, "position")}
+        facts: dict[str, Any] = {"position": position_field(position, "position")}
         self._send_acks()
         if partition is not None:
             facts["partition"] = partition
-        await self._settle(Action.SEEK, facts)
+        await self._call_subscription(Action.SEEK, facts)
 
     async def pause(self) -> None:
         """Have nothing more delivered, to any consumer, until it is resumed."""
@@ -371,14 +373,14 @@ class Consumer(Generic[V]):
 
     async def _ask(self, topic: str) -> None:
         payload = json.dumps({"topic": self._topic, "subscription": self.subscription})
-        await self._connection.call(self._core.request(topic, payload))
+        await self._connection.call(self._protocol.request(topic, payload))
 
-    async def _settle(self, action: Action, facts: dict[str, Any]) -> dict[str, Any]:
-        call = self._core.settle(action, self._topic, {"subscription": self.subscription} | facts)
+    async def _call_subscription(self, action: Action, facts: dict[str, Any]) -> dict[str, Any]:
+        call = self._protocol.subscription_call(action, self._topic, {"subscription": self.subscription} | facts)
         answer: dict[str, Any] = json.loads(await self._connection.call(call))
         return answer
 
-    def _settle_soon(self) -> None:
+    def _schedule_acks(self) -> None:
         if self._ack_timer is None:
             self._ack_timer = self._loop.call_later(_ACK_SECONDS, self._send_acks)
 
@@ -388,37 +390,37 @@ class Consumer(Generic[V]):
             self._ack_timer.cancel()
             self._ack_timer = None
         acks, self._acks = self._acks, {}
-        through, self._through = self._through, {}
+        through, self._acks_through = self._acks_through, {}
         for partition, ranges in acks.items():
-            self._tell({"partition": partition, "ranges": list(ranges)})
+            self._send_one_way({"partition": partition, "ranges": list(ranges)})
             unconfirmed = self._unconfirmed.setdefault(partition, Ranges())
             for start, stop in ranges:
                 unconfirmed.add(start, stop)
         for partition, offset in through.items():
-            self._tell({"partition": partition, "cumulative": offset})
+            self._send_one_way({"partition": partition, "cumulative": offset})
             self._unconfirmed_through[partition] = offset
 
-    def _tell(self, facts: dict[str, Any]) -> None:
-        data = self._core.tell(Action.ACK, self._topic, {"subscription": self.subscription} | facts)
+    def _send_one_way(self, facts: dict[str, Any]) -> None:
+        data = self._protocol.one_way(Action.ACK, self._topic, {"subscription": self.subscription} | facts)
         self._connection.write(data)
 
-    async def _keep(self) -> None:
+    async def _maintain(self) -> None:
         """What waits here to be taken has not failed: its time begins when it is taken. What was acknowledged is
         confirmed now and then, so that little is left for `flush`."""
         while True:
             await asyncio.sleep(min(_CONFIRM_SECONDS, self._ack_timeout / 3))
-            self._extend()
+            self._extend_ack_deadlines()
             try:
                 await self._confirm()
             except PenstockError as error:
                 _LOG.info("%s: acknowledgements are not confirmed yet: %s", self._topic, error.message)
 
-    def _extend(self) -> None:
+    def _extend_ack_deadlines(self) -> None:
         spans: dict[int, Ranges] = {}
         for batch in self._arrived:
             for start, stop in batch.spans():
                 spans.setdefault(batch.partition, Ranges()).add(start, stop)
-        for message in (*self._current, *self.held.copy()):
+        for message in (*self._current, *self.handed_over.copy()):
             spans.setdefault(message.partition, Ranges()).add(message.offset, message.offset + 1)
         for partition, ranges in spans.items():
-            self._tell({"partition": partition, "extend": list(ranges)[:_RANGES_AT_ONCE]})
+            self._send_one_way({"partition": partition, "extend": list(ranges)[:_RANGES_AT_ONCE]})

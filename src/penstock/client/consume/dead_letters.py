@@ -20,7 +20,7 @@ from penstock.core.letters import REDRIVE, REDRIVES_MAX, both_names
 from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
-    from penstock.client.sync import Client
+    from penstock.client.wire.asks import Asks
     from penstock.record.message import Message, Record
 
 _PAGE: Final = 1_000
@@ -52,7 +52,7 @@ class Which:
 class Letter:
     """One dead letter, and what it says of itself."""
 
-    def __init__(self, client: Client, topic: TopicName, entry: dict[str, Any]) -> None:
+    def __init__(self, client: Asks, topic: TopicName, entry: dict[str, Any]) -> None:
         self.partition: int = entry["partition"]
         self.offset: int = entry["offset"]
         self.original_topic: str = entry["original_topic"]
@@ -144,7 +144,7 @@ class Found:
 class DeadLetters:
     """Those of one topic, which may be named by them too. Asking raises `TopicNotSupported` if it never had any."""
 
-    def __init__(self, client: Client, topic: str) -> None:
+    def __init__(self, client: Asks, topic: str) -> None:
         self.original, self.topic = both_names(TopicName.parse(topic))
         self.progress = Progress()
         self._client = client
@@ -233,7 +233,7 @@ class DeadLetters:
         return done
 
 
-def listed(client: Client) -> Iterator[dict[str, Any]]:
+def listed(client: Asks) -> Iterator[dict[str, Any]]:
     """Every topic that has dead letters, in the order of names: how many are left, and how many there are."""
     wanted: dict[str, str] = {}
     found: dict[str, Any] = {"truncated": True}

@@ -20,21 +20,21 @@ from penstock.record.rows import Row, attributes_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.client.serde.decoder import Values
+    from penstock.client.serde.decoder import BatchDecoder
 
 _ARROW_FACTS: Final = "penstock"
 
 
-class Origin:
+class BatchOrigin:
     """What messages that arrived together have in common."""
 
-    __slots__ = ("partition", "subscription", "topic", "values")
+    __slots__ = ("decoder", "partition", "subscription", "topic")
 
     def __init__(self, topic: str, partition: int, subscription: str) -> None:
         self.topic = topic
         self.partition = partition
         self.subscription = subscription
-        self.values: Values | None = None
+        self.decoder: BatchDecoder | None = None
         """Known before they are handed out."""
 
 
@@ -45,7 +45,7 @@ class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
     """
 
     _row: Row
-    _origin: Origin
+    _origin: BatchOrigin
     _value: V | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -57,9 +57,9 @@ class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
         """
         if self._value is not msgspec.UNSET:
             return self._value
-        if self._origin.values is None:
+        if self._origin.decoder is None:
             raise InvalidRequest("the value of a message is known when a consumer has handed it out")
-        value: V = self._origin.values.of(self)
+        value: V = self._origin.decoder.decode(self)
         self._value = value
         return value
 
@@ -136,7 +136,7 @@ class Batch(Generic[V]):
 
     __slots__ = ("_block", "_messages", "origin")
 
-    def __init__(self, block: Block, origin: Origin) -> None:
+    def __init__(self, block: Block, origin: BatchOrigin) -> None:
         self._block = block
         self._messages: list[StreamMessage[V]] | None = None
         self.origin = origin
@@ -195,7 +195,7 @@ class Batch(Generic[V]):
         return self._block.to_arrow(columns).replace_schema_metadata({_ARROW_FACTS: json.dumps(facts)})
 
 
-def spoken_of(done: StreamMessage | Batch | pa.RecordBatch) -> tuple[int, list[tuple[int, int]]]:
+def offsets_of(done: StreamMessage | Batch | pa.RecordBatch) -> tuple[int, list[tuple[int, int]]]:
     """The partition and the offsets of what a consumer has dealt with."""
     if isinstance(done, StreamMessage):
         return done.partition, [(done.offset, done.offset + 1)]

@@ -12,14 +12,14 @@ Start = str | int | datetime | Mapping[int, str | int | datetime]
 """`earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id; or one for each partition."""
 
 
-def place_field(given: object, argument: str) -> object:
+def position_field(given: object, argument: str) -> object:
     """What the broker is told. Raises `InvalidRequest` that names the argument, before anything is asked."""
     if isinstance(given, Mapping):
-        return {str(partition): _place(each, f"{argument}[{partition!r}]") for partition, each in given.items()}
-    return _place(given, argument)
+        return {str(partition): _position(each, f"{argument}[{partition!r}]") for partition, each in given.items()}
+    return _position(given, argument)
 
 
-def _place(given: object, argument: str) -> str | int:
+def _position(given: object, argument: str) -> str | int:
     match given:
         case bool():
             pass

@@ -15,18 +15,20 @@ from penstock.core.ids import format_id
 from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
 
 if TYPE_CHECKING:
-    from penstock.client.sync import Batch, Client, Gap, StreamMessage
+    from penstock.client.consume.blocking import BlockingClient
+    from penstock.client.consume.consumer import Gap
+    from penstock.client.consume.messages import Batch, StreamMessage
 
 _IDLE_SECONDS: Final = 0.1
 """Without a message for so long, the broker is asked whether there are any left."""
 
 
-class Reading:
+class TopicReader:
     """Use it with `with`, and iterate: messages that arrived together, of one partition each."""
 
     def __init__(
         self,
-        client: Client,
+        client: BlockingClient,
         topic: str,
         *,
         start: str = "earliest",
@@ -80,7 +82,7 @@ class Reading:
             batch = self._next()
             if batch is None:
                 continue
-            messages = self._within(batch)
+            messages = self._before_end(batch)
             if messages:
                 yield messages
             self._consumer.ack(batch)  # so that more comes: a reader has a window too
@@ -91,22 +93,22 @@ class Reading:
         try:
             return self._consumer.receive_batch(None if endless else _IDLE_SECONDS)
         except TimeoutError:
-            self._close_passed()
+            self._close_finished()
             return None
 
-    def _close_passed(self) -> None:
+    def _close_finished(self) -> None:
         self._consumer.flush()
         asked = {"topic": self._topic, "subscription": self._consumer.subscription}
-        for lane in self._client.ask("system.subscription.describe", asked)["partitions"]:
-            self._passed(lane["partition"], lane["floor"])
+        for progress in self._client.ask("system.subscription.describe", asked)["partitions"]:
+            self._advance(progress["partition"], progress["floor"])
 
-    def _passed(self, partition: int, offset: int) -> None:
+    def _advance(self, partition: int, offset: int) -> None:
         """Everything before this offset has been seen, or will never be."""
         end = self._open.get(partition)
         if end is not None and offset >= end:
             del self._open[partition]
 
-    def _within(self, batch: Batch) -> list[StreamMessage]:
+    def _before_end(self, batch: Batch) -> list[StreamMessage]:
         if batch.partition not in self._open:
             return []
         end = self._open[batch.partition]
@@ -114,7 +116,7 @@ class Reading:
         if len(found) < len(batch):
             del self._open[batch.partition]
         else:
-            self._passed(batch.partition, found[-1].offset + 1)
+            self._advance(batch.partition, found[-1].offset + 1)
         return found
 
 

@@ -17,7 +17,7 @@ _PLAIN_KEYS: Final = frozenset({bytes, NoneType})
 
 
 @contextmanager
-def of_value(number: int) -> Iterator[None]:
+def numbered_errors(number: int) -> Iterator[None]:
     """What is wrong is so with the value in this place of those that the caller gave."""
     try:
         yield
@@ -25,7 +25,7 @@ def of_value(number: int) -> Iterator[None]:
         raise type(error)(f"value {number}: {error.message}", record=number, **error.details) from None
 
 
-def payloads_of(values: Sequence[Any]) -> Sequence[bytes]:
+def checked_payloads(values: Sequence[Any]) -> Sequence[bytes]:
     """Bytes as they are, text as UTF-8. Raises `InvalidRequest` for anything else."""
     if _PLAIN.issuperset(map(type, values)):
         return values
@@ -39,7 +39,7 @@ def _payload_of(number: int, value: Any) -> bytes:
         raise InvalidRequest(f"value {number}: {error}", record=number) from None
 
 
-def keys_of(keys: Sequence[Any] | None, count: int) -> Sequence[bytes | None] | None:
+def checked_keys(keys: Sequence[Any] | None, count: int) -> Sequence[bytes | None] | None:
     """One for each value, if there are any. Raises `InvalidRequest` or `PayloadTooLarge`."""
     if keys is None:
         return None
@@ -54,5 +54,5 @@ def keys_of(keys: Sequence[Any] | None, count: int) -> Sequence[bytes | None] | 
 def _key_of(number: int, key: Any) -> bytes | None:
     if key is None:
         return None
-    with of_value(number):
+    with numbered_errors(number):
         return bytes(checked_bytes(key.encode() if isinstance(key, str) else key, "key", KEY_BYTES_MAX))

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.client.produce.receipts import BlockReceipts, Outcome, Receipt, refused_of, rejection
-from penstock.client.wire.connection import Connection, repeated
-from penstock.client.wire.protocol import Core
+from penstock.client.produce.receipts import BlockReceipts, Outcome, Receipt, refused_rows, rejection_error
+from penstock.client.wire.connection import Connection, error_copy
+from penstock.client.wire.protocol import ClientProtocol
 from penstock.core.errors import (
     NotOwner,
     PayloadTooLarge,
@@ -23,7 +23,7 @@ from penstock.core.errors import (
 )
 
 
-class Outgoing:
+class OutgoingBlock:
     """One block: its bytes, its numbers, and what became of it."""
 
     __slots__ = ("answer", "block", "count", "done", "error", "first", "keys", "size")
@@ -42,7 +42,7 @@ class Outgoing:
         """Of some of its messages, once it is settled."""
         if self.error is not None or self.answer is None:
             error = self.error or PenstockError("the producer did not say what became of it")
-            return [repeated(error) for _ in range(first, stop)]
+            return [error_copy(error) for _ in range(first, stop)]
         return [self.answer[index] for index in range(first, stop)]
 
 
@@ -51,7 +51,7 @@ class Sent:
 
     __slots__ = ("_count", "_first", "_parts", "_single")
 
-    def __init__(self, parts: list[Outgoing], first: int, count: int, *, single: bool) -> None:
+    def __init__(self, parts: list[OutgoingBlock], first: int, count: int, *, single: bool) -> None:
         self._parts = parts
         self._first = first
         self._count = count
@@ -64,11 +64,11 @@ class Sent:
         for part in self._parts:
             await asyncio.shield(part.done)
             if part.error is not None:
-                raise repeated(part.error)
+                raise error_copy(part.error)
         outcomes = self._outcomes()
         refused = {row: each for row, each in enumerate(outcomes) if isinstance(each, SchemaRejected)}
         if refused:
-            raise repeated(refused[0]) if self._single else rejection(refused, len(outcomes))
+            raise error_copy(refused[0]) if self._single else rejection_error(refused, len(outcomes))
         receipts = [each for each in outcomes if isinstance(each, Receipt)]
         return receipts[0] if self._single else receipts
 
@@ -78,10 +78,10 @@ class Sent:
         for part in self._parts:
             await asyncio.shield(part.done)
             if part.error is not None:
-                raise repeated(part.error)
+                raise error_copy(part.error)
             if part.answer is not None and part.answer.refused:
                 refused = {before - self._first + row: each for row, each in part.answer.refused.items()}
-                raise rejection(refused, self._count)
+                raise rejection_error(refused, self._count)
             before += part.count
 
     async def outcomes(self) -> list[Outcome]:
@@ -105,57 +105,57 @@ BLOCKS_SENT: Final = 4
 _AGAIN_SECONDS: Final = (0.05, 2.0)
 
 
-class Outbox:
+class BlockSender:
     """`add` blocks, from any thread that holds the producer's lock; `run` sends them, in the event loop.
 
     `register` makes the producer known to a new connection, `gather` adds what has gathered when there is nothing else
-    to send, `settled` hears of every block whose fate is known.
+    to send, `resolved` hears of every block whose fate is known.
     """
 
     def __init__(
         self,
         connection: Connection,
-        core: Core,
+        protocol: ClientProtocol,
         topic: str,
         *,
         timeout: float,
         register: Callable[[], Awaitable[None]],
         gather: Callable[[], None],
-        settled: Callable[[Outgoing], None],
+        resolved: Callable[[OutgoingBlock], None],
     ) -> None:
-        self.link = 0
+        self.generation = 0
         """The connection to which the producer is known."""
         self.window = 0
         """Messages that may be unconfirmed on a connection: what the broker recognises when they come again."""
         self.partitions = 1
-        self.sent: deque[tuple[Outgoing, asyncio.Future[bytes]]] = deque()
+        self.sent: deque[tuple[OutgoingBlock, asyncio.Future[bytes]]] = deque()
         self.work = asyncio.Event()
         """There is more to do."""
 
         self._connection = connection
-        self._core = core
+        self._protocol = protocol
         self._topic = topic
         self._timeout = timeout
         self._register = register
         self._gather = gather
-        self._settled = settled
+        self._block_resolved = resolved
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Outgoing] = deque()
-        self._failing: list[Outgoing] = []
+        self._queue: deque[OutgoingBlock] = deque()
+        self._failing: list[OutgoingBlock] = []
         """Blocks that could not be made, and are yet to be told of."""
         self._failed: PenstockError | None = None
         self._since: float | None = None
         """When what is now at the head of the queue first failed."""
 
-    def add(self, block: Outgoing) -> None:
+    def add(self, block: OutgoingBlock) -> None:
         self._queue.append(block)
 
-    def add_failed(self, block: Outgoing, error: PenstockError) -> None:
+    def add_failed(self, block: OutgoingBlock, error: PenstockError) -> None:
         """A block that could not be made: settled soon, in the event loop."""
         self._failing.append(block)
-        self._loop.call_soon_threadsafe(self._settle, block, error)
+        self._loop.call_soon_threadsafe(self._resolve, block, error)
 
-    def under_way(self) -> list[Outgoing]:
+    def unresolved(self) -> list[OutgoingBlock]:
         return [*(block for block, _ in self.sent), *self._queue, *self._failing]
 
     def take_failure(self) -> PenstockError | None:
@@ -169,7 +169,7 @@ class Outbox:
         self.sent.clear()
         self._queue.clear()
         for block in left:
-            self._settle(block, error)
+            self._resolve(block, error)
 
     # in the event loop
 
@@ -189,18 +189,18 @@ class Outbox:
             block = self._queue[0]
             try:
                 await self._connection.ready()
-                if self.link != self._connection.links:
+                if self.generation != self._connection.generation:
                     if self.sent:  # they went with the last connection, and come first on this one
-                        await self._again(ServiceUnavailable("the connection was lost before this was confirmed"))
+                        await self._send_again(ServiceUnavailable("the connection was lost before this was confirmed"))
                         continue
                     await self._register()
-                answer = await self._connection.send(self._core.append(self._topic, block.block))
+                answer = await self._connection.send(self._protocol.append(self._topic, block.block))
             except (ServiceUnavailable, Timeout, QuotaExceeded) as error:
-                await self._again(error)
+                await self._send_again(error)
                 continue
             except PayloadTooLarge as error:
                 self._queue.popleft()
-                self._settle(block, error)
+                self._resolve(block, error)
                 continue
             if not self._queue or self._queue[0] is not block:
                 return  # it was ended meanwhile
@@ -229,20 +229,20 @@ class Outbox:
             self.sent.popleft()
             self._confirm(block, json.loads(answer.result()))
         else:
-            await self._unconfirmed(block, error)
+            await self._handle_refusal(block, error)
 
-    async def _unconfirmed(self, block: Outgoing, error: BaseException) -> None:
+    async def _handle_refusal(self, block: OutgoingBlock, error: BaseException) -> None:
         """Sent again if that can help; otherwise it has failed."""
-        fenced = isinstance(error, NotOwner) and self.link == self._connection.links
+        fenced = isinstance(error, NotOwner) and self.generation == self._connection.generation
         if not isinstance(error, PenstockError) or fenced:
             raise error
         if not error.retriable and not isinstance(error, NotOwner):
             self.sent.popleft()
             self._refuse(block, error)
             return
-        await self._again(error)
+        await self._send_again(error)
 
-    async def _again(self, error: PenstockError) -> None:
+    async def _send_again(self, error: PenstockError) -> None:
         """All that is not confirmed goes back to the head of the queue, in order, when the last of it is answered."""
         if self.sent:
             await asyncio.wait([answer for _, answer in self.sent], timeout=self._timeout)
@@ -265,7 +265,7 @@ class Outbox:
         began = self._since if self._since is not None else now
         if now - began > self._timeout:
             while self._queue:
-                self._settle(self._queue.popleft(), error)
+                self._resolve(self._queue.popleft(), error)
             self._since = None
             return
         _LOG.info("%s: not confirmed, sending again: %s", self._topic, error.message)
@@ -273,22 +273,22 @@ class Outbox:
 
     # what becomes of a block
 
-    def _confirm(self, block: Outgoing, facts: Mapping[str, Any]) -> None:
+    def _confirm(self, block: OutgoingBlock, facts: Mapping[str, Any]) -> None:
         """Stored, but for those of its messages that were refused."""
         block.answer = BlockReceipts(facts, block.count, block.keys, self.partitions)
         refused = block.answer.refused
         if refused and self._failed is None:
-            self._failed = rejection(refused, block.count)
-        self._settle(block, None)
+            self._failed = rejection_error(refused, block.count)
+        self._resolve(block, None)
 
-    def _refuse(self, block: Outgoing, error: PenstockError) -> None:
+    def _refuse(self, block: OutgoingBlock, error: PenstockError) -> None:
         """As a whole; where each of its messages was refused, each has a reason of its own."""
-        if isinstance(error, SchemaRejected) and len(refused_of(error.details)) == block.count:
+        if isinstance(error, SchemaRejected) and len(refused_rows(error.details)) == block.count:
             self._confirm(block, {"parts": [], "duplicates": []} | error.details)
         else:
-            self._settle(block, error)
+            self._resolve(block, error)
 
-    def _settle(self, block: Outgoing, error: PenstockError | None) -> None:
+    def _resolve(self, block: OutgoingBlock, error: PenstockError | None) -> None:
         block.error = error
         if block in self._failing:
             self._failing.remove(block)
@@ -299,4 +299,4 @@ class Outbox:
         block.block = b""
         if not block.done.done():
             block.done.set_result(None)
-        self._settled(block)
+        self._block_resolved(block)

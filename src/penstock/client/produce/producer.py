@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
-from penstock.client.produce.batch_input import keys_of, of_value, payloads_of
-from penstock.client.produce.in_flight import BLOCKS_SENT, Outbox, Outgoing
+from penstock.client.produce.batch_input import checked_keys, checked_payloads, numbered_errors
+from penstock.client.produce.in_flight import BLOCKS_SENT, BlockSender, OutgoingBlock
 from penstock.client.produce.in_flight import Sent as Sent
 from penstock.client.serde.values import V
-from penstock.client.wire.connection import Connection, repeated
-from penstock.client.wire.protocol import BLOCK_BYTES_MAX, Core, as_bytes
+from penstock.client.wire.connection import Connection, error_copy
+from penstock.client.wire.protocol import BLOCK_BYTES_MAX, ClientProtocol, as_bytes
 from penstock.core.errors import InvalidRequest, NotOwner, PayloadTooLarge, PenstockError, ServiceUnavailable
 from penstock.core.limits import KEY_BYTES_MAX
 from penstock.core.names import TopicName
@@ -31,7 +31,7 @@ from penstock.record.message import Message, SchemaRef, checked_bytes, draft_byt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.client.serde.encoder import Writer
+    from penstock.client.serde.encoder import ValueEncoder
 
 _LOG: Final = logging.getLogger(__name__)
 BATCH_MESSAGES: Final = 2500
@@ -50,17 +50,17 @@ class Producer(Generic[V]):
     """Of one topic. Use it with `async with`; leaving it flushes, and raises what failed.
 
     `name` makes it the same producer whenever it comes back, also in another process: the last one that came is the one
-    that may write. Without a name it is a producer of its own. With a `writer` it takes values; without one payloads,
+    that may write. Without a name it is a producer of its own. With a `encoder` it takes values; without one payloads,
     which are `bytes` or `str`.
     """
 
     def __init__(
         self,
         connection: Connection,
-        core: Core,
+        protocol: ClientProtocol,
         topic: str,
         *,
-        writer: Writer | None = None,
+        encoder: ValueEncoder | None = None,
         name: str | None = None,
         access: str = "exclusive",
         type: str = "",  # noqa: A002 - the word of the trade
@@ -76,8 +76,8 @@ class Producer(Generic[V]):
         self.name = name or ""
         self.producer_id = 0
         self._connection = connection
-        self._core = core
-        self._writer = writer
+        self._protocol = protocol
+        self._encoder = encoder
         self._access = access
         self._type = type
         self._linger = linger
@@ -98,19 +98,19 @@ class Producer(Generic[V]):
         self._thread = threading.get_ident()
         self._gathering: list[_Message] = []
         self._gathered_bytes = 0
-        self._open: Outgoing | None = None
+        self._open: OutgoingBlock | None = None
         self._unconfirmed_bytes = 0
         self._scheduled = False
         self._room = asyncio.Event()
         self._room.set()
-        self._outbox = Outbox(
+        self._sender = BlockSender(
             connection,
-            core,
+            protocol,
             topic,
             timeout=timeout,
             register=self._register_again,
             gather=self._gather,
-            settled=self._settled,
+            resolved=self._block_resolved,
         )
         self._fatal: PenstockError | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -152,12 +152,12 @@ class Producer(Generic[V]):
         if resume:
             facts["resume"] = True
         payload = json.dumps(facts).encode()
-        answer = json.loads(await self._connection.call(self._core.request("system.producer.register", payload)))
-        self._outbox.link = self._connection.links
-        self._outbox.partitions, self._outbox.window = answer["partitions"], answer["window"]
+        answer = json.loads(await self._connection.call(self._protocol.request("system.producer.register", payload)))
+        self._sender.generation = self._connection.generation
+        self._sender.partitions, self._sender.window = answer["partitions"], answer["window"]
         self.producer_id = answer["producer_id"]
         self._payload_bytes_max = answer["payload_bytes_max"]
-        self._batch_messages = min(self._batch_messages, self._outbox.window // BLOCKS_SENT)
+        self._batch_messages = min(self._batch_messages, self._sender.window // BLOCKS_SENT)
         self._batch_bytes = min(self._batch_bytes, answer["block_bytes_max"] // 2)
         if not resume:
             self.last_request_id = answer["last_request_id"]
@@ -166,12 +166,12 @@ class Producer(Generic[V]):
     @property
     def partitions(self) -> int:
         """How many the topic has."""
-        return self._outbox.partitions
+        return self._sender.partitions
 
     @property
     def window(self) -> int:
         """How many of its last messages the broker recognises when they are sent again."""
-        return self._outbox.window
+        return self._sender.window
 
     @property
     def payload_bytes_max(self) -> int:
@@ -207,8 +207,8 @@ class Producer(Generic[V]):
         schema: SchemaRef | None = None,
     ) -> Sent:
         """Take a message at once, from any thread."""
-        if self._writer is not None:
-            data, schema = self._writer.encode(value), self._stamp(schema)
+        if self._encoder is not None:
+            data, schema = self._encoder.encode(value), self._stamp(schema)
         else:
             data = value if isinstance(value, bytes) else as_bytes(value)  # type: ignore[arg-type]
         raw = key.encode() if isinstance(key, str) else key
@@ -218,23 +218,23 @@ class Producer(Generic[V]):
             self._check()
             block = self._open
             if block is None:
-                block = self._open = Outgoing(self._loop.create_future())
+                block = self._open = OutgoingBlock(self._loop.create_future())
             self._gathering.append((data, raw, *kind))
             self._gathered_bytes += len(data) + _RECORD_BYTES + len(raw or b"") + self._kind_bytes
             index = len(self._gathering) - 1
             if index + 1 >= self._batch_messages or self._gathered_bytes >= self._batch_bytes:
                 self._close_block()
-            self._see_room()
+            self._update_room()
             self._wake()
         return Sent([block], index, 1, single=True)
 
     def _stamp(self, schema: SchemaRef | None) -> SchemaRef | None:
         """The schema of every message is the writer's, if there is one."""
-        if self._writer is None:
+        if self._encoder is None:
             return schema
         if schema is not None:
             raise InvalidRequest("a producer with a schema writes with that one: make another for another")
-        return self._writer.schema
+        return self._encoder.schema
 
     def _check_message(self, data: bytes, key: bytes | None, kind: _Kind) -> None:
         """What is wrong with a message is its sender's affair, not that of those it would travel with."""
@@ -252,7 +252,7 @@ class Producer(Generic[V]):
                 limit=self._payload_bytes_max,
             )
 
-    def _see_room(self) -> None:
+    def _update_room(self) -> None:
         """Whoever sends is to wait if too much is unconfirmed already."""
         if self._unconfirmed_bytes + self._gathered_bytes > _UNCONFIRMED_BYTES:
             self._room.clear()
@@ -271,15 +271,15 @@ class Producer(Generic[V]):
         Raises `SchemaRejected` for a value that does not fit the schema, `PayloadTooLarge` for one that is too large,
         and `InvalidRequest` for what is no message, or if there are not as many keys: then none of them is sent.
         """
-        own_keys = keys_of(keys, len(values))
+        own_keys = checked_keys(keys, len(values))
         payloads, stamp = self._encode_all(values), self._stamp(schema)
-        parts: list[Outgoing] = []
-        for start, stop in self._cuts(payloads, own_keys):
+        parts: list[OutgoingBlock] = []
+        for start, stop in self._block_ranges(payloads, own_keys):
             await self._room.wait()
             with self._lock:
                 self._check()
                 self._close_block()
-                part = Outgoing(self._loop.create_future())
+                part = OutgoingBlock(self._loop.create_future())
                 part_keys = None if own_keys is None else own_keys[start:stop]
                 draft = Draft.of_payloads(
                     payloads[start:stop],
@@ -298,14 +298,16 @@ class Producer(Generic[V]):
         return Sent(parts, 0, len(payloads), single=False)
 
     def _encode_all(self, values: Sequence[Any]) -> Sequence[bytes]:
-        payloads = payloads_of(values) if self._writer is None else self._writer.encode_all(values)
+        payloads = checked_payloads(values) if self._encoder is None else self._encoder.encode_all(values)
         if max(map(len, payloads), default=0) > self._payload_bytes_max:
             for number, payload in enumerate(payloads):
-                with of_value(number):
+                with numbered_errors(number):
                     self._check_size(len(payload))
         return payloads
 
-    def _cuts(self, payloads: Sequence[bytes], keys: Sequence[bytes | None] | None) -> Iterator[tuple[int, int]]:
+    def _block_ranges(
+        self, payloads: Sequence[bytes], keys: Sequence[bytes | None] | None
+    ) -> Iterator[tuple[int, int]]:
         """Where to cut, so that each part is a block."""
         sizes = map(len, payloads)
         if keys is not None:
@@ -326,9 +328,9 @@ class Producer(Generic[V]):
         `numbered`: the column `request_id` has the number of each row, above that of the row before. Whoever numbers
         may send again what another connection sent before; all but the last `window` of it is no longer recognised.
         """
-        if self._writer is not None:
-            batch = self._writer.encode_arrow(batch)
-        parts: list[Outgoing] = []
+        if self._encoder is not None:
+            batch = self._encoder.encode_arrow(batch)
+        parts: list[OutgoingBlock] = []
         rows = max(1, min(self._batch_messages, batch.num_rows * self._batch_bytes // max(1, batch.nbytes)))
         for start in range(0, batch.num_rows, rows):
             await self._room.wait()
@@ -342,7 +344,7 @@ class Producer(Generic[V]):
                     producer_id=self.producer_id,
                     first_request_id=None if numbered else self._next_request,
                 )
-                part = Outgoing(self._loop.create_future())
+                part = OutgoingBlock(self._loop.create_future())
                 keys = piece.column("key").to_pylist() if "key" in batch.schema.names and self.partitions > 1 else None
                 self._queue_block(part, draft, keys)
                 if numbered:
@@ -356,13 +358,13 @@ class Producer(Generic[V]):
         """Until everything is confirmed. Raises the first failure since the last flush."""
         with self._lock:
             self._close_block()
-            under_way = self._outbox.under_way()
+            unresolved = self._sender.unresolved()
             self._wake()
-        for block in under_way:
+        for block in unresolved:
             await asyncio.shield(block.done)
-        failed = self._outbox.take_failure()
+        failed = self._sender.take_failure()
         if failed is not None:
-            raise repeated(failed)
+            raise error_copy(failed)
 
     @property
     def has_room(self) -> bool:
@@ -379,7 +381,7 @@ class Producer(Generic[V]):
 
     def _check(self) -> None:
         if self._fatal is not None:
-            raise repeated(self._fatal)
+            raise error_copy(self._fatal)
 
     def _close_block(self) -> None:
         """What was gathered becomes a block, and gets its numbers."""
@@ -392,7 +394,7 @@ class Producer(Generic[V]):
             draft = self._draft(gathered)
         except PenstockError as error:
             block.count = len(gathered)
-            self._outbox.add_failed(block, error)
+            self._sender.add_failed(block, error)
             return
         self._queue_block(block, draft, [each[1] for each in gathered] if self.partitions > 1 else None)
 
@@ -425,22 +427,22 @@ class Producer(Generic[V]):
         )
         return Draft.of(messages).sealed()
 
-    def _queue_block(self, block: Outgoing, draft: Draft, keys: Sequence[bytes | None] | None) -> None:
+    def _queue_block(self, block: OutgoingBlock, draft: Draft, keys: Sequence[bytes | None] | None) -> None:
         block.block, block.count, block.first, block.keys = draft.data, draft.count, self._next_request, keys
         block.size = len(draft.data)
         self._next_request += draft.count
-        self._outbox.add(block)
+        self._sender.add(block)
         self._unconfirmed_bytes += block.size
-        self._see_room()
+        self._update_room()
 
     def _wake(self) -> None:
         if self._scheduled:
             return
         self._scheduled = True
         soon = self._loop.call_soon if threading.get_ident() == self._thread else self._loop.call_soon_threadsafe
-        soon(self._woken)
+        soon(self._start_linger)
 
-    def _woken(self) -> None:
+    def _start_linger(self) -> None:
         """In the event loop: whatever has gathered until now goes out together."""
         if self._linger > 0:
             self._loop.call_later(self._linger, self._go)
@@ -449,13 +451,13 @@ class Producer(Generic[V]):
 
     def _go(self) -> None:
         self._scheduled = False
-        self._outbox.work.set()
+        self._sender.work.set()
 
     # in the event loop
 
     async def _run(self) -> None:
         try:
-            await self._outbox.run()
+            await self._sender.run()
         except asyncio.CancelledError:
             raise
         except PenstockError as error:
@@ -468,7 +470,7 @@ class Producer(Generic[V]):
         with self._lock:
             self._close_block()
 
-    def _settled(self, block: Outgoing) -> None:
+    def _block_resolved(self, block: OutgoingBlock) -> None:
         with self._lock:
             self._unconfirmed_bytes -= block.size
             if self._unconfirmed_bytes + self._gathered_bytes <= _UNCONFIRMED_BYTES:
@@ -483,5 +485,5 @@ class Producer(Generic[V]):
         if self._fatal is None:
             self._fatal = error
         self._gather()
-        self._outbox.end(error)
+        self._sender.end(error)
         self._room.set()

@@ -34,7 +34,7 @@ Outcome = Receipt | PenstockError
 """What became of a message."""
 
 
-def refused_of(facts: Mapping[str, Any]) -> dict[int, SchemaRejected]:
+def refused_rows(facts: Mapping[str, Any]) -> dict[int, SchemaRejected]:
     """Those of a block that the topic's schema policy refused, by their row."""
     refused = facts.get("refused")
     if not isinstance(refused, list):  # there are none, or so many that the broker could not list them in an error
@@ -47,7 +47,7 @@ def _rejected(reason: str = "refused, as those before it", path: str = "") -> Sc
     return SchemaRejected(f"at {path}: {reason}" if path else reason, path=path)
 
 
-def rejection(refused: Mapping[int, SchemaRejected], count: int) -> SchemaRejected:
+def rejection_error(refused: Mapping[int, SchemaRejected], count: int) -> SchemaRejected:
     """What is wrong with some of `count` messages, in one error: its details have the number of each, why and where."""
     listed = [[row, each.message, each.details["path"]] for row, each in refused.items()]
     row, reason, _ = listed[0]
@@ -60,7 +60,7 @@ class BlockReceipts:
     def __init__(
         self, facts: Mapping[str, Any], count: int, keys: Sequence[bytes | None] | None, partitions: int
     ) -> None:
-        self.refused = refused_of(facts)
+        self.refused = refused_rows(facts)
         self._facts = facts
         self._count = count
         self._keys = keys

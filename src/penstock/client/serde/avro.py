@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import fastavro
 
-from penstock.client.serde.codecs import Indexes, shown
-from penstock.client.serde.python_types import plain
-from penstock.client.serde.values import Misfit, pointer
+from penstock.client.serde.codecs import Indexes, abbreviated
+from penstock.client.serde.python_types import to_builtins
+from penstock.client.serde.values import ValueMismatch, json_pointer
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.avro.payload_steps import PAYLOAD_DEPTH_MAX
@@ -35,22 +35,22 @@ class AvroCodec:
         self._names: dict[str, Any] = {}
         self._schema = _parsed(definition, self._names)
         self._reader = None if reader is None else _parsed(reader, {})
-        self._boundless = _Bounds(self._names).are_missing(self._schema)
+        self._boundless = _UnboundedTypes(self._names).occur_in(self._schema)
         self._branches = branches
 
     def encode(self, value: Any) -> bytes:
         """Checked first: left to itself, fastavro writes 3 for 3.7."""
-        given, payload = plain(value), BytesIO()
+        given, payload = to_builtins(value), BytesIO()
         if self._boundless:
             _check_depth(given)
         try:
             if not fastavro.validate(given, self._schema, raise_errors=False):
-                raise self._misfit(given)
+                raise self._mismatch(given)
             fastavro.schemaless_writer(payload, self._schema, given, strict_allow_default=True)
         except _REFUSALS as error:
-            if isinstance(error, Misfit):
+            if isinstance(error, ValueMismatch):
                 raise
-            raise self._misfit(given, str(error)) from None
+            raise self._mismatch(given, str(error)) from None
         return payload.getvalue()
 
     def decode(self, payload: bytes) -> Any:
@@ -69,15 +69,15 @@ class AvroCodec:
     def _check(self, payload: bytes) -> None:
         fault = self._validator.fault(payload)
         if fault is not None:
-            raise Misfit(fault.message, fault.path)
+            raise ValueMismatch(fault.message, fault.path)
 
-    def _misfit(self, value: Any, otherwise: str = "") -> Misfit:
+    def _mismatch(self, value: Any, otherwise: str = "") -> ValueMismatch:
         """The first thing in a value that does not fit, as deep down as it can be told."""
         try:
-            found = next(_misfits(self._schema, value, (), self._names), None)
+            found = next(_mismatches(self._schema, value, (), self._names), None)
         except RecursionError:
-            found = Misfit("it is nested too deeply")
-        return found or Misfit(otherwise or f"{shown(value)} does not fit the schema")
+            found = ValueMismatch("it is nested too deeply")
+        return found or ValueMismatch(otherwise or f"{abbreviated(value)} does not fit the schema")
 
 
 def _parsed(definition: Definition, names: dict[str, Any]) -> Any:
@@ -96,7 +96,7 @@ def _check_depth(value: Any) -> None:
     while waiting:
         each, depth = waiting.pop()
         if depth > PAYLOAD_DEPTH_MAX:
-            raise Misfit(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")
+            raise ValueMismatch(f"it is nested more than {PAYLOAD_DEPTH_MAX} deep")
         inner = each.values() if isinstance(each, Mapping) else each if isinstance(each, list | tuple) else ()
         waiting += [(one, depth + 1) for one in inner]
 
@@ -104,45 +104,45 @@ def _check_depth(value: Any) -> None:
 Steps = tuple[str | int, ...]
 
 
-def _misfits(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[Misfit]:
+def _mismatches(schema: Any, value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
     """Looked for only when something is known to be wrong."""
     schema = names.get(schema, schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, dict) else None
     if isinstance(schema, list):
-        yield from _union_misfits(schema, value, steps, names)
+        yield from _union_mismatches(schema, value, steps, names)
     elif kind == "record" and isinstance(value, Mapping):
-        yield from _record_misfits(schema, value, steps, names)
+        yield from _record_mismatches(schema, value, steps, names)
     elif kind == "array" and isinstance(value, list | tuple):
         for place, each in enumerate(value):
-            yield from _misfits(schema["items"], each, (*steps, place), names)
+            yield from _mismatches(schema["items"], each, (*steps, place), names)
     elif kind == "map" and isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _misfits(schema["values"], each, (*steps, key), names)
+            yield from _mismatches(schema["values"], each, (*steps, key), names)
     elif not _fits(schema, value, names):
-        yield Misfit(f"{shown(value)} is no {_named(schema)}", pointer(*steps))
+        yield ValueMismatch(f"{abbreviated(value)} is no {_named(schema)}", json_pointer(*steps))
 
 
-def _record_misfits(
+def _record_mismatches(
     schema: dict[str, Any], value: Mapping[str, Any], steps: Steps, names: dict[str, Any]
-) -> Iterator[Misfit]:
+) -> Iterator[ValueMismatch]:
     for field in schema["fields"]:
         name = field["name"]
         if name in value:
-            yield from _misfits(field["type"], value[name], (*steps, name), names)
+            yield from _mismatches(field["type"], value[name], (*steps, name), names)
         elif "default" not in field and not _fits(field["type"], None, names):
-            yield Misfit("it is missing, and has no default", pointer(*steps, name))
+            yield ValueMismatch("it is missing, and has no default", json_pointer(*steps, name))
     for name in value.keys() - {field["name"] for field in schema["fields"]} - {"-type"}:
-        yield Misfit(f"{_named(schema)} has no such field", pointer(*steps, name))
+        yield ValueMismatch(f"{_named(schema)} has no such field", json_pointer(*steps, name))
 
 
-def _union_misfits(schema: list[Any], value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[Misfit]:
+def _union_mismatches(schema: list[Any], value: Any, steps: Steps, names: dict[str, Any]) -> Iterator[ValueMismatch]:
     """Where there is but one thing that it can be meant to be, what is wrong with that."""
     likely = [each for each in schema if each != "null"]
     if len(likely) == 1 and value is not None:
-        yield from _misfits(likely[0], value, steps, names)
+        yield from _mismatches(likely[0], value, steps, names)
     elif not _fits(schema, value, names):
         kinds = ", ".join(map(_named, schema))
-        yield Misfit(f"{shown(value)} is none of {kinds}", pointer(*steps))
+        yield ValueMismatch(f"{abbreviated(value)} is none of {kinds}", json_pointer(*steps))
 
 
 def _fits(schema: Any, value: Any, names: dict[str, Any]) -> bool:
@@ -169,7 +169,7 @@ def _named(schema: Any) -> str:
     return str(schema.get("name") or schema.get("logicalType") or schema["type"])
 
 
-class _Bounds:
+class _UnboundedTypes:
     """Whether a few bytes could be read as more than they are: types within themselves as deep as a payload likes, or
     arrays of nothing as long as it says. fastavro believes both, and brings the process down."""
 
@@ -179,20 +179,20 @@ class _Bounds:
         """Of records. While one is looked at, it is taken to be boundless: that is what it is if it comes up again."""
         self._empty: dict[str, bool] = {}
 
-    def are_missing(self, schema: Any) -> bool:
+    def occur_in(self, schema: Any) -> bool:
         schema = self._resolved(schema)
         if isinstance(schema, list):
-            return any(map(self.are_missing, schema))
+            return any(map(self.occur_in, schema))
         match schema:
             case {"type": "record", "name": name, "fields": fields}:
                 if name not in self._known:
                     self._known[name] = True
-                    self._known[name] = any(self.are_missing(field["type"]) for field in fields)
+                    self._known[name] = any(self.occur_in(field["type"]) for field in fields)
                 return self._known[name]
             case {"type": "array", "items": items}:
-                return self._is_nothing(items) or self.are_missing(items)
+                return self._is_nothing(items) or self.occur_in(items)
             case {"type": "map", "values": values}:
-                return self.are_missing(values)
+                return self.occur_in(values)
         return False
 
     def _is_nothing(self, schema: Any) -> bool:

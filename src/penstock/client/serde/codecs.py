@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from penstock.client.serde.python_types import plain
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.python_types import to_builtins
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.language import Validator
 from penstock.schema.languages import language
@@ -28,11 +28,11 @@ class Codec(Protocol):
     def indexes(self) -> Indexes: ...
 
     def encode(self, value: Any) -> bytes:
-        """Raises `Misfit` for what the schema does not have."""
+        """Raises `ValueMismatch` for what the schema does not have."""
         ...
 
     def decode(self, payload: bytes) -> Any:
-        """Raises `Misfit`, or whatever else, for what cannot be read."""
+        """Raises `ValueMismatch`, or whatever else, for what cannot be read."""
         ...
 
 
@@ -69,7 +69,7 @@ class PlainCodec:
                 return _finite(value)
             case SchemaKind.BYTES, bytes() | bytearray() | memoryview():
                 return bytes(value)
-        raise Misfit(f"{shown(value)} is no {self._kind.lower()}")
+        raise ValueMismatch(f"{abbreviated(value)} is no {self._kind.lower()}")
 
     def decode(self, payload: bytes) -> Any:
         match self._kind:
@@ -85,7 +85,7 @@ def _finite(value: float) -> bytes:
     try:
         return json.dumps(value, allow_nan=False).encode()
     except ValueError:
-        raise Misfit(f"{value} is no number that JSON has") from None
+        raise ValueMismatch(f"{value} is no number that JSON has") from None
 
 
 class JsonCodec:
@@ -103,9 +103,9 @@ class JsonCodec:
 
     def encode(self, value: Any) -> bytes:
         try:
-            payload = msgspec.json.encode(plain(value))
+            payload = msgspec.json.encode(to_builtins(value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Misfit(str(error)) from None
+            raise ValueMismatch(str(error)) from None
         self._check(payload)
         return payload
 
@@ -121,9 +121,9 @@ class JsonCodec:
     def _check(self, payload: bytes) -> None:
         fault = self.validator.fault(payload)
         if fault is not None:
-            raise Misfit(fault.message, fault.path)
+            raise ValueMismatch(fault.message, fault.path)
 
 
-def shown(value: Any) -> str:
+def abbreviated(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.serde.codecs import Codec, codec_of
 from penstock.client.serde.framing import FIRST_MESSAGE, prefix, write_indexes
-from penstock.client.serde.python_types import Shape, shape_of
-from penstock.client.serde.registry_client import Registered, Schemas
+from penstock.client.serde.python_types import TypeCodec, type_codec_of
+from penstock.client.serde.registry_client import RegisteredVersion, RegistryClient
 from penstock.client.serde.schemas import AvroSchema, JsonSchema, Pinned, ProtobufSchema, Source, UseLatest
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
 from penstock.core.schemas import Reference, Schema, SchemaKind
 from penstock.record.message import SchemaRef
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from penstock.client.serde.protobuf import ProtoFile
 
 Encode = Callable[[Any], bytes]
-Place = Callable[[str, Schema], Awaitable[Registered]]
+ResolveVersion = Callable[[str, Schema], Awaitable[RegisteredVersion]]
 """Registers a schema under a subject, or looks it up there."""
-Written = AvroSchema | JsonSchema | ProtobufSchema | SchemaKind | Shape
+LocalSchema = AvroSchema | JsonSchema | ProtobufSchema | SchemaKind | TypeCodec
 """A schema that is known without the registry."""
 
 _WITHOUT_TEXT: Final = ((str, SchemaKind.STRING), (bytes, SchemaKind.BYTES))
@@ -33,22 +33,22 @@ _NOT_THERE: Final = (40401, 40402, 40403)
 """What the registry says of a subject, a version and a schema that it does not have."""
 
 
-class Writer:
+class ValueEncoder:
     """Encodes values with one version of a subject, by which every message is stamped."""
 
-    def __init__(self, registered: Registered, encode: Encode, before: bytes = b"") -> None:
+    def __init__(self, registered: RegisteredVersion, encode: Encode, before: bytes = b"") -> None:
         self.schema = SchemaRef(registered.id, registered.version)
         self._subject = registered.subject
         self._encode = encode
-        self._before = before
+        self._framing_prefix = before
         """What the framing puts before every payload."""
 
     def encode(self, value: Any) -> bytes:
         """Raises `SchemaRejected` with the path to what does not fit."""
         try:
-            return self._before + self._encode(value)
-        except Misfit as misfit:
-            raise self._rejected(misfit) from None
+            return self._framing_prefix + self._encode(value)
+        except ValueMismatch as mismatch:
+            raise self._rejected(mismatch) from None
 
     def encode_all(self, values: Sequence[Any]) -> list[bytes]:
         """The same for many; the error says which."""
@@ -70,52 +70,56 @@ class Writer:
             columns[name] = pa.repeat(number, batch.num_rows)
         return pa.RecordBatch.from_pydict(columns)
 
-    def _rejected(self, misfit: Misfit) -> SchemaRejected:
-        where = f" at {misfit.path}" if misfit.path else ""
+    def _rejected(self, mismatch: ValueMismatch) -> SchemaRejected:
+        where = f" at {mismatch.path}" if mismatch.path else ""
         return SchemaRejected(
-            f"the value does not fit version {self.schema.version} of {self._subject}{where}: {misfit.message}",
-            path=misfit.path,
+            f"the value does not fit version {self.schema.version} of {self._subject}{where}: {mismatch.message}",
+            path=mismatch.path,
             subject=self._subject,
             schema_id=self.schema.id,
             schema_version=self.schema.version,
         )
 
 
-async def make_writer(schemas: Schemas, source: Source, subject: str, *, register: bool, framed: bool) -> Writer:
+async def make_encoder(
+    registry: RegistryClient, source: Source, subject: str, *, register: bool, framed: bool
+) -> ValueEncoder:
     """Registers the schema, or finds it. Raises what is wrong with it, or why the registry refuses it."""
-    place = schemas.register if register else partial(_look_up, schemas)
-    understood = understand(source)
-    if isinstance(understood, UseLatest | Pinned):
-        registered = await found(schemas, understood, subject)
-        codec = codec_of(await schemas.definition(registered.id))
+    resolve = registry.register if register else partial(_look_up, registry)
+    parsed = parse_source(source)
+    if isinstance(parsed, UseLatest | Pinned):
+        registered = await existing_version(registry, parsed, subject)
+        codec = codec_of(await registry.definition(registered.id))
         _check_first(codec, framed=framed)
     else:
-        schema, codec = await _drafted(schemas, understood, place, framed=framed)
+        schema, codec = await _schema_and_codec(registry, parsed, resolve, framed=framed)
         _check_first(codec, framed=framed)
-        registered = await place(subject, schema)
-    return Writer(registered, codec.encode, _before(registered, codec) if framed else b"")
+        registered = await resolve(subject, schema)
+    return ValueEncoder(registered, codec.encode, _framing_prefix(registered, codec) if framed else b"")
 
 
-async def _drafted(schemas: Schemas, understood: Written, place: Place, *, framed: bool) -> tuple[Schema, Codec]:
+async def _schema_and_codec(
+    registry: RegistryClient, parsed: LocalSchema, resolve: ResolveVersion, *, framed: bool
+) -> tuple[Schema, Codec]:
     """A schema that is yet to be registered, or looked up."""
-    if isinstance(understood, Shape):
-        return understood.schema(), understood
-    if isinstance(understood, ProtobufSchema) and understood.message_class is not None:
+    if isinstance(parsed, TypeCodec):
+        return parsed.schema(), parsed
+    if isinstance(parsed, ProtobufSchema) and parsed.message_class is not None:
         from penstock.client.serde.protobuf import ClassCodec
 
-        codec = ClassCodec(understood.message_class, first=not framed)
+        codec = ClassCodec(parsed.message_class, first=not framed)
         _check_first(codec, framed=framed)
-        return await _with_imports(place, codec.files()), codec
-    schema = schema_of(understood)
-    message = understood.message if isinstance(understood, ProtobufSchema) else None
-    return schema, codec_of(await schemas.closed(schema), message)
+        return await _with_imports(resolve, codec.files()), codec
+    schema = schema_of(parsed)
+    message = parsed.message if isinstance(parsed, ProtobufSchema) else None
+    return schema, codec_of(await registry.closed(schema), message)
 
 
-async def _with_imports(place: Place, files: list[ProtoFile]) -> Schema:
+async def _with_imports(resolve: ResolveVersion, files: list[ProtoFile]) -> Schema:
     """The last of these; the others are registered under their own names, as clients of other registries do it."""
     versions: dict[str, int] = {}
     for file in files[:-1]:
-        versions[file.name] = (await place(file.name, _referring(file, versions))).version
+        versions[file.name] = (await resolve(file.name, _referring(file, versions))).version
     return _referring(files[-1], versions)
 
 
@@ -133,41 +137,43 @@ def _check_first(codec: Codec, *, framed: bool) -> None:
         )
 
 
-def _before(registered: Registered, codec: Codec) -> bytes:
+def _framing_prefix(registered: RegisteredVersion, codec: Codec) -> bytes:
     """What the framing puts before every payload."""
     return prefix(registered.id) + (b"" if codec.indexes is None else write_indexes(codec.indexes))
 
 
-def understand(source: Source) -> Written | UseLatest | Pinned:
+def parse_source(source: Source) -> LocalSchema | UseLatest | Pinned:
     """Raises `InvalidRequest` for what is no source of a schema."""
     if isinstance(source, AvroSchema | JsonSchema | ProtobufSchema | UseLatest | Pinned):
         return source
     if hasattr(source, "DESCRIPTOR"):
         return ProtobufSchema(source)
-    return next((kind for plain, kind in _WITHOUT_TEXT if source is plain), None) or shape_of(source)
+    return next((kind for plain, kind in _WITHOUT_TEXT if source is plain), None) or type_codec_of(source)
 
 
-def schema_of(understood: AvroSchema | JsonSchema | ProtobufSchema | SchemaKind) -> Schema:
+def schema_of(parsed: AvroSchema | JsonSchema | ProtobufSchema | SchemaKind) -> Schema:
     """As the registry has it."""
-    if isinstance(understood, SchemaKind):
-        return Schema(kind=understood, text="")
-    return Schema(kind=understood.kind, text=understood.text or "", references=tuple(understood.references))
+    if isinstance(parsed, SchemaKind):
+        return Schema(kind=parsed, text="")
+    return Schema(kind=parsed.kind, text=parsed.text or "", references=tuple(parsed.references))
 
 
-async def found(schemas: Schemas, understood: UseLatest | Pinned, subject: str) -> Registered:
+async def existing_version(registry: RegistryClient, parsed: UseLatest | Pinned, subject: str) -> RegisteredVersion:
     """A version that is there already."""
-    version = understood.version if isinstance(understood, Pinned) else "latest"
-    with _hinted(f"register it first (penstock schema register {subject} FILE), or name another subject (subject=...)"):
-        return await schemas.version(subject, version)
+    version = parsed.version if isinstance(parsed, Pinned) else "latest"
+    with _add_hint(
+        f"register it first (penstock schema register {subject} FILE), or name another subject (subject=...)"
+    ):
+        return await registry.version(subject, version)
 
 
-async def _look_up(schemas: Schemas, subject: str, schema: Schema) -> Registered:
-    with _hinted(f"register it first (penstock schema register {subject} FILE), or leave out register=False"):
-        return await schemas.look_up(subject, schema)
+async def _look_up(registry: RegistryClient, subject: str, schema: Schema) -> RegisteredVersion:
+    with _add_hint(f"register it first (penstock schema register {subject} FILE), or leave out register=False"):
+        return await registry.look_up(subject, schema)
 
 
 @contextmanager
-def _hinted(hint: str) -> Iterator[None]:
+def _add_hint(hint: str) -> Iterator[None]:
     """What the registry does not have, told with what to do about it."""
     try:
         yield

@@ -11,10 +11,10 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from penstock.client.serde.codecs import Indexes, shown
+from penstock.client.serde.codecs import Indexes, abbreviated
 from penstock.client.serde.framing import FIRST_MESSAGE
-from penstock.client.serde.python_types import plain
-from penstock.client.serde.values import Misfit, pointer
+from penstock.client.serde.python_types import to_builtins
+from penstock.client.serde.values import ValueMismatch, json_pointer
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Definition
 from penstock.schema.protobuf import parse
@@ -44,11 +44,11 @@ class ClassCodec:
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, self._generated):
-            value = _message(self._generated, plain(value))
+            value = _message(self._generated, to_builtins(value))
         try:
             encoded: bytes = value.SerializeToString()
         except (EncodeError, ValueError) as error:
-            raise Misfit(str(error)) from None
+            raise ValueMismatch(str(error)) from None
         return encoded
 
     def decode(self, payload: bytes) -> Any:
@@ -56,10 +56,10 @@ class ClassCodec:
         try:
             message.ParseFromString(payload)
         except DecodeError as error:
-            raise Misfit(str(error)) from None
+            raise ValueMismatch(str(error)) from None
         if not message.IsInitialized():
             missing = message.FindInitializationErrors()
-            raise Misfit("it is required and missing", pointer(*missing[0].split(".")))
+            raise ValueMismatch("it is required and missing", json_pointer(*missing[0].split(".")))
         return message
 
 
@@ -83,15 +83,15 @@ class MessageCodec:
 
 def _message(generated: type[Any], value: Any) -> Any:
     if not isinstance(value, Mapping):
-        raise Misfit(f"expected {generated.DESCRIPTOR.full_name} or a dict, not {type(value).__name__}")
+        raise ValueMismatch(f"expected {generated.DESCRIPTOR.full_name} or a dict, not {type(value).__name__}")
     try:
         return generated(**value)
     except (TypeError, ValueError, AttributeError) as error:
-        found = next(_misfits(generated.DESCRIPTOR, value, ()), None)
-        raise found or Misfit(str(error)) from None
+        found = next(_mismatches(generated.DESCRIPTOR, value, ()), None)
+        raise found or ValueMismatch(str(error)) from None
 
 
-def _misfits(descriptor: Any, value: Mapping[str, Any], steps: Steps) -> Iterator[Misfit]:
+def _mismatches(descriptor: Any, value: Mapping[str, Any], steps: Steps) -> Iterator[ValueMismatch]:
     """Looked for only when something is known to be wrong: each field by itself, as deep down as it can be told."""
     generated = message_factory.GetMessageClass(descriptor)
     for name, each in value.items():
@@ -100,40 +100,40 @@ def _misfits(descriptor: Any, value: Mapping[str, Any], steps: Steps) -> Iterato
         except (TypeError, ValueError, AttributeError) as error:
             field = descriptor.fields_by_name.get(name)
             if field is not None and field.message_type is not None:
-                yield from _within(field.message_type, each, (*steps, name))
+                yield from _nested_mismatches(field.message_type, each, (*steps, name))
             elif field is not None and field.type == field.TYPE_STRING:
-                yield from _no_texts(each, (*steps, name), repeated=field.is_repeated)
-            yield Misfit(str(error), pointer(*steps, name))
+                yield from _text_mismatches(each, (*steps, name), repeated=field.is_repeated)
+            yield ValueMismatch(str(error), json_pointer(*steps, name))
 
 
-def _within(descriptor: Any, value: Any, steps: Steps) -> Iterator[Misfit]:
+def _nested_mismatches(descriptor: Any, value: Any, steps: Steps) -> Iterator[ValueMismatch]:
     is_map = descriptor.GetOptions().map_entry
     if isinstance(value, Mapping) and not is_map:
-        yield from _misfits(descriptor, value, steps)
+        yield from _mismatches(descriptor, value, steps)
         return
     inner = descriptor.fields_by_name["value"].message_type if is_map else descriptor
     for step, each in _parts(value):
         if inner is not None and isinstance(each, Mapping):
-            yield from _misfits(inner, each, (*steps, step))
+            yield from _mismatches(inner, each, (*steps, step))
     if is_map and isinstance(value, Mapping):
-        yield from _map_misfits(descriptor, value, steps)
+        yield from _map_mismatches(descriptor, value, steps)
 
 
-def _map_misfits(entry: Any, value: Mapping[Any, Any], steps: Steps) -> Iterator[Misfit]:
+def _map_mismatches(entry: Any, value: Mapping[Any, Any], steps: Steps) -> Iterator[ValueMismatch]:
     """Keys and values one by one, each as the field that it is of the map's entries."""
     for key, each in value.items():
         for given in ({"key": key}, {"value": each}):
-            for misfit in _misfits(entry, given, ()):
-                yield Misfit(misfit.message, pointer(*steps, str(key)))
+            for mismatch in _mismatches(entry, given, ()):
+                yield ValueMismatch(mismatch.message, json_pointer(*steps, str(key)))
 
 
-def _no_texts(value: Any, steps: Steps, *, repeated: bool) -> Iterator[Misfit]:
+def _text_mismatches(value: Any, steps: Steps, *, repeated: bool) -> Iterator[ValueMismatch]:
     """Of what is given for a text and is none the library says only that it is a bad argument."""
     if repeated:
         for place, each in _parts(value):
-            yield from _no_texts(each, (*steps, place), repeated=False)
+            yield from _text_mismatches(each, (*steps, place), repeated=False)
     elif not isinstance(value, str | bytes):
-        yield Misfit(f"{shown(value)} is no string", pointer(*steps))
+        yield ValueMismatch(f"{abbreviated(value)} is no string", json_pointer(*steps))
 
 
 def _parts(value: Any) -> Iterable[tuple[str | int, Any]]:
@@ -175,8 +175,10 @@ def _plain(value: Any, field: Any) -> Any:
 
 
 def message_class(definition: Definition, message: str | tuple[int, ...] | None = None) -> type[Any]:
-    """Of one message of a schema. Raises `InvalidSchema`, `InvalidRequest` for a name that is not in it, `Misfit` for a
-    place that is not."""
+    """Return the class of one message of a schema.
+
+    Raises `InvalidSchema`, `InvalidRequest` for a name that is not in it, `ValueMismatch` for indexes that are not.
+    """
     file = _file(definition)
     descriptor = _named(file, message) if isinstance(message, str) else _at(file, message or FIRST_MESSAGE)
     generated: type[Any] = message_factory.GetMessageClass(descriptor)
@@ -249,7 +251,7 @@ def _at(file: Any, indexes: tuple[int, ...]) -> Any:
     found, within = None, list(file.message_types_by_name.values())
     for index in indexes:
         if not 0 <= index < len(within):
-            raise Misfit(f"the schema has no message {'.'.join(map(str, indexes))}")
+            raise ValueMismatch(f"the schema has no message {'.'.join(map(str, indexes))}")
         found = within[index]
         within = list(found.nested_types)
     return found

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect
 
-from penstock.client.serde.values import Misfit, pointer
+from penstock.client.serde.values import ValueMismatch, json_pointer
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import Schema, SchemaKind
 
@@ -35,7 +35,7 @@ _EXTRA: Final = ("extra_forbidden", "unexpected_keyword_argument")
 Steps = tuple[str | int, ...]
 
 
-class MsgspecShape:
+class MsgspecCodec:
     """Dataclasses, Structs, and whatever else msgspec knows."""
 
     indexes = None
@@ -44,7 +44,7 @@ class MsgspecShape:
         try:
             self._decoder = msgspec.json.Decoder(kind)
         except (TypeError, NameError) as error:
-            raise _no_shape(kind, error) from None
+            raise _no_type_codec(kind, error) from None
         self._kind = kind
         self._class = _class_of(kind)
 
@@ -58,11 +58,13 @@ class MsgspecShape:
         try:
             return _json_schema(msgspec.json.schema(self._kind))
         except TypeError as error:
-            raise _no_shape(self._kind, error) from None
+            raise _no_type_codec(self._kind, error) from None
 
     def encode(self, value: Any) -> bytes:
-        """Raises `Misfit`, also for a name in a dict that no field has: to leave it out would lose it. Python holds
-        nobody to the types of fields, so what was written is read once more."""
+        """Raises `ValueMismatch`, also for a name in a dict that no field has: leaving it out would lose the value.
+
+        Python does not check the types of fields, so the encoded payload is decoded once more.
+        """
         if isinstance(value, dict):
             self._check_names(value)
             value = self.convert(value)
@@ -71,7 +73,7 @@ class MsgspecShape:
         try:
             written = msgspec.json.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Misfit(str(error)) from None
+            raise ValueMismatch(str(error)) from None
         if msgspec.json.encode(self.decode(written)) != written:
             self._check_names(msgspec.json.decode(written))  # a dict may stand where an object should
         return written
@@ -80,12 +82,12 @@ class MsgspecShape:
         try:
             unknown = next(_unknown(self._info, given, ()), None)
         except RecursionError:
-            raise Misfit("it is nested too deeply") from None
+            raise ValueMismatch("it is nested too deeply") from None
         if unknown is not None:
             raise unknown
 
     def decode(self, payload: bytes) -> Any:
-        """What is not known is ignored, what has a default may be missing. Raises `Misfit`."""
+        """What is not known is ignored, what has a default may be missing. Raises `ValueMismatch`."""
         return _reading(self._decoder.decode, payload)
 
     def convert(self, plain: Any) -> Any:
@@ -93,7 +95,7 @@ class MsgspecShape:
         return _reading(partial(msgspec.convert, type=self._kind), plain)
 
 
-class PydanticShape:
+class PydanticCodec:
     """Models and pydantic's own dataclasses. They check themselves when they are made."""
 
     indexes = None
@@ -105,7 +107,7 @@ class PydanticShape:
         try:
             self._adapter = TypeAdapter(kind)
         except (PydanticUserError, NameError) as error:
-            raise _no_shape(kind, error) from None
+            raise _no_type_codec(kind, error) from None
 
     @cached_property
     def _derived(self) -> dict[str, Any]:
@@ -114,7 +116,7 @@ class PydanticShape:
         try:
             return self._adapter.json_schema(mode="serialization")
         except PydanticUserError as error:
-            raise _no_shape(self._kind, error) from None
+            raise _no_type_codec(self._kind, error) from None
 
     def schema(self) -> Schema:
         return _json_schema(self._derived)
@@ -130,7 +132,7 @@ class PydanticShape:
             return self._adapter.dump_json(value, by_alias=True, warnings="error")
         except PydanticSerializationError as error:
             self.convert(self._adapter.dump_python(value, by_alias=True, warnings=False))
-            raise Misfit(str(error)) from None
+            raise ValueMismatch(str(error)) from None
 
     def decode(self, payload: bytes) -> Any:
         return self._validated(self._adapter.validate_json, payload)
@@ -155,21 +157,21 @@ class PydanticShape:
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
             first = next((each for each in errors if each["type"] in _EXTRA), errors[0])
-            raise Misfit(first["msg"], pointer(*first["loc"])) from None
+            raise ValueMismatch(first["msg"], json_pointer(*first["loc"])) from None
 
 
-Shape = MsgspecShape | PydanticShape
+TypeCodec = MsgspecCodec | PydanticCodec
 """A type, and how its values are written as JSON."""
 
 
-def shape_of(kind: Any) -> Shape:
+def type_codec_of(kind: Any) -> TypeCodec:
     """Raises `InvalidRequest` if it is no type that JSON can be made of."""
     if isinstance(kind, str | bytes | dict | list):
         raise InvalidRequest(f"which language is this schema in? AvroSchema({kind!r:.40}), or JsonSchema(...)")
-    return PydanticShape(kind) if isinstance(kind, type) and _is_pydantic(kind) else MsgspecShape(kind)
+    return PydanticCodec(kind) if isinstance(kind, type) and _is_pydantic(kind) else MsgspecCodec(kind)
 
 
-def plain(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """What a dataclass, a Struct or a model holds, as dicts; anything else as it is."""
     if _is_pydantic(type(value)):
         from pydantic import TypeAdapter
@@ -184,16 +186,16 @@ def _reading(read: Callable[[Any], Any], given: Any) -> Any:
     try:
         return read(given)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _misfit(str(error)) from None
+        raise _mismatch(str(error)) from None
 
 
-def _misfit(sentence: str) -> Misfit:
+def _mismatch(sentence: str) -> ValueMismatch:
     """msgspec says where at the end of its sentence: "Expected `int`, got `str` - at `$.items[1].count`"."""
     found = _MSGSPEC_PATH.search(sentence)
     if found is None:
-        return Misfit(sentence)
+        return ValueMismatch(sentence)
     steps = (name or place for name, place in _STEP.findall(found[1]))
-    return Misfit(sentence[: found.start()], pointer(*steps))
+    return ValueMismatch(sentence[: found.start()], json_pointer(*steps))
 
 
 def _class_of(kind: Any) -> type[Any]:
@@ -203,11 +205,11 @@ def _class_of(kind: Any) -> type[Any]:
     return kind if isinstance(kind, type) and kind is not float else object
 
 
-def _another_type(value: Any, kind: Any) -> Misfit:
-    return Misfit(f"expected {kind.__name__}, not {type(value).__name__}")
+def _another_type(value: Any, kind: Any) -> ValueMismatch:
+    return ValueMismatch(f"expected {kind.__name__}, not {type(value).__name__}")
 
 
-def _no_shape(kind: Any, error: Exception) -> InvalidRequest:
+def _no_type_codec(kind: Any, error: Exception) -> InvalidRequest:
     """Of a class that it does not know msgspec tells first what only its own callers can do, and then which it is."""
     advice, _, reason = str(error).rpartition("\n\n")
     hint = (
@@ -259,7 +261,7 @@ def _is_open(derived: Any) -> bool:
 # names that no field has
 
 
-def _unknown(kind: inspect.Type, given: Any, steps: Steps) -> Iterator[Misfit]:
+def _unknown(kind: inspect.Type, given: Any, steps: Steps) -> Iterator[ValueMismatch]:
     """Where something else is wrong nothing is said: whoever reads the value will do that."""
     match kind:
         case inspect.Metadata(type=inner):
@@ -269,15 +271,15 @@ def _unknown(kind: inspect.Type, given: Any, steps: Steps) -> Iterator[Misfit]:
                 if not _is_tagged_otherwise(each, given):
                     yield from _unknown(each, given, steps)
         case inspect.StructType(array_like=False) | inspect.DataclassType() | inspect.TypedDictType():
-            yield from _unknown_fields(kind, given, steps)
+            yield from _fields_unknown(kind, given, steps)
         case _:
             for step, inner, each in _elements(kind, given):
                 yield from _unknown(inner, each, (*steps, step))
 
 
-def _unknown_fields(
+def _fields_unknown(
     kind: inspect.StructType | inspect.DataclassType | inspect.TypedDictType, given: Any, steps: Steps
-) -> Iterator[Misfit]:
+) -> Iterator[ValueMismatch]:
     if not isinstance(given, dict):
         return
     fields = {field.encode_name: field.type for field in kind.fields}
@@ -286,7 +288,7 @@ def _unknown_fields(
         if name in fields:
             yield from _unknown(fields[name], each, (*steps, name))
         elif name != tag_field:
-            yield Misfit(f"{kind.cls.__name__} has no such field", pointer(*steps, str(name)))
+            yield ValueMismatch(f"{kind.cls.__name__} has no such field", json_pointer(*steps, str(name)))
 
 
 def _elements(kind: inspect.Type, given: Any) -> Iterable[tuple[str | int, inspect.Type, Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.client.wire.connection import repeated
+from penstock.client.wire.connection import error_copy
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import Definition, Reference, Schema, SchemaKind
 
@@ -26,7 +26,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredVersion:
     """A version of a subject."""
 
     subject: str
@@ -34,34 +34,34 @@ class Registered:
     id: int
 
 
-class Schemas:
+class RegistryClient:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._definitions: dict[int, Definition] = {}
-        self._registered: dict[tuple[str, Schema], Registered] = {}
-        self._unknown: dict[int, tuple[float, PenstockError]] = {}
-        self._asked: dict[int, asyncio.Future[Definition]] = {}
+        self._registered: dict[tuple[str, Schema], RegisteredVersion] = {}
+        self._not_found: dict[int, tuple[float, PenstockError]] = {}
+        self._fetching: dict[int, asyncio.Future[Definition]] = {}
 
-    async def register(self, subject: str, schema: Schema) -> Registered:
+    async def register(self, subject: str, schema: Schema) -> RegisteredVersion:
         """Its version, which is made if it is new. Asks the registry once for each. Raises why it is refused."""
-        return await self._place("system.schema.register", subject, schema)
+        return await self._resolve_version("system.schema.register", subject, schema)
 
-    async def look_up(self, subject: str, schema: Schema) -> Registered:
+    async def look_up(self, subject: str, schema: Schema) -> RegisteredVersion:
         """The version that it is. Raises `InvalidRequest` if it is none."""
-        return await self._place("system.schema.lookup", subject, schema)
+        return await self._resolve_version("system.schema.lookup", subject, schema)
 
-    async def _place(self, topic: str, subject: str, schema: Schema) -> Registered:
+    async def _resolve_version(self, topic: str, subject: str, schema: Schema) -> RegisteredVersion:
         known = self._registered.get((subject, schema))
         if known is None:
             facts = await self._ask(topic, {"subject": subject} | _described(schema))
-            known = Registered(subject, facts["version"], facts["id"])
-            _keep(self._registered, (subject, schema), known)
+            known = RegisteredVersion(subject, facts["version"], facts["id"])
+            _remember(self._registered, (subject, schema), known)
         return known
 
-    async def version(self, subject: str, version: int | str) -> Registered:
+    async def version(self, subject: str, version: int | str) -> RegisteredVersion:
         """One of a subject's, or its `latest`."""
         facts = await self._ask("system.schema.get", {"subject": subject, "version": version})
-        return Registered(subject, facts["version"], facts["id"])
+        return RegisteredVersion(subject, facts["version"], facts["id"])
 
     def known(self, schema_id: int) -> Definition | None:
         """What an id means, if somebody has asked before."""
@@ -72,13 +72,13 @@ class Schemas:
         known = self._definitions.get(schema_id)
         if known is not None:
             return known
-        since, unknown = self._unknown.get(schema_id, (0.0, None))
+        since, unknown = self._not_found.get(schema_id, (0.0, None))
         if unknown is not None and time.monotonic() < since + _UNKNOWN_SECONDS:
-            raise repeated(unknown)
-        asked = self._asked.get(schema_id)
+            raise error_copy(unknown)
+        asked = self._fetching.get(schema_id)
         if asked is None:
-            asked = self._asked[schema_id] = asyncio.ensure_future(self._fetch(schema_id))
-            asked.add_done_callback(partial(self._answered, schema_id))
+            asked = self._fetching[schema_id] = asyncio.ensure_future(self._fetch(schema_id))
+            asked.add_done_callback(partial(self._fetched, schema_id))
         return await asyncio.shield(asked)
 
     async def _fetch(self, schema_id: int) -> Definition:
@@ -86,15 +86,15 @@ class Schemas:
         closure = tuple((name, text) for name, text in facts.get("closure", ()))
         return Definition(SchemaKind(facts["type"]), facts["schema"], closure)
 
-    def _answered(self, schema_id: int, asked: asyncio.Future[Definition]) -> None:
-        self._asked.pop(schema_id, None)
+    def _fetched(self, schema_id: int, asked: asyncio.Future[Definition]) -> None:
+        self._fetching.pop(schema_id, None)
         if asked.cancelled():
             return
         error = asked.exception()
         if error is None:
-            _keep(self._definitions, schema_id, asked.result())
+            _remember(self._definitions, schema_id, asked.result())
         elif isinstance(error, PenstockError) and error.details.get("registry_code") == SCHEMA_NOT_FOUND:
-            _keep(self._unknown, schema_id, (time.monotonic(), error))
+            _remember(self._not_found, schema_id, (time.monotonic(), error))
 
     async def closed(self, schema: Schema) -> Definition:
         """A schema with all that it refers to, whether it is registered or not."""
@@ -117,7 +117,7 @@ def _reference(reference: Reference) -> dict[str, Any]:
     return {"name": reference.name, "subject": reference.subject, "version": reference.version}
 
 
-def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+def _remember(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
     while len(kept) >= _KEPT_MAX:
         del kept[next(iter(kept))]
     kept[key] = value

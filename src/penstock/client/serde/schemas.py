@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from penstock.client.serde.registry_client import Schemas
+from penstock.client.serde.registry_client import RegistryClient
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import Reference as Reference
 from penstock.core.schemas import SchemaKind, default_subject
 
 if TYPE_CHECKING:
-    from penstock.client.serde.decoder import Reader
-    from penstock.client.serde.encoder import Writer
+    from penstock.client.serde.decoder import ValueDecoder
+    from penstock.client.serde.encoder import ValueEncoder
 
 CONFLUENT: Final = "confluent"
 """Payloads begin with a zero byte and the schema's id, as clients of other registries write and expect them."""
@@ -105,7 +105,7 @@ class Serde:
     register: bool = True
     framing: str | None = None
 
-    async def writer(self, schemas: Schemas, topic: str) -> Writer | None:
+    async def encoder(self, registry: RegistryClient, topic: str) -> ValueEncoder | None:
         """None if payloads are bytes. Raises what is wrong with the schema, or why the registry refuses it."""
         if self.framing not in (None, CONFLUENT):
             raise InvalidRequest(f"a producer's framing is {CONFLUENT!r} or None, not {self.framing!r}")
@@ -113,31 +113,31 @@ class Serde:
             if self.subject is not None or self.framing is not None:
                 raise InvalidRequest("a subject and a framing belong to a schema: give the producer one")
             return None
-        with needs_schemas():
-            from penstock.client.serde.encoder import make_writer
+        with require_schema_extra():
+            from penstock.client.serde.encoder import make_encoder
 
             subject = self.subject or default_subject(TopicName.parse(topic))
-            return await make_writer(
-                schemas, self.source, subject, register=self.register, framed=self.framing == CONFLUENT
+            return await make_encoder(
+                registry, self.source, subject, register=self.register, framed=self.framing == CONFLUENT
             )
 
-    async def reader(self, schemas: Schemas, topic: str) -> Reader:
+    async def decoder(self, registry: RegistryClient, topic: str) -> ValueDecoder:
         """Raises what is wrong with the schema that is to be read into."""
         if self.framing not in (None, CONFLUENT, AUTO):
             raise InvalidRequest(f"a consumer's framing is {CONFLUENT!r}, {AUTO!r} or None, not {self.framing!r}")
-        from penstock.client.serde.decoder import Reader
+        from penstock.client.serde.decoder import ValueDecoder
 
         if self.source is None:
-            return Reader(schemas, None, self.framing)
-        with needs_schemas():
+            return ValueDecoder(registry, None, self.framing)
+        with require_schema_extra():
             from penstock.client.serde.targets import make_target
 
-            target = await make_target(schemas, self.source, self.subject or default_subject(TopicName.parse(topic)))
-        return Reader(schemas, target, self.framing)
+            target = await make_target(registry, self.source, self.subject or default_subject(TopicName.parse(topic)))
+        return ValueDecoder(registry, target, self.framing)
 
 
 @contextmanager
-def needs_schemas() -> Iterator[None]:
+def require_schema_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from penstock.client.serde.codecs import Indexes, JsonCodec, codec_of
-from penstock.client.serde.encoder import found, schema_of, understand
-from penstock.client.serde.python_types import MsgspecShape, PydanticShape, Shape
-from penstock.client.serde.registry_client import Schemas
+from penstock.client.serde.encoder import existing_version, parse_source, schema_of
+from penstock.client.serde.python_types import MsgspecCodec, PydanticCodec, TypeCodec
+from penstock.client.serde.registry_client import RegistryClient
 from penstock.client.serde.schemas import Pinned, ProtobufSchema, Source, UseLatest
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.schemas import Definition, SchemaKind
 
 Decode = Callable[[bytes], Any]
@@ -19,29 +19,32 @@ _IN_JSON: Final = (SchemaKind.JSON, SchemaKind.NUMBER)
 _TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
 
 
-class Target(Protocol):
+class DecodeTarget(Protocol):
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:
-        """For payloads that were written so, None if they name no schema. Raises `Misfit` if it reads no such."""
+        """Return the function that decodes payloads of `writer`, or payloads that name no schema if it is None.
+
+        Raises `ValueMismatch` if payloads of that schema cannot be read into this target.
+        """
         ...
 
 
-async def make_target(schemas: Schemas, source: Source, subject: str) -> Target:
-    understood = understand(source)
-    match understood:
+async def make_target(registry: RegistryClient, source: Source, subject: str) -> DecodeTarget:
+    parsed = parse_source(source)
+    match parsed:
         case UseLatest() | Pinned():
-            registered = await found(schemas, understood, subject)
-            return SchemaTarget(await schemas.definition(registered.id))
-        case MsgspecShape() | PydanticShape():
-            return TypeTarget(understood)
+            registered = await existing_version(registry, parsed, subject)
+            return ReaderSchemaTarget(await registry.definition(registered.id))
+        case MsgspecCodec() | PydanticCodec():
+            return TypeTarget(parsed)
         case ProtobufSchema(message_class=type() as generated):
-            return ClassTarget(generated)
+            return GeneratedClassTarget(generated)
         case ProtobufSchema(message=message):
-            return SchemaTarget(await schemas.closed(schema_of(understood)), message)
+            return ReaderSchemaTarget(await registry.closed(schema_of(parsed)), message)
         case _:
-            return SchemaTarget(await schemas.closed(schema_of(understood)))
+            return ReaderSchemaTarget(await registry.closed(schema_of(parsed)))
 
 
-class AsWritten:
+class WriterSchemaTarget:
     """Whatever the schema says that a payload was written with; bytes where there is none."""
 
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:
@@ -51,17 +54,17 @@ class AsWritten:
 class TypeTarget:
     """Payloads that name no schema are JSON."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+    def __init__(self, codec: TypeCodec) -> None:
+        self._codec = codec
 
     def decoder(self, writer: Definition | None, indexes: Indexes) -> Decode:
         if writer is None or writer.kind in _IN_JSON:
-            return self._shape.decode
-        decode, convert = codec_of(writer, indexes).decode, self._shape.convert
+            return self._codec.decode
+        decode, convert = codec_of(writer, indexes).decode, self._codec.convert
         return lambda payload: convert(decode(payload))
 
 
-class ClassTarget:
+class GeneratedClassTarget:
     def __init__(self, generated: type[Any]) -> None:
         self._generated = generated
 
@@ -73,7 +76,7 @@ class ClassTarget:
         return ClassCodec(self._generated).decode
 
 
-class SchemaTarget:
+class ReaderSchemaTarget:
     """Payloads that name no schema were written with this one."""
 
     def __init__(self, reader: Definition, message: str | None = None) -> None:
@@ -97,5 +100,5 @@ class SchemaTarget:
         return self._decode
 
 
-def _unreadable(written: SchemaKind, reader: SchemaKind) -> Misfit:
-    return Misfit(f"it was written as {written}, and is to be read as {reader}")
+def _unreadable(written: SchemaKind, reader: SchemaKind) -> ValueMismatch:
+    return ValueMismatch(f"it was written as {written}, and is to be read as {reader}")

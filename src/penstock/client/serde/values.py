@@ -14,7 +14,7 @@ else:
     V = TypeVar("V")
 
 
-class Misfit(ValueError):
+class ValueMismatch(ValueError):
     """A value that does not fit a schema, or a payload that no value can be made of."""
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -24,6 +24,6 @@ class Misfit(ValueError):
         """Where, as a JSON pointer; empty for all of it."""
 
 
-def pointer(*steps: str | int) -> str:
+def json_pointer(*steps: str | int) -> str:
     """A JSON pointer."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)

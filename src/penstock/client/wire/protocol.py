@@ -60,7 +60,7 @@ class Greeted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ResponseReceived:
     """To a call with this id. `error` where it failed."""
 
     request_id: str
@@ -69,14 +69,14 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class MessageReceived:
     message: Message
     to: tuple[TopicPattern, ...]
     """Which of our patterns it matches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestReceived:
     """A request that we serve."""
 
     message: Message
@@ -84,7 +84,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class RecordsReceived:
     """Messages of a durable subscription: one, or a block of them."""
 
     subscribe_id: str
@@ -93,7 +93,7 @@ class Fed:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class NoticeReceived:
     """The broker says something about a subscription or a producer of ours."""
 
     topic: str
@@ -101,30 +101,40 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class ConnectionLost:
     """The connection is gone; another will come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class ReplyDue:
     """Bytes to be sent: the answer to a heartbeat."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ConnectionEnding:
     """The broker will close the connection; or, if it is `unreadable`, it makes no sense to go on listening."""
 
     error: PenstockError
     unreadable: bool = False
 
 
-Event = Greeted | Answered | Delivered | Asked | Fed | Noticed | Dropped | Due | Ending
+Event = (
+    Greeted
+    | ResponseReceived
+    | MessageReceived
+    | RequestReceived
+    | RecordsReceived
+    | NoticeReceived
+    | ConnectionLost
+    | ReplyDue
+    | ConnectionEnding
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SubscriptionSpec:
     """A subscription, to be made again on every new connection."""
 
     pattern: TopicPattern
@@ -139,8 +149,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """Something that will be answered: send the bytes, wait for `Answered` with this id."""
+class BrokerCall:
+    """Something that will be answered: send the bytes, wait for `ResponseReceived` with this id."""
 
     request_id: str
     data: bytes = field(repr=False)
@@ -164,66 +174,68 @@ def milliseconds(timeout: float) -> int:
     return max(1, round(timeout * 1000))
 
 
-class Core:
+class ClientProtocol:
     """One connection after another. Subscriptions outlive them; what was asked on one is not answered on the next."""
 
     def __init__(self, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
         self._limits = FrameLimits(payload_bytes_max=payload_bytes_max, block_bytes_max=BLOCK_BYTES_MAX)
         self._reader = FrameReader(_FROM_BROKER)
-        self._wanted: dict[tuple[str, TopicPattern | str], Wanted] = {}
-        self._known: dict[str, tuple[TopicPattern, ...]] = {}
+        self._subscriptions: dict[tuple[str, TopicPattern | str], SubscriptionSpec] = {}
+        self._matching: dict[str, tuple[TopicPattern, ...]] = {}
         self._service: tuple[str, str] | None = None
 
     # calls
 
-    def publish(self, topic: str, payload: Payload, version: str = "1.0.0") -> Call:
+    def publish(self, topic: str, payload: Payload, version: str = "1.0.0") -> BrokerCall:
         if isinstance(topic, str):
             TopicName.parse(topic)
         return self._call(Action.PUBLISH, topic, as_bytes(payload), version)
 
-    def request(self, topic: str, payload: Payload, version: str = "1.0.0", timeout_ms: int | None = None) -> Call:
+    def request(
+        self, topic: str, payload: Payload, version: str = "1.0.0", timeout_ms: int | None = None
+    ) -> BrokerCall:
         return self._call(Action.REQUEST, topic, as_bytes(payload), version, timeout_ms)
 
-    def subscribe(self, wanted: Wanted) -> Call:
-        self._wanted[_key(wanted)] = wanted
-        self._known.clear()
-        return self._subscribing(wanted)
+    def subscribe(self, spec: SubscriptionSpec) -> BrokerCall:
+        self._subscriptions[_key(spec)] = spec
+        self._matching.clear()
+        return self._subscribe_call(spec)
 
-    def forget(self, wanted: Wanted) -> None:
+    def forget(self, spec: SubscriptionSpec) -> None:
         """It is not made again."""
-        self._wanted.pop(_key(wanted), None)
-        self._known.clear()
+        self._subscriptions.pop(_key(spec), None)
+        self._matching.clear()
 
-    def append(self, topic: str, block: bytes) -> Call:
+    def append(self, topic: str, block: bytes) -> BrokerCall:
         return self._call(Action.APPEND, topic, block)
 
-    def settle(self, action: Action, topic: str, facts: dict[str, Any]) -> Call:
+    def subscription_call(self, action: Action, topic: str, facts: dict[str, Any]) -> BrokerCall:
         """An ack, a nack or a seek."""
         return self._call(action, topic, _json(facts))
 
-    def unsubscribe(self, wanted: Wanted) -> Call:
-        self.forget(wanted)
-        ends = {"subscription": wanted.subscription} if wanted.subscribe_id else {"action": wanted.kind}
-        return self._call(Action.UNSUBSCRIBE, str(wanted.pattern), _json(ends))
+    def unsubscribe(self, spec: SubscriptionSpec) -> BrokerCall:
+        self.forget(spec)
+        ends = {"subscription": spec.subscription} if spec.subscribe_id else {"action": spec.kind}
+        return self._call(Action.UNSUBSCRIBE, str(spec.pattern), _json(ends))
 
-    def tell(self, action: Action, topic: str, facts: dict[str, Any]) -> bytes:
+    def one_way(self, action: Action, topic: str, facts: dict[str, Any]) -> bytes:
         """The same, answered only if it is refused."""
         return encode(header(action, topic), _json(facts))
 
-    def register(self, name: str, description: str) -> Call:
+    def register(self, name: str, description: str) -> BrokerCall:
         """To be remembered once it has succeeded."""
         payload = _json({"name": name, "description": description})
         return self._call(Action.REQUEST, "system.service.register", payload)
 
-    def registered(self, name: str, description: str) -> None:
+    def remember_service(self, name: str, description: str) -> None:
         """It is done again on every new connection."""
         self._service = (name, description)
 
-    def authenticate(self, token: str) -> Call:
+    def authenticate(self, token: str) -> BrokerCall:
         """The first thing that is said on a connection, where there is a token."""
         return self._call(Action.REQUEST, "system.client.authenticate", _json({"token": token}))
 
-    def heartbeat(self) -> Call:
+    def heartbeat(self) -> BrokerCall:
         return self._call(Action.REQUEST, HEARTBEAT, b"{}")
 
     def respond(self, asked: Message, payload: Payload) -> bytes:
@@ -235,18 +247,18 @@ class Core:
     def respond_error(self, asked: Message, error: PenstockError, timestamp: str) -> bytes:
         return self.respond(asked, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
 
-    def _subscribing(self, wanted: Wanted) -> Call:
-        if wanted.subscribe_id:
-            header_ = header(Action.SUBSCRIBE, str(wanted.pattern), request_id=wanted.subscribe_id)
-            return Call(wanted.subscribe_id, encode(header_, wanted.options.encode()))
-        options: dict[str, Any] = {"action": wanted.kind}
-        if wanted.priority is not None:
-            options["priority"] = wanted.priority
-        return self._call(Action.SUBSCRIBE, str(wanted.pattern), _json(options))
+    def _subscribe_call(self, spec: SubscriptionSpec) -> BrokerCall:
+        if spec.subscribe_id:
+            header_ = header(Action.SUBSCRIBE, str(spec.pattern), request_id=spec.subscribe_id)
+            return BrokerCall(spec.subscribe_id, encode(header_, spec.options.encode()))
+        options: dict[str, Any] = {"action": spec.kind}
+        if spec.priority is not None:
+            options["priority"] = spec.priority
+        return self._call(Action.SUBSCRIBE, str(spec.pattern), _json(options))
 
     def _call(
         self, action: Action, topic: str, payload: bytes, version: str = "1.0.0", timeout_ms: int | None = None
-    ) -> Call:
+    ) -> BrokerCall:
         if not isinstance(topic, str):
             raise TypeError(f"a topic is a str, not {type(topic).__name__}")
         request_id = str(uuid.uuid4())
@@ -255,29 +267,29 @@ class Core:
             made = header(action, topic, version, request_id, timeout_ms=timeout_ms)
         except MalformedMessage as error:
             raise InvalidRequest(error.message, **error.details) from None
-        return Call(request_id, encode(made, payload))
+        return BrokerCall(request_id, encode(made, payload))
 
     # connections
 
-    def connected(self) -> None:
+    def connection_made(self) -> None:
         """A new connection: what came of the last is forgotten, half a message too."""
         self._reader = FrameReader(_FROM_BROKER)
 
-    def restoring(self) -> list[tuple[Wanted | None, Call]]:
+    def restore_calls(self) -> list[tuple[SubscriptionSpec | None, BrokerCall]]:
         """What makes a new connection like the last one: what is wanted (None: registration), and the call for it."""
-        calls: list[tuple[Wanted | None, Call]] = []
+        calls: list[tuple[SubscriptionSpec | None, BrokerCall]] = []
         if self._service is not None:
             calls.append((None, self.register(*self._service)))
-        return [*calls, *((wanted, self._subscribing(wanted)) for wanted in self._wanted.values())]
+        return [*calls, *((spec, self._subscribe_call(spec)) for spec in self._subscriptions.values())]
 
-    def wants(self, wanted: Wanted) -> bool:
-        return self._wanted.get(_key(wanted)) == wanted
+    def has_subscription(self, spec: SubscriptionSpec) -> bool:
+        return self._subscriptions.get(_key(spec)) == spec
 
     def receive(self, data: bytes) -> Iterator[Event]:
         self._reader.receive_data(data)
         while (item := self._reader.next_frame()) is not None:
             if isinstance(item, Rejected):
-                yield Ending(item.error, unreadable=True)
+                yield ConnectionEnding(item.error, unreadable=True)
                 return
             yield from self._event(item)
 
@@ -288,12 +300,12 @@ class Core:
             case Action.PUBLISH:
                 yield from self._published(frame)
             case Action.REQUEST:
-                yield self._asked(frame)
+                yield self._requested(frame)
             case Action.RECORDS | Action.MESSAGE:
-                yield Fed(frame.header.parent_id or "", frame.header, frame.payload)
+                yield RecordsReceived(frame.header.parent_id or "", frame.header, frame.payload)
             case action:
                 error = MalformedMessage(f"the broker sent {action.value}, which was not asked for")
-                yield Ending(error, unreadable=True)
+                yield ConnectionEnding(error, unreadable=True)
 
     def _published(self, frame: Frame) -> Iterator[Event]:
         topic = frame.header.topic.lower()
@@ -301,34 +313,36 @@ class Core:
             yield Greeted()
         elif topic == CLOSING:
             reason = _read_json(frame.payload).get("reason", "the broker is stopping")
-            yield Ending(from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
+            yield ConnectionEnding(from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
         elif topic in _NOTICES:
-            yield Noticed(topic, _read_json(frame.payload))
+            yield NoticeReceived(topic, _read_json(frame.payload))
         else:
-            yield Delivered(_message(frame), self._patterns(topic))
+            yield MessageReceived(_message(frame), self._patterns(topic))
 
-    def _asked(self, frame: Frame) -> Event:
+    def _requested(self, frame: Frame) -> Event:
         message = _message(frame)
         if frame.header.topic.lower() == HEARTBEAT:
-            return Due(self.respond(message, b'{"status":"success"}'))
+            return ReplyDue(self.respond(message, b'{"status":"success"}'))
         name = TopicName.parse(frame.header.topic)
-        serving = [each for each in self._wanted.values() if each.kind == "request" and each.pattern.matches(name)]
+        serving = [
+            each for each in self._subscriptions.values() if each.kind == "request" and each.pattern.matches(name)
+        ]
         best = max(serving, key=lambda each: each.priority or 0, default=None)
-        return Asked(message, None if best is None else best.pattern)
+        return RequestReceived(message, None if best is None else best.pattern)
 
     def _patterns(self, topic: str) -> tuple[TopicPattern, ...]:
-        found = self._known.get(topic)
+        found = self._matching.get(topic)
         if found is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
+            if len(self._matching) >= _REMEMBERED:
+                self._matching.clear()
             name = TopicName.parse(topic)
-            listening = (wanted.pattern for wanted in self._wanted.values() if wanted.kind == "publish")
-            found = self._known[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
+            listening = (spec.pattern for spec in self._subscriptions.values() if spec.kind == "publish")
+            found = self._matching[topic] = tuple(pattern for pattern in listening if pattern.matches(name))
         return found
 
 
-def _key(wanted: Wanted) -> tuple[str, TopicPattern | str]:
-    return wanted.kind, wanted.subscribe_id or wanted.pattern
+def _key(spec: SubscriptionSpec) -> tuple[str, TopicPattern | str]:
+    return spec.kind, spec.subscribe_id or spec.pattern
 
 
 def _message(frame: Frame) -> Message:
@@ -338,9 +352,9 @@ def _message(frame: Frame) -> Message:
 def _answer(frame: Frame) -> Iterator[Event]:
     error = _error(frame.payload)
     if error is not None and frame.header.topic == NOTHING_READ.topic:
-        yield Ending(error)  # the broker's last word
+        yield ConnectionEnding(error)  # the broker's last word
     elif frame.header.request_id is not None:
-        yield Answered(frame.header.request_id, frame.payload, error)
+        yield ResponseReceived(frame.header.request_id, frame.payload, error)
 
 
 def _error(payload: bytes) -> PenstockError | None:

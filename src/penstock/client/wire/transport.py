@@ -10,19 +10,19 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.client.wire.address import Address
-from penstock.client.wire.protocol import Core, Ending, Event, Greeted
+from penstock.client.wire.protocol import ClientProtocol, ConnectionEnding, Event, Greeted
 from penstock.core.errors import PenstockError, ServiceUnavailable, Timeout
 
 _QUEUED_BYTES: Final = 1024 * 1024
 """Written and not yet sent: past this, writers wait."""
 
 
-class Link(asyncio.Protocol):
-    def __init__(self, core: Core, handle: Callable[[Event], None]) -> None:
-        self._core = core
+class ClientTransport(asyncio.Protocol):
+    def __init__(self, protocol: ClientProtocol, handle: Callable[[Event], None]) -> None:
+        self._protocol = protocol
         self._handle = handle
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._tcp: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._reason: PenstockError | None = None
@@ -35,16 +35,16 @@ class Link(asyncio.Protocol):
     # what the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-        self._core.connected()
+        self._tcp = transport  # type: ignore[assignment]
+        self._protocol.connection_made()
         transport.set_write_buffer_limits(high=_QUEUED_BYTES)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         self.heard = self._loop.time()
-        for event in self._core.receive(data):
+        for event in self._protocol.receive(data):
             if isinstance(event, Greeted) and not self.greeted.done():
                 self.greeted.set_result(None)
-            elif isinstance(event, Ending):
+            elif isinstance(event, ConnectionEnding):
                 self._reason = event.error
                 if event.unreadable:
                     self.abort()
@@ -69,11 +69,11 @@ class Link(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        return self._transport is not None and not self.lost.done() and not self._transport.is_closing()
+        return self._tcp is not None and not self.lost.done() and not self._tcp.is_closing()
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+        if self._tcp is not None:
+            self._tcp.write(data)
 
     @property
     def writable(self) -> bool:
@@ -85,24 +85,24 @@ class Link(asyncio.Protocol):
 
     @property
     def reading(self) -> bool:
-        return self._transport is not None and self._transport.is_reading()
+        return self._tcp is not None and self._tcp.is_reading()
 
     def pause_reading(self) -> None:
-        if self.open and self._transport is not None:
-            self._transport.pause_reading()
+        if self.open and self._tcp is not None:
+            self._tcp.pause_reading()
 
     def resume_reading(self) -> None:
-        if self.open and self._transport is not None:
-            self._transport.resume_reading()
+        if self.open and self._tcp is not None:
+            self._tcp.resume_reading()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        if self._tcp is not None:
+            self._tcp.close()
 
     def abort(self, reason: PenstockError | None = None) -> None:
         self._reason = self._reason or reason
-        if self._transport is not None:
-            self._transport.abort()
+        if self._tcp is not None:
+            self._tcp.abort()
 
 
 def _tls_reason(error: ssl.SSLError) -> str:
@@ -120,34 +120,38 @@ def _reason(error: OSError, address: Address) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-async def open_link(
-    address: Address, tls: ssl.SSLContext | None, core: Core, handle: Callable[[Event], None], timeout: float
-) -> Link:
+async def open_transport(
+    address: Address,
+    tls: ssl.SSLContext | None,
+    protocol: ClientProtocol,
+    handle: Callable[[Event], None],
+    timeout: float,
+) -> ClientTransport:
     """A connection that the broker has greeted. Raises `ServiceUnavailable` or `Timeout`."""
     loop = asyncio.get_running_loop()
-    link = Link(core, handle)
+    transport = ClientTransport(protocol, handle)
     try:
         async with asyncio.timeout(timeout):
-            await loop.create_connection(lambda: link, address.host, address.port, ssl=tls)
-            await link.greeted
+            await loop.create_connection(lambda: transport, address.host, address.port, ssl=tls)
+            await transport.greeted
     except TimeoutError:
-        link.abort()
+        transport.abort()
         hint = "" if address.secure else "; is it the port of another protocol, or one for TLS (tls://)?"
         raise Timeout(f"no broker answered at {address} within {timeout:g} s{hint}") from None
     except ssl.SSLError as error:
-        link.abort()
+        transport.abort()
         raise ServiceUnavailable(f"no TLS with {address}: {_tls_reason(error)}") from None
     except OSError as error:
-        link.abort()
+        transport.abort()
         raise ServiceUnavailable(f"no broker at {address}: {_reason(error, address)}") from None
     except ServiceUnavailable as error:
-        link.abort()
+        transport.abort()
         hint = " before saying anything; does it ask for a certificate of ours?" if address.secure else ""
         raise ServiceUnavailable(f"{error.message}{hint}", **error.details) from None
     except BaseException:
-        link.abort()
+        transport.abort()
         raise
     finally:
-        if link.greeted.done() and not link.greeted.cancelled():
-            link.greeted.exception()  # looked at, so that nobody warns about it
-    return link
+        if transport.greeted.done() and not transport.greeted.cancelled():
+            transport.greeted.exception()  # looked at, so that nobody warns about it
+    return transport

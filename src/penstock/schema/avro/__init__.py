@@ -19,18 +19,18 @@ from penstock.schema.problems import Problem
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Avro:
-    """A schema, understood. See `Parsed`."""
+    """A schema, understood. See `ParsedSchema`."""
 
     schema: Schema
 
     def canonical(self) -> str:
         return canonical(self.schema)
 
-    def former(self) -> str:
+    def legacy_canonical(self) -> str:
         """As it was before names without meaning were left out."""
         return canonical(self.schema, needless_names=True)
 
-    def problems_reading(self, writer: Avro, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
+    def compatibility_problems(self, writer: Avro, *, lenient: bool = False) -> list[Problem]:  # noqa: ARG002
         """The specification leaves nothing to be lenient about."""
         return problems(self.schema, writer.schema)
 

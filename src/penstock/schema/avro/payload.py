@@ -11,7 +11,7 @@ from typing import Final
 from penstock.schema.avro import payload_steps
 from penstock.schema.avro.model import Array, Enum, Fixed, Link, Map, Primitive, Record, Schema, Type, Union, pointer
 from penstock.schema.avro.payload_steps import Refused, Step, Walk
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.problems import fragment
 
 _PRIMITIVES: Final[Mapping[str, Step | None]] = {
@@ -37,14 +37,14 @@ class BinaryValidator:
         """Never known: a newline may be part of any value."""
         return False
 
-    def fault(self, payload: bytes) -> Fault | None:
+    def fault(self, payload: bytes) -> PayloadFault | None:
         walk = Walk(payload)
         try:
             end = 0 if self._step is None else self._step(walk, 0, 0)
         except Refused as refused:
-            return Fault(pointer(reversed(refused.trail)), refused.message)
+            return PayloadFault(pointer(reversed(refused.trail)), refused.message)
         left = walk.size - end
-        return Fault("", f"the value ends {left} bytes before the payload does") if left else None
+        return PayloadFault("", f"the value ends {left} bytes before the payload does") if left else None
 
 
 class _Steps:

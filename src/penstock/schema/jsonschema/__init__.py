@@ -28,8 +28,10 @@ class JsonSchema:
     def canonical(self) -> str:
         return canonical.canonical(self.documents)
 
-    def problems_reading(self, writer: JsonSchema, *, lenient: bool = False) -> list[Problem]:
-        return compatibility.problems_reading(self._root, writer._root, self._linked_with(writer), lenient=lenient)
+    def compatibility_problems(self, writer: JsonSchema, *, lenient: bool = False) -> list[Problem]:
+        return compatibility.compatibility_problems(
+            self._root, writer._root, self._linked_with(writer), lenient=lenient
+        )
 
     def validator(self) -> Validator:
         return PayloadValidator(self._exact, quick(self._root, self._linked_with(self)))

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.language import Validator
 from penstock.schema.problems import Problem
-from penstock.schema.protobuf.compatibility.comparison import problems_reading
+from penstock.schema.protobuf.compatibility.comparison import compatibility_problems
 from penstock.schema.protobuf.linking.library import ROOT, Library, library
 from penstock.schema.protobuf.names import camel_case
 from penstock.schema.protobuf.payloads.validator import MessageValidator, NoMessage
@@ -30,9 +30,9 @@ class ProtobufSchema:
     def canonical(self) -> str:
         return canonical(self.library)
 
-    def problems_reading(self, writer: ProtobufSchema, *, lenient: bool = False) -> list[Problem]:
+    def compatibility_problems(self, writer: ProtobufSchema, *, lenient: bool = False) -> list[Problem]:
         """`lenient` lets pass what concerns only some of the values that a writer can write, and the package."""
-        return problems_reading(self.library, writer.library, lenient=lenient)
+        return compatibility_problems(self.library, writer.library, lenient=lenient)
 
     def validator(self) -> Validator:
         """Of the first message of the schema."""

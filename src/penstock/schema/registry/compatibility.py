@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from penstock.core.limits import MIB
 from penstock.core.schemas import Compatibility, Definition
 from penstock.schema.problems import PROBLEMS_MAX, Problem
-from penstock.schema.registry.models import Rules
-from penstock.schema.steps import Compare, Pair, Procedure
+from penstock.schema.registry.models import CompatibilityConfig
+from penstock.schema.steps import CheckCompatibility, Procedure, SchemaPair
 
 BACKWARD: Final = "BACKWARD"
 """The new schema reads."""
@@ -22,84 +22,86 @@ BACKWARD: Final = "BACKWARD"
 FORWARD: Final = "FORWARD"
 """The new schema writes."""
 
-TOGETHER_MAX: Final = 64
+BATCH_PAIRS_MAX: Final = 64
 """Pairs compared in one step: the versions of most subjects."""
 
-TOGETHER_CHARS_MAX: Final = 4 * MIB
+BATCH_CHARS_MAX: Final = 4 * MIB
 """Of the texts compared in one step: the worker has limits of its own on memory and time."""
 
 
-class Demand(NamedTuple):
+class ComparisonRule(NamedTuple):
     directions: tuple[str, ...]
     transitive: bool
     """Not only of the last version, but of all that there are."""
 
 
-DEMANDS: Final = {
-    Compatibility.NONE: Demand((), transitive=False),
-    Compatibility.BACKWARD: Demand((BACKWARD,), transitive=False),
-    Compatibility.BACKWARD_TRANSITIVE: Demand((BACKWARD,), transitive=True),
-    Compatibility.FORWARD: Demand((FORWARD,), transitive=False),
-    Compatibility.FORWARD_TRANSITIVE: Demand((FORWARD,), transitive=True),
-    Compatibility.FULL: Demand((BACKWARD, FORWARD), transitive=False),
-    Compatibility.FULL_TRANSITIVE: Demand((BACKWARD, FORWARD), transitive=True),
+COMPARISON_RULES: Final = {
+    Compatibility.NONE: ComparisonRule((), transitive=False),
+    Compatibility.BACKWARD: ComparisonRule((BACKWARD,), transitive=False),
+    Compatibility.BACKWARD_TRANSITIVE: ComparisonRule((BACKWARD,), transitive=True),
+    Compatibility.FORWARD: ComparisonRule((FORWARD,), transitive=False),
+    Compatibility.FORWARD_TRANSITIVE: ComparisonRule((FORWARD,), transitive=True),
+    Compatibility.FULL: ComparisonRule((BACKWARD, FORWARD), transitive=False),
+    Compatibility.FULL_TRANSITIVE: ComparisonRule((BACKWARD, FORWARD), transitive=True),
 }
 
 
-class Question(NamedTuple):
+class VersionComparison(NamedTuple):
     version: int
     direction: str
-    pair: Pair
+    pair: SchemaPair
 
 
-def pairs(mode: Compatibility, candidate: Definition, earlier: Iterable[tuple[int, Definition]]) -> list[Question]:
+def pairs(
+    mode: Compatibility, candidate: Definition, earlier: Iterable[tuple[int, Definition]]
+) -> list[VersionComparison]:
     """What has to be asked about a candidate. `earlier`: versions and what they are, the newest first."""
-    demand = DEMANDS[mode]
+    rule = COMPARISON_RULES[mode]
     return [
-        Question(version, direction, _pair(direction, candidate, definition))
-        for version, definition in islice(earlier, None if demand.transitive else 1)
-        for direction in demand.directions
+        VersionComparison(version, direction, _pair(direction, candidate, definition))
+        for version, definition in islice(earlier, None if rule.transitive else 1)
+        for direction in rule.directions
     ]
 
 
-def _pair(direction: str, candidate: Definition, earlier: Definition) -> Pair:
+def _pair(direction: str, candidate: Definition, earlier: Definition) -> SchemaPair:
     if direction == BACKWARD:
-        return Pair(reader=candidate, writer=earlier)
-    return Pair(reader=earlier, writer=candidate)
+        return SchemaPair(reader=candidate, writer=earlier)
+    return SchemaPair(reader=earlier, writer=candidate)
 
 
-def problems_of(questions: Sequence[Question], *, lenient: bool) -> Procedure[list[Problem]]:
+def find_problems(comparisons: Sequence[VersionComparison], *, lenient: bool) -> Procedure[list[Problem]]:
     """The answers: each problem with the version and the direction it is about. At most `PROBLEMS_MAX`."""
     problems: list[Problem] = []
-    for group in _groups(questions):
-        answers = yield Compare(tuple(question.pair for question in group), lenient=lenient)
-        for question, answer in zip(group, answers, strict=True):
-            problems += [replace(each, version=question.version, direction=question.direction) for each in answer]
+    for batch in _batches(comparisons):
+        answers = yield CheckCompatibility(tuple(comparison.pair for comparison in batch), lenient=lenient)
+        for comparison, answer in zip(batch, answers, strict=True):
+            problems += [replace(each, version=comparison.version, direction=comparison.direction) for each in answer]
         if len(problems) >= PROBLEMS_MAX:
             break
     return problems[:PROBLEMS_MAX]
 
 
-def _groups(questions: Sequence[Question]) -> Iterator[list[Question]]:
-    group: list[Question] = []
+def _batches(comparisons: Sequence[VersionComparison]) -> Iterator[list[VersionComparison]]:
+    batch: list[VersionComparison] = []
     chars = 0
-    for question in questions:
-        size = _chars(question.pair.reader) + _chars(question.pair.writer)
-        if group and (len(group) == TOGETHER_MAX or chars + size > TOGETHER_CHARS_MAX):
-            yield group
-            group, chars = [], 0
-        group.append(question)
+    for comparison in comparisons:
+        size = _chars(comparison.pair.reader) + _chars(comparison.pair.writer)
+        if batch and (len(batch) == BATCH_PAIRS_MAX or chars + size > BATCH_CHARS_MAX):
+            yield batch
+            batch, chars = [], 0
+        batch.append(comparison)
         chars += size
-    if group:
-        yield group
+    if batch:
+        yield batch
 
 
 def _chars(definition: Definition) -> int:
     return len(definition.text) + sum(len(text) for _, text in definition.references)
 
 
-def candidate_problems(
-    candidate: Definition, earlier: Iterable[tuple[int, Definition]], rules: Rules
+def check_candidate(
+    candidate: Definition, earlier: Iterable[tuple[int, Definition]], rules: CompatibilityConfig
 ) -> Procedure[list[Problem]]:
-    questions = pairs(rules.compatibility, candidate, earlier)
-    return (yield from problems_of(questions, lenient=rules.lenient))
+    comparisons = pairs(rules.compatibility, candidate, earlier)
+    return (yield from find_problems(comparisons, lenient=rules.lenient))

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.core.limits import MIB
 from penstock.core.schemas import Compatibility, Mode
 from penstock.schema.errors import OperationNotPermitted, SchemaNotFound, SubjectNotFound, VersionNotFound
-from penstock.schema.registry.models import Registered, Rules, Which
+from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, RegisteredVersion
 from penstock.storage.catalog.schema_rows import EVERYWHERE, Expected, StoredSchema, Subject, SubjectVersion, Update
 
 SUBJECTS_MAX: Final = 100_000
@@ -26,11 +26,11 @@ VERSIONS_MAX: Final = 10_000
 TEXTS_BYTES_MAX: Final = 256 * MIB
 """Of all schemas: they are held in memory."""
 
-Place = tuple[str, int]
+VersionKey = tuple[str, int]
 """A version of a subject."""
 
 
-class Image:
+class RegistryIndex:
     """The state of the registry as of `revision`. Lookups that name what is not there raise what clients know."""
 
     def __init__(self) -> None:
@@ -40,8 +40,8 @@ class Image:
         self._versions: dict[str, tuple[SubjectVersion, ...]] = {}
         self._schemas: dict[int, StoredSchema] = {}
         self._ids: dict[str, int] = {}
-        self._holders: dict[int, set[Place]] = {}
-        self._referrers: dict[Place, set[int]] = {}
+        self._holders: dict[int, set[VersionKey]] = {}
+        self._referrers: dict[VersionKey, set[int]] = {}
 
     # what has changed
 
@@ -53,14 +53,14 @@ class Image:
         after = self._holdings(update.subjects)
         # First what goes: an id may have come back with another schema.
         for schema_id, holder in before - after:
-            self._let_go(schema_id, holder)
+            self._remove_holder(schema_id, holder)
         for stored in update.schemas:
             self._add_schema(stored)
         for schema_id, holder in after - before:
             self._holders.setdefault(schema_id, set()).add(holder)
         self.revision = update.revision
 
-    def _holdings(self, subjects: Iterable[Subject]) -> set[tuple[int, Place]]:
+    def _holdings(self, subjects: Iterable[Subject]) -> set[tuple[int, VersionKey]]:
         versions = chain.from_iterable(self._versions.get(subject.name, ()) for subject in subjects)
         return {(version.schema_id, (version.subject, version.version)) for version in versions}
 
@@ -82,10 +82,10 @@ class Image:
         self._schemas[stored.schema_id] = stored
         self._ids[stored.fingerprint] = stored.schema_id
         self.text_bytes += _size(stored)
-        for place in _referred(stored):
+        for place in _referenced_versions(stored):
             self._referrers.setdefault(place, set()).add(stored.schema_id)
 
-    def _let_go(self, schema_id: int, holder: Place) -> None:
+    def _remove_holder(self, schema_id: int, holder: VersionKey) -> None:
         """A schema that nobody holds is gone."""
         self._holders[schema_id].discard(holder)
         if not self._holders[schema_id]:
@@ -96,7 +96,7 @@ class Image:
         del self._schemas[stored.schema_id]
         del self._ids[stored.fingerprint]
         self.text_bytes -= _size(stored)
-        for place in _referred(stored):
+        for place in _referenced_versions(stored):
             self._referrers[place].discard(stored.schema_id)
             if not self._referrers[place]:
                 del self._referrers[place]
@@ -115,33 +115,33 @@ class Image:
     def has_id(self, schema_id: int) -> bool:
         return schema_id in self._schemas
 
-    def holders(self, schema_id: int, which: Which = Which.LIVING) -> tuple[Place, ...]:
+    def holders(self, schema_id: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[VersionKey, ...]:
         """The versions that have this schema, in the order of subjects."""
         found = (self._existing(place) for place in sorted(self._holders.get(schema_id, ())))
-        return tuple((version.subject, version.version) for version in _chosen(found, which))
+        return tuple((version.subject, version.version) for version in _filter(found, lookup))
 
-    def referrers(self, subject: str, version: int, which: Which = Which.LIVING) -> tuple[int, ...]:
+    def referrers(self, subject: str, version: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[int, ...]:
         """The ids of schemas that refer to it and are themselves a version of something."""
         ids = sorted(self._referrers.get((subject, version), ()))
-        return tuple(schema_id for schema_id in ids if self.holders(schema_id, which))
+        return tuple(schema_id for schema_id in ids if self.holders(schema_id, lookup))
 
     # versions
 
-    def versions(self, subject: str, which: Which = Which.LIVING) -> tuple[SubjectVersion, ...]:
+    def versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[SubjectVersion, ...]:
         """In order; none if there is no such subject."""
         all_of_them = self._versions.get(subject, ())
-        return all_of_them if which is Which.ALL else tuple(_chosen(all_of_them, which))
+        return all_of_them if lookup is LookupFilter.INCLUDE_DELETED else tuple(_filter(all_of_them, lookup))
 
-    def known_versions(self, subject: str, which: Which = Which.LIVING) -> tuple[SubjectVersion, ...]:
+    def known_versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[SubjectVersion, ...]:
         """As `versions`; raises `SubjectNotFound` if there are none."""
-        found = self.versions(subject, which)
+        found = self.versions(subject, lookup)
         if not found:
             raise SubjectNotFound(f"Subject '{subject}' not found.", subject=subject)
         return found
 
-    def version(self, subject: str, number: int | None, which: Which = Which.LIVING) -> SubjectVersion:
+    def version(self, subject: str, number: int | None, lookup: LookupFilter = LookupFilter.ACTIVE) -> SubjectVersion:
         """`None` is the latest. Raises `SubjectNotFound` or `VersionNotFound`."""
-        found = self.known_versions(subject, which)
+        found = self.known_versions(subject, lookup)
         if number is None:
             return found[-1]
         place = bisect_left(found, number, key=lambda version: version.version)
@@ -149,61 +149,65 @@ class Image:
             raise VersionNotFound(f"Version {number} not found.", subject=subject, version=number)
         return found[place]
 
-    def find(self, subject: str, number: int | None, which: Which = Which.LIVING) -> SubjectVersion | None:
+    def find(
+        self, subject: str, number: int | None, lookup: LookupFilter = LookupFilter.ACTIVE
+    ) -> SubjectVersion | None:
         try:
-            return self.version(subject, number, which)
+            return self.version(subject, number, lookup)
         except (SubjectNotFound, VersionNotFound):
             return None
 
-    def same(self, subject: str, fingerprint: str, which: Which = Which.LIVING) -> SubjectVersion | None:
+    def find_by_fingerprint(
+        self, subject: str, fingerprint: str, lookup: LookupFilter = LookupFilter.ACTIVE
+    ) -> SubjectVersion | None:
         """The version of the subject that has this very schema: one that is not deleted rather, and the newest."""
         schema_id = self._ids.get(fingerprint)
         holders = self._holders.get(schema_id, set()) if schema_id is not None else set()
-        found = _chosen((self._existing(place) for place in holders if place[0] == subject), which)
+        found = _filter((self._existing(place) for place in holders if place[0] == subject), lookup)
         return max(found, key=lambda version: (not version.deleted, version.version), default=None)
 
-    def registered(self, version: SubjectVersion) -> Registered:
-        return Registered.of(version, self._schemas[version.schema_id])
+    def registered(self, version: SubjectVersion) -> RegisteredVersion:
+        return RegisteredVersion.of(version, self._schemas[version.schema_id])
 
-    def _existing(self, place: Place) -> SubjectVersion:
-        return self.version(*place, Which.ALL)
+    def _existing(self, place: VersionKey) -> SubjectVersion:
+        return self.version(*place, LookupFilter.INCLUDE_DELETED)
 
     # subjects
 
-    def subjects(self, prefix: str = "", which: Which = Which.LIVING) -> tuple[str, ...]:
+    def subjects(self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[str, ...]:
         """In order. `DELETED`: those of which nothing is left but deleted versions."""
         found = (name for name in self._versions if name.startswith(prefix))
-        return tuple(sorted(name for name in found if self._belongs(name, which)))
+        return tuple(sorted(name for name in found if self._has_versions(name, lookup)))
 
-    def _belongs(self, subject: str, which: Which) -> bool:
+    def _has_versions(self, subject: str, lookup: LookupFilter) -> bool:
         versions = self._versions[subject]
         living = any(not version.deleted for version in versions)
-        match which:
-            case Which.LIVING:
+        match lookup:
+            case LookupFilter.ACTIVE:
                 return living
-            case Which.ALL:
+            case LookupFilter.INCLUDE_DELETED:
                 return bool(versions)
-            case Which.DELETED:
+            case LookupFilter.DELETED_ONLY:
                 return bool(versions) and not living
 
     def subject(self, name: str) -> Subject:
         """As new as can be if nobody has spoken of it yet."""
         return self._subjects.get(name) or Subject(name=name)
 
-    def spoken_of(self) -> tuple[str, ...]:
+    def known_subjects(self) -> tuple[str, ...]:
         """Every subject there ever was, and every one that has settings; in order."""
         return tuple(sorted(self._subjects))
 
-    def stamps(self, *subjects: str) -> Expected:
+    def expected_revisions(self, *subjects: str) -> Expected:
         """What a decision rests on that has looked at these subjects, and at what holds everywhere."""
         return {name: self.subject(name).revision for name in (*subjects, EVERYWHERE)}
 
-    def rules(self, subject: str) -> Rules:
+    def compatibility_config(self, subject: str) -> CompatibilityConfig:
         """What holds for the subject: its own settings, and where it has none, those for all."""
         own, general = self.subject(subject).settings, self.subject(EVERYWHERE).settings
         compatibility = own.compatibility or general.compatibility or Compatibility.BACKWARD
         lenient = general.lenient if own.lenient is None else own.lenient
-        return Rules(compatibility=compatibility, lenient=bool(lenient))
+        return CompatibilityConfig(compatibility=compatibility, lenient=bool(lenient))
 
     def mode(self, subject: str) -> Mode:
         own, general = self.subject(subject).settings.mode, self.subject(EVERYWHERE).settings.mode
@@ -235,14 +239,14 @@ class Image:
             )
 
 
-def _chosen(versions: Iterable[SubjectVersion], which: Which) -> Iterator[SubjectVersion]:
-    if which is Which.ALL:
+def _filter(versions: Iterable[SubjectVersion], lookup: LookupFilter) -> Iterator[SubjectVersion]:
+    if lookup is LookupFilter.INCLUDE_DELETED:
         return iter(versions)
-    wanted = which is Which.DELETED
+    wanted = lookup is LookupFilter.DELETED_ONLY
     return (version for version in versions if version.deleted is wanted)
 
 
-def _referred(stored: StoredSchema) -> set[Place]:
+def _referenced_versions(stored: StoredSchema) -> set[VersionKey]:
     return {(reference.subject, reference.version) for reference in stored.schema.references}
 
 

@@ -26,7 +26,7 @@ from penstock.core.schemas import (
 from penstock.schema.errors import InvalidCompatibility, InvalidMode, InvalidSchema, InvalidVersion, RegistryError
 from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, SubjectVersion
 
-WORDS_CHARS_MAX: Final = 4_096
+DESCRIPTION_CHARS_MAX: Final = 4_096
 """Of a description, or of a reason to use a version no more: a page."""
 
 TAGS_MAX: Final = 64
@@ -40,17 +40,19 @@ _DEFAULT_CONTEXT: Final = ":.:"
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 
-class Which(Enum):
-    """Of versions, or of subjects, of which one version is enough."""
+class LookupFilter(Enum):
+    """The versions that a lookup sees; of subjects, those that have such a version."""
 
-    LIVING = auto()
-    ALL = auto()
-    """The softly deleted too."""
-    DELETED = auto()
+    ACTIVE = auto()
+    """Versions that are not deleted."""
+    INCLUDE_DELETED = auto()
+    """Soft-deleted versions too."""
+    DELETED_ONLY = auto()
+    """Soft-deleted versions alone; subjects all of whose versions are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class RegisteredVersion:
     """A version of a subject, with its schema."""
 
     subject: str
@@ -79,7 +81,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class VersionStatus:
     """What a message that names a version has to know of it."""
 
     subject: str
@@ -88,14 +90,14 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class CompatibilityConfig:
     """What new versions are held to."""
 
     compatibility: Compatibility
     lenient: bool
 
 
-def subject_name(text: str) -> str:
+def parse_subject(text: str) -> str:
     """A subject as it is kept: `:.:orders` is `orders`, in the only context there is.
 
     What is kept means itself: a name that would once more be read as one in a context is refused.
@@ -103,25 +105,25 @@ def subject_name(text: str) -> str:
     written = _CONTEXT.fullmatch(text)
     if written is not None and written[1]:
         raise RegistryError(
-            f"There is no context '.{shown(written[1])}': all subjects are in the default one.", field="subject"
+            f"There is no context '.{printable(written[1])}': all subjects are in the default one.", field="subject"
         )
     name = text if written is None else written[2]
     if not is_subject(name):
         raise RegistryError(
-            f"The specified subject '{shown(name)}' is not valid: a subject has 1 to {SUBJECT_CHARS_MAX} characters,"
-            " none of them a control character.",
+            f"The specified subject '{printable(name)}' is not valid: a subject has 1 to {SUBJECT_CHARS_MAX}"
+            " characters, none of them a control character.",
             field="subject",
         )
     if written is not None and _CONTEXT.fullmatch(name):
         raise RegistryError(
-            f"The specified subject '{shown(name)}' is not valid: one context is enough.", field="subject"
+            f"The specified subject '{printable(name)}' is not valid: one context is enough.", field="subject"
         )
     return name
 
 
 def hinted_subject(text: str) -> str | None:
     """The subject in which a client supposes a schema; None where it supposes nothing, for which some write `:.:`."""
-    return None if text in ("", _DEFAULT_CONTEXT) else subject_name(text)
+    return None if text in ("", _DEFAULT_CONTEXT) else parse_subject(text)
 
 
 def subject_prefix(text: str) -> str:
@@ -129,20 +131,20 @@ def subject_prefix(text: str) -> str:
     return text[3:] if text.startswith((":*:", ":.:")) else text
 
 
-def version_number(version: int | str) -> int | None:
+def parse_version(version: int | str) -> int | None:
     """None for the latest, which is also written `-1`. Raises `InvalidVersion` for what is no version."""
     if version in (LATEST, -1, "-1"):
         return None
     number = int(version) if isinstance(version, int) or _VERSION.fullmatch(version) else 0
     if isinstance(version, bool) or not 1 <= number <= SCHEMA_VERSION_MAX:
         raise InvalidVersion(
-            f"The specified version '{shown(str(version))}' is not a valid version id. Allowed values are between"
+            f"The specified version '{printable(str(version))}' is not a valid version id. Allowed values are between"
             ' [1, 2^31-1] and the string "latest"'
         )
     return number
 
 
-def compatibility_level(text: str) -> Compatibility:
+def parse_compatibility(text: str) -> Compatibility:
     try:
         return Compatibility(text.upper())
     except ValueError:
@@ -150,7 +152,7 @@ def compatibility_level(text: str) -> Compatibility:
         raise InvalidCompatibility(f"Invalid compatibility level. Valid values are {levels}") from None
 
 
-def mode_named(text: str) -> Mode:
+def parse_mode(text: str) -> Mode:
     try:
         return Mode(text.upper())
     except ValueError:
@@ -171,19 +173,19 @@ def check_schema(schema: Schema) -> None:
         raise InvalidSchema("Invalid schema: there is a zero byte in its text")
     for reference in schema.references:
         if not is_subject(reference.name):
-            raise InvalidSchema(f"Invalid schema: nothing can be referred to as '{shown(reference.name)}'")
+            raise InvalidSchema(f"Invalid schema: nothing can be referred to as '{printable(reference.name)}'")
 
 
 def check_metadata(metadata: Metadata) -> None:
-    check_words("description", metadata.description, WORDS_CHARS_MAX)
-    check_words("created_by", metadata.created_by, CREATOR_CHARS_MAX)
+    check_text("description", metadata.description, DESCRIPTION_CHARS_MAX)
+    check_text("created_by", metadata.created_by, CREATOR_CHARS_MAX)
     if len(metadata.tags) > TAGS_MAX:
         raise RegistryError(f"tags: there are {len(metadata.tags)}, more than {TAGS_MAX}", field="tags")
     for tag in metadata.tags:
-        check_words("tags", tag, TAG_CHARS_MAX)
+        check_text("tags", tag, TAG_CHARS_MAX)
 
 
-def check_words(field: str, words: str, chars_max: int) -> None:
+def check_text(field: str, words: str, chars_max: int) -> None:
     """Raises `RegistryError`, with the field's name, for words that are too many, or cannot be stored."""
     if len(words) > chars_max:
         raise RegistryError(f"{field}: {len(words)} characters are more than {chars_max}", field=field)
@@ -201,7 +203,7 @@ def fingerprint_of(schema: Schema, canonical: str) -> str:
     return hashlib.sha256(msgspec.json.encode([schema.kind, canonical, references])).hexdigest()
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Short, and without what would spoil a line or could not be sent at all."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:SUBJECT_CHARS_MAX]

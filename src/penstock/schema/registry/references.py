@@ -15,14 +15,16 @@ from penstock.core.schemas import (
     SchemaKind,
 )
 from penstock.schema.errors import InvalidSchema, RegistryError
-from penstock.schema.registry.index import Image
-from penstock.schema.registry.models import Which, check_schema, shown, subject_name, version_number
+from penstock.schema.registry.index import RegistryIndex
+from penstock.schema.registry.models import LookupFilter, check_schema, parse_subject, parse_version, printable
 
 _REFERRING: Final = frozenset({SchemaKind.AVRO, SchemaKind.JSON, SchemaKind.PROTOBUF})
 """Those that have a text in which something could be named."""
 
 
-def defined(image: Image, schema: Schema, which: Which = Which.LIVING) -> tuple[Schema, Definition]:
+def resolve_references(
+    index: RegistryIndex, schema: Schema, lookup: LookupFilter = LookupFilter.ACTIVE
+) -> tuple[Schema, Definition]:
     """The schema with each reference to a version there is, and its definition.
 
     Raises `InvalidSchema` if one refers to what is not there or is of another kind, if they are too many or too large
@@ -33,22 +35,22 @@ def defined(image: Image, schema: Schema, which: Which = Which.LIVING) -> tuple[
         raise _too_many()
     if schema.references and schema.kind not in _REFERRING:
         raise InvalidSchema(f"Invalid schema: a schema of type {schema.kind} refers to nothing")
-    pinned = replace(schema, references=tuple(_pinned(image, schema.kind, each, which) for each in schema.references))
-    definition = definition_of(image, pinned)
+    pinned = replace(schema, references=tuple(_pin(index, schema.kind, each, lookup) for each in schema.references))
+    definition = definition_of(index, pinned)
     _check_size(definition)
     return pinned, definition
 
 
-def definition_of(image: Image, schema: Schema) -> Definition:
+def definition_of(index: RegistryIndex, schema: Schema) -> Definition:
     """Of a schema whose references are there, deleted or not."""
     texts: dict[str, str] = {}
-    for name, text in _needed(image, schema):
+    for name, text in _referenced_texts(index, schema):
         if texts.setdefault(name, text) != text:
             raise InvalidSchema(f"Invalid schema: by way of its references, '{name}' stands for two different schemas")
     return Definition(schema.kind, schema.text, tuple(texts.items()))
 
 
-def _needed(image: Image, schema: Schema) -> Iterator[tuple[str, str]]:
+def _referenced_texts(index: RegistryIndex, schema: Schema) -> Iterator[tuple[str, str]]:
     """Name and text of all that it refers to, each behind what it refers to itself.
 
     There are no circles: what is referred to was there before, and is never changed.
@@ -61,8 +63,8 @@ def _needed(image: Image, schema: Schema) -> Iterator[tuple[str, str]]:
                 seen.add(reference)
                 if len(seen) > SCHEMA_REFERENCES_MAX:
                     raise _too_many()
-                found = image.version(reference.subject, reference.version, Which.ALL)
-                stored = image.schema(found.schema_id)
+                found = index.version(reference.subject, reference.version, LookupFilter.INCLUDE_DELETED)
+                stored = index.schema(found.schema_id)
                 yield from walk(stored.schema)
                 yield reference.name, stored.schema.text
 
@@ -79,18 +81,18 @@ def _check_size(definition: Definition) -> None:
         )
 
 
-def _pinned(image: Image, kind: SchemaKind, reference: Reference, which: Which) -> Reference:
+def _pin(index: RegistryIndex, kind: SchemaKind, reference: Reference, lookup: LookupFilter) -> Reference:
     """To the version there is, which is of this kind; the latest is the one that is so now."""
     try:
-        subject = subject_name(reference.subject)
-        found = image.version(subject, version_number(reference.version), which)
+        subject = parse_subject(reference.subject)
+        found = index.version(subject, parse_version(reference.version), lookup)
     except RegistryError as error:
         raise InvalidSchema(
             f"Invalid schema: what it refers to as '{reference.name}', version {reference.version} of subject"
-            f" '{shown(reference.subject)}', is not there: {error.message}",
+            f" '{printable(reference.subject)}', is not there: {error.message}",
             reference=reference.name,
         ) from None
-    _check_kind(kind, image.schema(found.schema_id).schema.kind, reference)
+    _check_kind(kind, index.schema(found.schema_id).schema.kind, reference)
     return replace(reference, subject=subject, version=found.version)
 
 

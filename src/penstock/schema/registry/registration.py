@@ -15,12 +15,12 @@ from penstock.schema.errors import (
     VersionNotFound,
 )
 from penstock.schema.problems import Problem
-from penstock.schema.registry.compatibility import candidate_problems
-from penstock.schema.registry.index import Image
-from penstock.schema.registry.models import Registered, Which, fingerprint_of
-from penstock.schema.registry.references import defined, definition_of
-from penstock.schema.registry.state import Books
-from penstock.schema.steps import Compare, Examine, Form, Pair, Procedure
+from penstock.schema.registry.compatibility import check_candidate
+from penstock.schema.registry.index import RegistryIndex
+from penstock.schema.registry.models import LookupFilter, RegisteredVersion, fingerprint_of
+from penstock.schema.registry.references import definition_of, resolve_references
+from penstock.schema.registry.state import RegistryState
+from penstock.schema.steps import CheckCompatibility, ParseSchema, Procedure, SchemaForm, SchemaPair
 from penstock.storage.catalog.schema_rows import SCHEMA_ID_MAX, Metadata, NewVersion, SubjectVersion
 
 _NAMED_MAX: Final = 3
@@ -28,7 +28,7 @@ _NAMED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
+class RegistrationRequest:
     """What somebody wants registered; with the id and the version that it had elsewhere, if it is an import."""
 
     subject: str
@@ -38,23 +38,23 @@ class Application:
     metadata: Metadata
 
 
-def register(books: Books, wanted: Application) -> Procedure[Registered]:
-    return books.deciding(lambda: _register(books, wanted))
+def register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[RegisteredVersion]:
+    return state.retry_on_conflict(lambda: _register(state, wanted))
 
 
-def _register(books: Books, wanted: Application) -> Procedure[Registered]:
-    schema, definition = defined(books.image, wanted.schema)
-    fingerprint, *former = yield from fingerprints(books, wanted.subject, schema, definition)
+def _register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[RegisteredVersion]:
+    schema, definition = resolve_references(state.index, wanted.schema)
+    fingerprint, *legacy = yield from fingerprints(state, wanted.subject, schema, definition)
     # All that the decision rests on is read between two steps, so that it is of one moment.
-    image, expected = books.image, books.image.stamps(wanted.subject)
-    known = _same(image, wanted.subject, (fingerprint, *former))
-    if known is not None and _answers(known, wanted):
-        return image.registered(known)
-    mode = check_writable(image, wanted.subject)
-    _check_numbers(image, wanted, fingerprint, mode)
-    image.check_room(wanted.subject, fingerprint, schema.text)
+    index, expected = state.index, state.index.expected_revisions(wanted.subject)
+    known = _known_version(index, wanted.subject, (fingerprint, *legacy))
+    if known is not None and _is_requested(known, wanted):
+        return index.registered(known)
+    mode = check_writable(index, wanted.subject)
+    _check_numbers(index, wanted, fingerprint, mode)
+    index.check_room(wanted.subject, fingerprint, schema.text)
     if mode is not Mode.IMPORT:
-        yield from _check_compatible(image, wanted.subject, definition)
+        yield from _check_compatible(index, wanted.subject, definition)
     new = NewVersion(
         subject=wanted.subject,
         schema=schema,
@@ -63,87 +63,91 @@ def _register(books: Books, wanted: Application) -> Procedure[Registered]:
         schema_id=wanted.schema_id,
         version=wanted.version,
     )
-    update = yield from books.commit(lambda: books.catalog.add_version(new, expected=expected))
-    return Registered.of(update.versions[0], update.schemas[0])
+    update = yield from state.commit(lambda: state.catalog.add_version(new, expected=expected))
+    return RegisteredVersion.of(update.versions[0], update.schemas[0])
 
 
-def fingerprints(books: Books, subject: str, schema: Schema, definition: Definition) -> Procedure[tuple[str, ...]]:
+def fingerprints(
+    state: RegistryState, subject: str, schema: Schema, definition: Definition
+) -> Procedure[tuple[str, ...]]:
     """What a schema is known by; and if the subject does not know it, what it may have been known by before."""
-    fingerprint = fingerprint_of(schema, (yield Examine(definition)))
+    fingerprint = fingerprint_of(schema, (yield ParseSchema(definition)))
     texts = (definition.text, *(text for _, text in definition.references))
     named = schema.kind is SchemaKind.AVRO and any('"name' in text for text in texts)
-    if not named or books.image.same(subject, fingerprint, Which.ALL) is not None:
+    if not named or state.index.find_by_fingerprint(subject, fingerprint, LookupFilter.INCLUDE_DELETED) is not None:
         return (fingerprint,)
-    return fingerprint, fingerprint_of(schema, (yield Examine(definition, Form.FORMER)))
+    return fingerprint, fingerprint_of(schema, (yield ParseSchema(definition, SchemaForm.FORMER)))
 
 
-def _same(
-    image: Image, subject: str, fingerprints: Iterable[str], which: Which = Which.LIVING
+def _known_version(
+    index: RegistryIndex, subject: str, fingerprints: Iterable[str], lookup: LookupFilter = LookupFilter.ACTIVE
 ) -> SubjectVersion | None:
-    found = (image.same(subject, each, which) for each in fingerprints)
+    found = (index.find_by_fingerprint(subject, each, lookup) for each in fingerprints)
     return next((each for each in found if each is not None), None)
 
 
-def _answers(known: SubjectVersion, wanted: Application) -> bool:
+def _is_requested(known: SubjectVersion, wanted: RegistrationRequest) -> bool:
     return wanted.version in (None, known.version) and wanted.schema_id in (None, known.schema_id)
 
 
-def check_writable(image: Image, subject: str) -> Mode:
+def check_writable(index: RegistryIndex, subject: str) -> Mode:
     """The subject's mode. Raises `OperationNotPermitted` if nothing may be changed."""
-    mode = image.mode(subject)
+    mode = index.mode(subject)
     if mode in (Mode.READONLY, Mode.READONLY_OVERRIDE):
         raise OperationNotPermitted(f"Subject {subject} is in read-only mode", subject=subject, mode=mode)
     return mode
 
 
-def _check_numbers(image: Image, wanted: Application, fingerprint: str, mode: Mode) -> None:
+def _check_numbers(index: RegistryIndex, wanted: RegistrationRequest, fingerprint: str, mode: Mode) -> None:
     """Ids and versions are given from outside in the import mode, and there alone; an id always."""
     if wanted.schema_id is not None and mode is not Mode.IMPORT:
         raise OperationNotPermitted(f"Subject {wanted.subject} is not in import mode", mode=mode)
     if wanted.schema_id is None and mode is Mode.IMPORT:
         raise OperationNotPermitted(f"Subject {wanted.subject} is not in read-write mode", mode=mode)
-    following = image.subject(wanted.subject).last_version + 1
+    following = index.subject(wanted.subject).last_version + 1
     if wanted.version not in (None, following) and mode is not Mode.IMPORT:
         raise InvalidSchema(
             f"Invalid schema: version {wanted.version} is not one more than the last version of subject"
             f" '{wanted.subject}', which makes {following}"
         )
-    check_free(image, wanted.subject, wanted.version, wanted.schema_id, fingerprint)
+    check_free(index, wanted.subject, wanted.version, wanted.schema_id, fingerprint)
 
 
-def check_free(image: Image, subject: str, version: int | None, schema_id: int | None, fingerprint: str) -> None:
+def check_free(
+    index: RegistryIndex, subject: str, version: int | None, schema_id: int | None, fingerprint: str
+) -> None:
     """Raises `OperationNotPermitted`, with the reason, if this version or this id is something else already."""
     if version is not None and not 1 <= version <= SCHEMA_VERSION_MAX:
         raise OperationNotPermitted(f"A version is a number from 1 to {SCHEMA_VERSION_MAX}, not {version}")
     if schema_id is not None and not 1 <= schema_id <= SCHEMA_ID_MAX:
         raise OperationNotPermitted(f"A schema id is a number from 1 to {SCHEMA_ID_MAX}, not {schema_id}")
-    taken = None if version is None else image.find(subject, version, Which.ALL)
+    taken = None if version is None else index.find(subject, version, LookupFilter.INCLUDE_DELETED)
     if taken is not None:
         raise OperationNotPermitted(
             f"Version {version} of subject '{subject}' is there already, with schema id {taken.schema_id}",
             schema_id=taken.schema_id,
         )
     if schema_id is not None:
-        _check_id(image, schema_id, fingerprint)
+        _check_id(index, schema_id, fingerprint)
 
 
-def _check_id(image: Image, schema_id: int, fingerprint: str) -> None:
-    known = image.id_of(fingerprint)
+def _check_id(index: RegistryIndex, schema_id: int, fingerprint: str) -> None:
+    known = index.id_of(fingerprint)
     if known is not None and known != schema_id:
         raise OperationNotPermitted(
             f"Schema already registered with id {known} instead of input id {schema_id}", schema_id=known
         )
-    if known is None and image.has_id(schema_id):
-        holders = ", ".join(f"version {version} of '{subject}'" for subject, version in image.holders(schema_id)[:3])
+    if known is None and index.has_id(schema_id):
+        holders = ", ".join(f"version {version} of '{subject}'" for subject, version in index.holders(schema_id)[:3])
         raise OperationNotPermitted(
             f"Overwrite new schema with id {schema_id} is not permitted. It is another schema: {holders or 'deleted'}",
             schema_id=schema_id,
         )
 
 
-def _check_compatible(image: Image, subject: str, candidate: Definition) -> Procedure[None]:
-    rules = image.rules(subject)
-    problems = yield from candidate_problems(candidate, _earlier(image, image.versions(subject)), rules)
+def _check_compatible(index: RegistryIndex, subject: str, candidate: Definition) -> Procedure[None]:
+    rules = index.compatibility_config(subject)
+    problems = yield from check_candidate(candidate, _earlier(index, index.versions(subject)), rules)
     if problems:
         raise IncompatibleSchema(
             f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
@@ -154,44 +158,48 @@ def _check_compatible(image: Image, subject: str, candidate: Definition) -> Proc
         )
 
 
-def _earlier(image: Image, versions: Iterable[SubjectVersion]) -> Iterator[tuple[int, Definition]]:
+def _earlier(index: RegistryIndex, versions: Iterable[SubjectVersion]) -> Iterator[tuple[int, Definition]]:
     """The newest first; a schema that is several versions counts once."""
     seen: set[int] = set()
     for version in sorted(versions, key=lambda each: -each.version):
         if version.schema_id not in seen:
             seen.add(version.schema_id)
-            yield version.version, definition_of(image, image.schema(version.schema_id).schema)
+            yield version.version, definition_of(index, index.schema(version.schema_id).schema)
 
 
-def look_up(books: Books, subject: str, schema: Schema, which: Which) -> Procedure[Registered]:
-    books.image.known_versions(subject, which)
-    pinned, definition = defined(books.image, schema, Which.ALL)
-    known_by = yield from fingerprints(books, subject, pinned, definition)
-    found = _same(books.image, subject, known_by, which)
+def look_up(state: RegistryState, subject: str, schema: Schema, lookup: LookupFilter) -> Procedure[RegisteredVersion]:
+    state.index.known_versions(subject, lookup)
+    pinned, definition = resolve_references(state.index, schema, LookupFilter.INCLUDE_DELETED)
+    known_by = yield from fingerprints(state, subject, pinned, definition)
+    found = _known_version(state.index, subject, known_by, lookup)
     if found is None:
         raise SchemaNotFound("Schema not found", subject=subject)
-    return books.image.registered(found)
+    return state.index.registered(found)
 
 
-def check(books: Books, subject: str, schema: Schema, version: int | None, *, one: bool) -> Procedure[list[Problem]]:
+def check(
+    state: RegistryState, subject: str, schema: Schema, version: int | None, *, one: bool
+) -> Procedure[list[Problem]]:
     """Against all that the subject's rules demand; or against one version alone, `None` being the latest."""
-    _, definition = defined(books.image, schema)
-    yield Examine(definition)
-    image = books.image
-    versions = _asked_about(image, subject, version) if one else image.versions(subject)
-    return (yield from candidate_problems(definition, _earlier(image, versions), image.rules(subject)))
+    _, definition = resolve_references(state.index, schema)
+    yield ParseSchema(definition)
+    index = state.index
+    versions = _compared_versions(index, subject, version) if one else index.versions(subject)
+    return (yield from check_candidate(definition, _earlier(index, versions), index.compatibility_config(subject)))
 
 
-def _asked_about(image: Image, subject: str, version: int | None) -> tuple[SubjectVersion, ...]:
+def _compared_versions(index: RegistryIndex, subject: str, version: int | None) -> tuple[SubjectVersion, ...]:
     """The latest of a subject that has none yet asks for nothing."""
-    found = image.find(subject, version)
+    found = index.find(subject, version)
     if found is None and version is not None:
         raise VersionNotFound(f"Version {version} not found.", subject=subject, version=version)
     return () if found is None else (found,)
 
 
-def check_pair(books: Books, reader: Schema, writer: Schema, *, lenient: bool) -> Procedure[list[Problem]]:
+def check_pair(state: RegistryState, reader: Schema, writer: Schema, *, lenient: bool) -> Procedure[list[Problem]]:
     """Without a subject: can this reader read that writer?"""
-    (_, reading), (_, writing) = (defined(books.image, schema, Which.ALL) for schema in (reader, writer))
-    answers: list[list[Problem]] = yield Compare((Pair(reading, writing),), lenient=lenient)
+    (_, reading), (_, writing) = (
+        resolve_references(state.index, schema, LookupFilter.INCLUDE_DELETED) for schema in (reader, writer)
+    )
+    answers: list[list[Problem]] = yield CheckCompatibility((SchemaPair(reading, writing),), lenient=lenient)
     return answers[0]

@@ -15,26 +15,26 @@ from penstock.core.schemas import Definition, Mode, Schema
 from penstock.schema.errors import InvalidVersion
 from penstock.schema.problems import Problem
 from penstock.schema.registry import configuration, deletion, registration, transfer
-from penstock.schema.registry.deletion import Grade
-from penstock.schema.registry.index import Place
+from penstock.schema.registry.deletion import DeletionOptions
+from penstock.schema.registry.index import VersionKey
 from penstock.schema.registry.models import (
-    WORDS_CHARS_MAX,
-    Registered,
-    Rules,
-    Status,
-    Which,
+    DESCRIPTION_CHARS_MAX,
+    CompatibilityConfig,
+    LookupFilter,
+    RegisteredVersion,
+    VersionStatus,
     check_metadata,
-    check_words,
-    compatibility_level,
-    mode_named,
-    subject_name,
+    check_text,
+    parse_compatibility,
+    parse_mode,
+    parse_subject,
+    parse_version,
     subject_prefix,
-    version_number,
 )
 from penstock.schema.registry.references import definition_of
-from penstock.schema.registry.state import Books
-from penstock.schema.registry.transfer import Imported
-from penstock.schema.steps import Procedure, only_asking
+from penstock.schema.registry.state import RegistryState
+from penstock.schema.registry.transfer import ImportResult
+from penstock.schema.steps import Procedure, at_low_priority
 from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, StoredSchema, SubjectVersion
 from penstock.storage.catalog.schemas import SchemaCatalog
 
@@ -48,65 +48,69 @@ class Registry:
 
     def __init__(self, catalog: SchemaCatalog) -> None:
         """Reads all there is."""
-        self._books = Books(catalog)
+        self._state = RegistryState(catalog)
 
     @property
     def revision(self) -> int:
         """Rises with every change to anything: what was answered before may be kept for as long as it does not."""
-        return self._books.image.revision
+        return self._state.index.revision
 
     # questions
 
     def schema(self, schema_id: int) -> StoredSchema:
         """Also one that is deleted softly. Raises `SchemaNotFound`."""
-        return self._books.image.schema(schema_id)
+        return self._state.index.schema(schema_id)
 
     def definition(self, schema_id: int) -> Definition:
         """The same with all that it refers to. Raises `SchemaNotFound`."""
-        return definition_of(self._books.image, self.schema(schema_id).schema)
+        return definition_of(self._state.index, self.schema(schema_id).schema)
 
-    def places(self, schema_id: int, which: Which = Which.LIVING) -> tuple[Place, ...]:
+    def versions_of_schema(self, schema_id: int, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[VersionKey, ...]:
         """The subjects and versions that have this schema, in order. Raises `SchemaNotFound`."""
         self.schema(schema_id)
-        return self._books.image.holders(schema_id, which)
+        return self._state.index.holders(schema_id, lookup)
 
-    def subjects(self, prefix: str = "", which: Which = Which.LIVING) -> tuple[str, ...]:
+    def subjects(self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[str, ...]:
         """In order. `DELETED`: those of which all versions are."""
-        return self._books.image.subjects(subject_prefix(prefix), which)
+        return self._state.index.subjects(subject_prefix(prefix), lookup)
 
-    def versions(self, subject: str, which: Which = Which.LIVING) -> tuple[int, ...]:
+    def versions(self, subject: str, lookup: LookupFilter = LookupFilter.ACTIVE) -> tuple[int, ...]:
         """In order. Raises `SubjectNotFound` if there are none."""
-        return tuple(each.version for each in self._books.image.known_versions(subject_name(subject), which))
+        return tuple(each.version for each in self._state.index.known_versions(parse_subject(subject), lookup))
 
-    def version(self, subject: str, version: int | str, which: Which = Which.LIVING) -> Registered:
+    def version(
+        self, subject: str, version: int | str, lookup: LookupFilter = LookupFilter.ACTIVE
+    ) -> RegisteredVersion:
         """Raises `SubjectNotFound` or `VersionNotFound`."""
-        image = self._books.image
-        return image.registered(image.version(subject_name(subject), version_number(version), which))
+        index = self._state.index
+        return index.registered(index.version(parse_subject(subject), parse_version(version), lookup))
 
     def schemas(
-        self, prefix: str = "", which: Which = Which.LIVING, *, latest_only: bool = False
-    ) -> tuple[Registered, ...]:
+        self, prefix: str = "", lookup: LookupFilter = LookupFilter.ACTIVE, *, latest_only: bool = False
+    ) -> tuple[RegisteredVersion, ...]:
         """Every version of every subject whose name begins so, in order."""
-        image = self._books.image
-        found = (image.versions(subject, which) for subject in self.subjects(prefix, Which.ALL))
-        return tuple(image.registered(each) for versions in found for each in versions[-1 if latest_only else 0 :])
+        index = self._state.index
+        found = (index.versions(subject, lookup) for subject in self.subjects(prefix, LookupFilter.INCLUDE_DELETED))
+        return tuple(index.registered(each) for versions in found for each in versions[-1 if latest_only else 0 :])
 
-    def referenced_by(self, subject: str, version: int | str, which: Which = Which.LIVING) -> tuple[int, ...]:
+    def referenced_by(
+        self, subject: str, version: int | str, lookup: LookupFilter = LookupFilter.ACTIVE
+    ) -> tuple[int, ...]:
         """The ids of the schemas that refer to it, in order. Raises `SubjectNotFound` or `VersionNotFound`."""
-        found = self._books.image.version(subject_name(subject), version_number(version), Which.ALL)
-        return self._books.image.referrers(found.subject, found.version, which)
+        found = self._state.index.version(parse_subject(subject), parse_version(version), LookupFilter.INCLUDE_DELETED)
+        return self._state.index.referrers(found.subject, found.version, lookup)
 
-    def allowed(self, subjects: Iterable[str]) -> Mapping[tuple[int, int], Status]:
+    def accepted_versions(self, subjects: Iterable[str]) -> Mapping[tuple[int, int], VersionStatus]:
         """What messages may name that are of one of these subjects: by schema id and version, how it stands with it.
 
         Where two subjects have the same id and version, that of which better can be said.
         """
-        found: dict[tuple[int, int], Status] = {}
+        found: dict[tuple[int, int], VersionStatus] = {}
         for subject in subjects:
-            for each in self._books.image.versions(subject_name(subject), Which.ALL):
+            for each in self._state.index.versions(parse_subject(subject), LookupFilter.INCLUDE_DELETED):
                 key = each.schema_id, each.version
-                status = Status(subject=each.subject, deprecated=each.deprecated, deleted=each.deleted)
-                found[key] = min(found.get(key, status), status, key=_standing)
+                status = VersionStatus(subject=each.subject, deprecated=each.deprecated, deleted=each.deleted)
+                found[key] = min(found.get(key, status), status, key=_status_rank)
         return found
 
     # registering
@@ -119,7 +123,7 @@ class Registry:
         schema_id: int | None = None,
         version: int | None = None,
         metadata: Metadata = Metadata(),  # noqa: B008  frozen
-    ) -> Procedure[Registered]:
+    ) -> Procedure[RegisteredVersion]:
         """What is there already, if that is the same schema; if not, the next version, or the one that is given.
 
         Raises `InvalidSchema`, also for what it refers to; `IncompatibleSchema`, whose details have all `problems` and
@@ -127,28 +131,28 @@ class Registry:
         given that is another's, or if there is no room.
         """
         check_metadata(metadata)
-        wanted = registration.Application(
-            subject=subject_name(subject), schema=schema, schema_id=schema_id, version=version, metadata=metadata
+        wanted = registration.RegistrationRequest(
+            subject=parse_subject(subject), schema=schema, schema_id=schema_id, version=version, metadata=metadata
         )
-        return registration.register(self._books, wanted)
+        return registration.register(self._state, wanted)
 
-    def look_up(self, subject: str, schema: Schema, *, deleted: bool = False) -> Procedure[Registered]:
+    def look_up(self, subject: str, schema: Schema, *, deleted: bool = False) -> Procedure[RegisteredVersion]:
         """The version of the subject that is this schema. Raises `SubjectNotFound` or `SchemaNotFound`."""
-        which = Which.ALL if deleted else Which.LIVING
-        return registration.look_up(self._books, subject_name(subject), schema, which)
+        lookup = LookupFilter.INCLUDE_DELETED if deleted else LookupFilter.ACTIVE
+        return registration.look_up(self._state, parse_subject(subject), schema, lookup)
 
     def check(self, subject: str, schema: Schema, version: int | str | None = None) -> Procedure[list[Problem]]:
         """What would keep it from being registered: none, if nothing.
 
         With a version: in the direction of the subject's mode, but against that version alone.
         """
-        number = None if version is None else version_number(version)
-        asked = registration.check(self._books, subject_name(subject), schema, number, one=version is not None)
-        return only_asking(asked)
+        number = None if version is None else parse_version(version)
+        asked = registration.check(self._state, parse_subject(subject), schema, number, one=version is not None)
+        return at_low_priority(asked)
 
     def check_pair(self, reader: Schema, writer: Schema, *, lenient: bool = False) -> Procedure[list[Problem]]:
         """Why this reader could not read what that writer wrote; no subject comes into it."""
-        return only_asking(registration.check_pair(self._books, reader, writer, lenient=lenient))
+        return at_low_priority(registration.check_pair(self._state, reader, writer, lenient=lenient))
 
     # deleting
 
@@ -160,65 +164,65 @@ class Registry:
         Raises `VersionSoftDeleted`, `VersionNotSoftDeleted` for the wrong order; `ReferenceExists` while other schemas
         refer to it or, if it goes for good, while messages have its id; with `archived`, only those of topics count.
         """
-        number, grade = version_number(version), Grade(permanent=permanent, archived=archived)
-        return deletion.delete_version(self._books, subject_name(subject), number, grade)
+        number, options = parse_version(version), DeletionOptions(permanent=permanent, archived=archived)
+        return deletion.delete_version(self._state, parse_subject(subject), number, options)
 
     def delete_subject(
         self, subject: str, *, permanent: bool = False, archived: bool = False
     ) -> Procedure[tuple[int, ...]]:
         """All its versions; likewise, with `SubjectSoftDeleted` and `SubjectNotSoftDeleted`. Returns their numbers."""
-        grade = Grade(permanent=permanent, archived=archived)
-        return deletion.delete_subject(self._books, subject_name(subject), grade)
+        options = DeletionOptions(permanent=permanent, archived=archived)
+        return deletion.delete_subject(self._state, parse_subject(subject), options)
 
     def undelete(self, subject: str, version: int | str | None = None) -> Procedure[tuple[int, ...]]:
         """Bring back what was deleted softly: a version, or all of the subject. Returns the numbers of those.
 
         They are not held against what was registered since.
         """
-        number = None if version is None else version_number(version)
+        number = None if version is None else parse_version(version)
         if version is not None and number is None:
             raise InvalidVersion("What was deleted has no latest version: name the one to be brought back")
-        return deletion.undelete(self._books, subject_name(subject), number)
+        return deletion.undelete(self._state, parse_subject(subject), number)
 
     # settings; without a subject, those that hold where a subject has none of its own
 
-    def compatibility(self, subject: str | None = None, *, default_to_global: bool = False) -> Rules:
+    def compatibility(self, subject: str | None = None, *, default_to_global: bool = False) -> CompatibilityConfig:
         """Raises `CompatibilityNotConfigured` if the subject has none of its own."""
-        return configuration.own_rules(self._books.image, _scope(subject), default_to_global=default_to_global)
+        return configuration.own_compatibility(self._state.index, _scope(subject), default_to_global=default_to_global)
 
     def set_compatibility(
         self, subject: str | None, compatibility: str | None = None, *, lenient: bool | None = None
-    ) -> Procedure[Rules]:
+    ) -> Procedure[CompatibilityConfig]:
         """What is `None` stays as it is. Raises `InvalidCompatibility`. Returns what holds now."""
-        level = None if compatibility is None else compatibility_level(compatibility)
-        return configuration.set_compatibility(self._books, _scope(subject), level, lenient=lenient)
+        level = None if compatibility is None else parse_compatibility(compatibility)
+        return configuration.set_compatibility(self._state, _scope(subject), level, lenient=lenient)
 
-    def clear_compatibility(self, subject: str | None) -> Procedure[Rules]:
+    def clear_compatibility(self, subject: str | None) -> Procedure[CompatibilityConfig]:
         """Returns what it was. Raises `SubjectNotFound` if the subject had none of its own."""
-        return configuration.clear_compatibility(self._books, _scope(subject))
+        return configuration.clear_compatibility(self._state, _scope(subject))
 
     def mode(self, subject: str | None = None, *, default_to_global: bool = False) -> Mode:
         """Raises `ModeNotConfigured` if the subject has none of its own."""
-        return configuration.own_mode(self._books.image, _scope(subject), default_to_global=default_to_global)
+        return configuration.own_mode(self._state.index, _scope(subject), default_to_global=default_to_global)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> Procedure[Mode]:
         """Raises `InvalidMode`; `OperationNotPermitted` for `IMPORT` where there are schemas, unless by force."""
-        return configuration.set_mode(self._books, _scope(subject), mode_named(mode), force=force)
+        return configuration.set_mode(self._state, _scope(subject), parse_mode(mode), force=force)
 
     def clear_mode(self, subject: str | None) -> Procedure[Mode]:
         """Returns what it was. Raises `SubjectNotFound` if the subject had none of its own."""
-        return configuration.clear_mode(self._books, _scope(subject))
+        return configuration.clear_mode(self._state, _scope(subject))
 
     # words about a version
 
-    def deprecate(self, subject: str, version: int | str, message: str | None) -> Procedure[Registered]:
+    def deprecate(self, subject: str, version: int | str, message: str | None) -> Procedure[RegisteredVersion]:
         """Say why nobody should use it any more; `None` takes that back."""
-        check_words("deprecated", message or "", WORDS_CHARS_MAX)
-        return self._amend(subject, version, lambda each: replace(each, deprecated=message))
+        check_text("deprecated", message or "", DESCRIPTION_CHARS_MAX)
+        return self._edit_version(subject, version, lambda each: replace(each, deprecated=message))
 
     def describe(
         self, subject: str, version: int | str, *, description: str | None = None, tags: Sequence[str] | None = None
-    ) -> Procedure[Registered]:
+    ) -> Procedure[RegisteredVersion]:
         """What is `None` stays as it is."""
 
         def change(each: SubjectVersion) -> SubjectVersion:
@@ -230,32 +234,34 @@ class Registry:
             check_metadata(metadata)
             return replace(each, metadata=metadata)
 
-        return self._amend(subject, version, change)
+        return self._edit_version(subject, version, change)
 
-    def _amend(self, subject: str, version: int | str, change: configuration.Amendment) -> Procedure[Registered]:
-        return configuration.amend(self._books, subject_name(subject), version_number(version), change)
+    def _edit_version(
+        self, subject: str, version: int | str, change: configuration.VersionEdit
+    ) -> Procedure[RegisteredVersion]:
+        return configuration.edit_version(self._state, parse_subject(subject), parse_version(version), change)
 
     # elsewhere
 
     def export(self, prefix: str = "") -> list[dict[str, Any]]:
         """All versions of the subjects whose names begin so, what those refer to, and settings; see `transfer`."""
-        return transfer.exported(self._books.image, subject_prefix(prefix))
+        return transfer.export_records(self._state.index, subject_prefix(prefix))
 
-    def import_(self, records: Sequence[Mapping[str, Any]]) -> Procedure[Imported]:
+    def import_(self, records: Sequence[Mapping[str, Any]]) -> Procedure[ImportResult]:
         """Take these in, each whole or not at all, with the ids and versions that they have; twice does nothing.
 
         What cannot be, because an id or a version is something else here, is named in the answer.
         """
-        return transfer.import_records(self._books, records)
+        return transfer.import_records(self._state, records)
 
     def refresh(self) -> Procedure[None]:
         """Take over what other processes have changed."""
-        return self._books.catch_up()
+        return self._state.catch_up()
 
 
 def _scope(subject: str | None) -> str:
-    return EVERYWHERE if subject is None else subject_name(subject)
+    return EVERYWHERE if subject is None else parse_subject(subject)
 
 
-def _standing(status: Status) -> tuple[bool, bool]:
+def _status_rank(status: VersionStatus) -> tuple[bool, bool]:
     return status.deleted, status.deprecated is not None

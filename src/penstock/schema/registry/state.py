@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.schema.registry.index import Image
-from penstock.schema.steps import Commit, Procedure, Result
+from penstock.schema.registry.index import RegistryIndex
+from penstock.schema.steps import CommitToCatalog, Procedure, Result
 from penstock.storage.catalog.schema_rows import Changed, Update
 from penstock.storage.catalog.schemas import SchemaCatalog
 
@@ -18,39 +18,39 @@ ATTEMPTS_MAX: Final = 32
 """How often a decision is made anew because others were faster: as many as change one subject at the same moment."""
 
 
-class Books:
-    """`image` is what to decide by. It belongs to the thread that drives the procedures."""
+class RegistryState:
+    """`index` is what to decide by. It belongs to the thread that drives the procedures."""
 
     def __init__(self, catalog: SchemaCatalog) -> None:
         """Read everything, here and now."""
         self.catalog = catalog
-        self.image = Image()
-        self.image.apply(catalog.load())
+        self.index = RegistryIndex()
+        self.index.apply(catalog.load())
 
-    def deciding(self, attempt: Callable[[], Procedure[Result]]) -> Procedure[Result]:
+    def retry_on_conflict(self, attempt: Callable[[], Procedure[Result]]) -> Procedure[Result]:
         """What `attempt` comes to, tried again while others are faster. Raises `Changed` if they always are."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return (yield from attempt())
             except Changed as error:
                 revision = error.details["revision"]
-                if isinstance(revision, int) and self.image.revision < revision:
+                if isinstance(revision, int) and self.index.revision < revision:
                     yield from self.catch_up()
         return (yield from attempt())
 
     def commit(self, call: Callable[[], Update]) -> Procedure[Update]:
         """Change the catalog, and then the image."""
-        update: Update = yield Commit(call)
-        if update.revision == self.image.revision + 1:
-            self.image.apply(update)
-        elif update.revision > self.image.revision:
+        update: Update = yield CommitToCatalog(call)
+        if update.revision == self.index.revision + 1:
+            self.index.apply(update)
+        elif update.revision > self.index.revision:
             yield from self.catch_up()  # another has changed something before, in this process or elsewhere
         return update
 
     def catch_up(self) -> Procedure[None]:
         """Bring the image to where the catalog is."""
-        since = self.image.revision
-        news: Update = yield Commit(lambda: self.catalog.load(since))
+        since = self.index.revision
+        news: Update = yield CommitToCatalog(lambda: self.catalog.load(since))
         # What came in meanwhile is part of the news, since they were read later; or they are no news any more.
-        if news.revision > self.image.revision:
-            self.image.apply(news)
+        if news.revision > self.index.revision:
+            self.index.apply(news)

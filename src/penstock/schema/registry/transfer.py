@@ -15,11 +15,18 @@ import msgspec
 from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import RegistryError
 from penstock.schema.registry.configuration import edit_settings
-from penstock.schema.registry.index import Image, Place
-from penstock.schema.registry.models import WORDS_CHARS_MAX, Which, check_metadata, check_words, shown, subject_name
-from penstock.schema.registry.references import defined
+from penstock.schema.registry.index import RegistryIndex, VersionKey
+from penstock.schema.registry.models import (
+    DESCRIPTION_CHARS_MAX,
+    LookupFilter,
+    check_metadata,
+    check_text,
+    parse_subject,
+    printable,
+)
+from penstock.schema.registry.references import resolve_references
 from penstock.schema.registry.registration import check_free, check_writable, fingerprints
-from penstock.schema.registry.state import Books
+from penstock.schema.registry.state import RegistryState
 from penstock.schema.steps import Procedure
 from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, NewVersion, SubjectSettings, SubjectVersion
 
@@ -58,7 +65,7 @@ class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusedRecord:
     """A record that was not taken in, and why."""
 
     index: int
@@ -68,36 +75,39 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportResult:
     imported: int
     known: int
     """Were there already, as they are."""
-    refused: tuple[Refusal, ...]
+    refused: tuple[RefusedRecord, ...]
 
 
-def exported(image: Image, prefix: str) -> list[dict[str, Any]]:
+def export_records(index: RegistryIndex, prefix: str) -> list[dict[str, Any]]:
     """The subjects whose names begin so, and the versions that those refer to."""
-    versions = [_version_record(image, version) for version in _in_order(image, image.subjects(prefix, Which.ALL))]
-    return [msgspec.to_builtins(record) for record in (*versions, *_settings_records(image, prefix))]
+    versions = [
+        _version_record(index, version)
+        for version in _in_order(index, index.subjects(prefix, LookupFilter.INCLUDE_DELETED))
+    ]
+    return [msgspec.to_builtins(record) for record in (*versions, *_settings_records(index, prefix))]
 
 
-def _in_order(image: Image, subjects: Iterable[str]) -> Iterator[SubjectVersion]:
-    seen: set[Place] = set()
+def _in_order(index: RegistryIndex, subjects: Iterable[str]) -> Iterator[SubjectVersion]:
+    seen: set[VersionKey] = set()
 
     def walk(version: SubjectVersion) -> Iterator[SubjectVersion]:
         if (version.subject, version.version) not in seen:
             seen.add((version.subject, version.version))
-            for reference in image.schema(version.schema_id).schema.references:
-                yield from walk(image.version(reference.subject, reference.version, Which.ALL))
+            for reference in index.schema(version.schema_id).schema.references:
+                yield from walk(index.version(reference.subject, reference.version, LookupFilter.INCLUDE_DELETED))
             yield version
 
     for subject in subjects:
-        for version in image.versions(subject, Which.ALL):
+        for version in index.versions(subject, LookupFilter.INCLUDE_DELETED):
             yield from walk(version)
 
 
-def _version_record(image: Image, version: SubjectVersion) -> VersionRecord:
-    schema = image.schema(version.schema_id).schema
+def _version_record(index: RegistryIndex, version: SubjectVersion) -> VersionRecord:
+    schema = index.schema(version.schema_id).schema
     return VersionRecord(
         subject=version.subject,
         version=version.version,
@@ -114,16 +124,16 @@ def _version_record(image: Image, version: SubjectVersion) -> VersionRecord:
     )
 
 
-def _settings_records(image: Image, prefix: str) -> Iterator[SettingsRecord]:
-    for name in image.spoken_of():
-        settings = image.subject(name).settings
+def _settings_records(index: RegistryIndex, prefix: str) -> Iterator[SettingsRecord]:
+    for name in index.known_subjects():
+        settings = index.subject(name).settings
         if name.startswith(prefix) and settings != SubjectSettings():
             yield SettingsRecord(
                 subject=name, compatibility=settings.compatibility, lenient=settings.lenient, mode=settings.mode
             )
 
 
-def import_records(books: Books, records: Sequence[Mapping[str, Any]]) -> Procedure[Imported]:
+def import_records(state: RegistryState, records: Sequence[Mapping[str, Any]]) -> Procedure[ImportResult]:
     """Take in each of these that is not there yet, whole or not at all, and go on with the next.
 
     Raises `RegistryError` for more than `RECORDS_MAX` of them, before any is looked at.
@@ -133,61 +143,63 @@ def import_records(books: Books, records: Sequence[Mapping[str, Any]]) -> Proced
             f"an import has at most {RECORDS_MAX} records, not {len(records)}: send them in parts", limit=RECORDS_MAX
         )
     imported, refused = 0, []
-    missing: set[Place] = set()
+    missing: set[VersionKey] = set()
     for index, record in enumerate(records):
         try:
-            imported += yield from _import_record(books, record, missing)
+            imported += yield from _import_record(state, record, missing)
         except RegistryError as error:
-            refused.append(_refusal(index, record, error))
+            refused.append(_refused_record(index, record, error))
             missing.add((refused[-1].subject, refused[-1].version or 0))
-    return Imported(imported=imported, known=len(records) - imported - len(refused), refused=tuple(refused))
+    return ImportResult(imported=imported, known=len(records) - imported - len(refused), refused=tuple(refused))
 
 
-def _refusal(index: int, record: Mapping[str, Any], error: RegistryError) -> Refusal:
+def _refused_record(index: int, record: Mapping[str, Any], error: RegistryError) -> RefusedRecord:
     version = record.get("version")
-    return Refusal(
+    return RefusedRecord(
         index=index,
-        subject=shown(str(record.get("subject", EVERYWHERE))),
+        subject=printable(str(record.get("subject", EVERYWHERE))),
         version=version if isinstance(version, int) and not isinstance(version, bool) else None,
         message=error.message,
     )
 
 
-def _import_record(books: Books, record: Mapping[str, Any], missing: set[Place]) -> Procedure[bool]:
+def _import_record(state: RegistryState, record: Mapping[str, Any], missing: set[VersionKey]) -> Procedure[bool]:
     if "version" in record:
-        version = _parsed(record, VersionRecord)
-        _check_taken(version, missing)
-        return (yield from books.deciding(lambda: _import_version(books, version)))
-    return (yield from _import_settings(books, _parsed(record, SettingsRecord)))
+        version = _parse_record(record, VersionRecord)
+        _check_references_imported(version, missing)
+        return (yield from state.retry_on_conflict(lambda: _import_version(state, version)))
+    return (yield from _import_settings(state, _parse_record(record, SettingsRecord)))
 
 
-def _check_taken(record: VersionRecord, missing: set[Place]) -> None:
+def _check_references_imported(record: VersionRecord, missing: set[VersionKey]) -> None:
     """What goes by the name of something that was refused is something else here."""
     for each in record.references:
         if (each.subject, each.version) in missing:
             raise RegistryError(f"it refers to version {each.version} of '{each.subject}', which was not taken in")
 
 
-def _parsed(record: Mapping[str, Any], kind: type[Any]) -> Any:
+def _parse_record(record: Mapping[str, Any], kind: type[Any]) -> Any:
     try:
         return msgspec.convert(dict(record), kind)
     except msgspec.ValidationError as error:
         raise RegistryError(f"it is no record of an export: {error}") from None
 
 
-def _import_version(books: Books, record: VersionRecord) -> Procedure[bool]:
+def _import_version(state: RegistryState, record: VersionRecord) -> Procedure[bool]:
     """Whether it was new."""
-    subject, metadata = subject_name(record.subject), _metadata(record)
-    schema, definition = defined(books.image, _schema(record), Which.ALL if record.deleted else Which.LIVING)
-    fingerprint, *former = yield from fingerprints(books, subject, schema, definition)
-    image, expected = books.image, books.image.stamps(subject)
-    known = image.find(subject, record.version, Which.ALL)
-    ids = {image.id_of(each) for each in (fingerprint, *former)}
+    subject, metadata = parse_subject(record.subject), _metadata(record)
+    schema, definition = resolve_references(
+        state.index, _schema(record), LookupFilter.INCLUDE_DELETED if record.deleted else LookupFilter.ACTIVE
+    )
+    fingerprint, *legacy = yield from fingerprints(state, subject, schema, definition)
+    index, expected = state.index, state.index.expected_revisions(subject)
+    known = index.find(subject, record.version, LookupFilter.INCLUDE_DELETED)
+    ids = {index.id_of(each) for each in (fingerprint, *legacy)}
     if known is not None and known.schema_id == record.id and record.id in ids:
         return False
-    check_writable(image, subject)
-    check_free(image, subject, record.version, record.id, fingerprint)
-    image.check_room(subject, fingerprint, schema.text)
+    check_writable(index, subject)
+    check_free(index, subject, record.version, record.id, fingerprint)
+    index.check_room(subject, fingerprint, schema.text)
     new = NewVersion(
         subject=subject,
         schema=schema,
@@ -199,7 +211,7 @@ def _import_version(books: Books, record: VersionRecord) -> Procedure[bool]:
         deprecated=record.deprecated,
         created_ms=record.created_ms,
     )
-    yield from books.commit(lambda: books.catalog.add_version(new, expected=expected))
+    yield from state.commit(lambda: state.catalog.add_version(new, expected=expected))
     return True
 
 
@@ -211,12 +223,12 @@ def _schema(record: VersionRecord) -> Schema:
 def _metadata(record: VersionRecord) -> Metadata:
     metadata = Metadata(description=record.description, tags=tuple(record.tags), created_by=record.created_by)
     check_metadata(metadata)
-    check_words("deprecated", record.deprecated or "", WORDS_CHARS_MAX)
+    check_text("deprecated", record.deprecated or "", DESCRIPTION_CHARS_MAX)
     return metadata
 
 
-def _import_settings(books: Books, record: SettingsRecord) -> Procedure[bool]:
-    subject = subject_name(record.subject) if record.subject else EVERYWHERE
+def _import_settings(state: RegistryState, record: SettingsRecord) -> Procedure[bool]:
+    subject = parse_subject(record.subject) if record.subject else EVERYWHERE
     settings = SubjectSettings(compatibility=record.compatibility, lenient=record.lenient, mode=record.mode)
     if settings == SubjectSettings():
         raise RegistryError("it is no record of an export: it has no version, and sets nothing")
@@ -226,5 +238,5 @@ def _import_settings(books: Books, record: SettingsRecord) -> Procedure[bool]:
             raise RegistryError("it has other settings here, and they are left alone")
         return settings
 
-    before = yield from edit_settings(books, subject, edit)
+    before = yield from edit_settings(state, subject, edit)
     return before != settings

@@ -20,15 +20,15 @@ from typing import Final
 
 from penstock.core.errors import PenstockError
 from penstock.core.schemas import SchemaKind
-from penstock.schema.language import Fault, Validator
-from penstock.schema.languages import Examiner, language
-from penstock.schema.steps import Compare, Examine
+from penstock.schema.language import PayloadFault, Validator
+from penstock.schema.languages import SchemaLanguages, language
+from penstock.schema.steps import CheckCompatibility, ParseSchema
 from penstock.schema.worker import protocol
-from penstock.schema.worker.protocol import Doing
+from penstock.schema.worker.protocol import WorkerState
 
 MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """More than it has when it starts: what a schema, or a payload, may take."""
-_GROWN_KIB_MAX: Final = 24 * 1024
+_GROWTH_KIB_MAX: Final = 24 * 1024
 """What earlier jobs may have left behind, caches included: past this the next job has a child of its own."""
 
 _CPU_SECONDS: Final = 0.15
@@ -53,21 +53,21 @@ _STDOUT: Final = 1
 _ENDED: Final = 0
 _REPLACED: Final = 70
 """The exit status of a child that has answered, and should not be trusted with another job."""
-_LOST: Final = 71
+_OUT_OF_STEP: Final = 71
 """That of one that found no head where one should be."""
 
 
-class Judge:
+class FramedPayloadValidator:
     """Takes a payload as it is or, if that will not do, in the framing of other registries' clients: a zero byte, the
     schema's id in four bytes, in Protobuf another zero for the first message, and then the payload itself."""
 
-    def __init__(self, validator: Validator, job: protocol.Validate) -> None:
+    def __init__(self, validator: Validator, job: protocol.ValidationJob) -> None:
         self.validator = validator
         self._prefix = b"\0" + (job.schema_id % 2**32).to_bytes(4)
         if job.definition.kind is SchemaKind.PROTOBUF:
             self._prefix += b"\0"
 
-    def fault(self, payload: bytes) -> Fault | None:
+    def fault(self, payload: bytes) -> PayloadFault | None:
         fault = self.validator.fault(payload)
         if fault is None or not payload.startswith(self._prefix):
             return fault
@@ -80,7 +80,7 @@ class Worker:
     def __init__(self, shared: mmap.mmap) -> None:
         self._shared = shared
         self._view = memoryview(shared)
-        self._examiner = Examiner()
+        self._languages = SchemaLanguages()
         self._number = 0
         self._payload = -1
 
@@ -88,36 +88,36 @@ class Worker:
         """Until nobody asks any more, or a job has shaken it, or it has grown."""
         kib = peak_kib()
         while True:
-            self._note(Doing.NOTHING)
-            first = os.read(_STDIN, protocol.HEAD.size)
+            self._set_state(WorkerState.IDLE)
+            first = os.read(_STDIN, protocol.HEADER.size)
             if not first:
                 return _ENDED
             self._payload = -1
-            self._note(Doing.READING)
-            body = self._body(first)
+            self._set_state(WorkerState.READING)
+            body = self._read_body(first)
             if body is None:
-                return _LOST
+                return _OUT_OF_STEP
             job = protocol.decode_job(body)
-            self._note(Doing.WORKING)
-            limit = _COMPARISON_CPU_SECONDS if isinstance(job, Compare) else _CPU_SECONDS
+            self._set_state(WorkerState.WORKING)
+            limit = _COMPARISON_CPU_SECONDS if isinstance(job, CheckCompatibility) else _CPU_SECONDS
             set_timers(limit + _CPU_SECONDS_PER_MIB * len(body) / 2**20)
-            answer, shaken = self._answer(job)
+            answer, is_spent = self._answer(job)
             set_timers(0)
-            self._note(Doing.WRITING)
-            write_all(_STDOUT, protocol.framed(self._number, answer))
-            if shaken or peak_kib() - kib > _GROWN_KIB_MAX:
-                self._note(Doing.NOTHING)
+            self._set_state(WorkerState.WRITING)
+            write_all(_STDOUT, protocol.frame(self._number, answer))
+            if is_spent or peak_kib() - kib > _GROWTH_KIB_MAX:
+                self._set_state(WorkerState.IDLE)
                 return _REPLACED
 
-    def _note(self, doing: Doing) -> None:
-        protocol.NOTES.pack_into(self._shared, 0, doing, self._number, self._payload)
+    def _set_state(self, state: WorkerState) -> None:
+        protocol.STATUS.pack_into(self._shared, 0, state, self._number, self._payload)
 
-    def _body(self, first: bytes) -> bytearray | None:
+    def _read_body(self, first: bytes) -> bytearray | None:
         """What follows a head; None if there is no head, or no end."""
-        head = read_exactly(_STDIN, protocol.HEAD.size, first)
+        head = read_exactly(_STDIN, protocol.HEADER.size, first)
         if head is None:
             return None
-        mark, self._number, size = protocol.HEAD.unpack(head)
+        mark, self._number, size = protocol.HEADER.unpack(head)
         if mark != protocol.MARK or size > protocol.JOB_BYTES_MAX:
             return None
         return read_exactly(_STDIN, size)
@@ -125,58 +125,58 @@ class Worker:
     def _answer(self, job: protocol.Job) -> tuple[protocol.Answer, bool]:
         """With whether the process has been through too much to go on."""
         try:
-            return self._do(job), False
+            return self._run(job), False
         except PenstockError as error:
-            return protocol.Refused(error.message, error.details), False
+            return protocol.SchemaRefused(error.message, error.details), False
         except RecursionError:
-            return protocol.Failed("it is nested too deeply", signal.SIGSEGV, self._payload), True
+            return protocol.JobFailed("it is nested too deeply", signal.SIGSEGV, self._payload), True
         except MemoryError:
-            return protocol.Failed("it takes too much memory", signal.SIGSEGV, self._payload), True
+            return protocol.JobFailed("it takes too much memory", signal.SIGSEGV, self._payload), True
         except Exception as error:
-            return protocol.Failed(f"{type(error).__name__}: {error}"[:500], payload=self._payload), True
+            return protocol.JobFailed(f"{type(error).__name__}: {error}"[:500], payload=self._payload), True
 
-    def _do(self, job: protocol.Job) -> protocol.Answer:
+    def _run(self, job: protocol.Job) -> protocol.Answer:
         match job:
-            case Examine(definition, form):
-                return protocol.Examined(self._examiner.examine(definition, form))
-            case Compare(pairs, lenient):
-                return protocol.Compared(self._examiner.compare(pairs, lenient=lenient))
-            case protocol.Validate():
+            case ParseSchema(definition, form):
+                return protocol.SchemaParsed(self._languages.parse(definition, form))
+            case CheckCompatibility(pairs, lenient):
+                return protocol.CompatibilityChecked(self._languages.check_compatibility(pairs, lenient=lenient))
+            case protocol.ValidationJob():
                 return self._validate(job)
 
-    def _validate(self, job: protocol.Validate) -> protocol.Validated:
+    def _validate(self, job: protocol.ValidationJob) -> protocol.PayloadsValidated:
         """As many payloads as there is time for, and one at least."""
-        judge = Judge(self._examiner.validator(job.definition), job)
-        payloads, ends = laid_out(self._view, job)
+        judge = FramedPayloadValidator(self._languages.validator(job.definition), job)
+        payloads, ends = payloads_and_ends(self._view, job)
         faults: list[tuple[int, str, str]] = []
         row, until = job.first, time.thread_time() + _SLICE_SECONDS
         while row < job.stop and (row == job.first or time.thread_time() < until):
             stop = chunk_stop(ends, row, job.stop)
             lines = payloads[start_of(ends, row) : ends[stop - 1]]
-            self._begin(row, len(lines))
+            self._start_payload(row, len(lines))
             if not job.newlines and judge.validator.accepts_lines(lines, stop - row):
                 row = stop
                 continue
             while row < stop and (row == job.first or time.thread_time() < until):
                 payload = bytes(payloads[start_of(ends, row) : ends[row] - 1])
-                self._begin(row, len(payload))
+                self._start_payload(row, len(payload))
                 fault = judge.fault(payload)
                 if fault is not None:
                     faults.append((row, fault.path, fault.message))
                 row += 1
-        return protocol.Validated(faults, row)
+        return protocol.PayloadsValidated(faults, row)
 
-    def _begin(self, row: int, size: int) -> None:
+    def _start_payload(self, row: int, size: int) -> None:
         self._payload = row
-        self._note(Doing.WORKING)
+        self._set_state(WorkerState.WORKING)
         set_timers(_CPU_SECONDS + _PAYLOAD_CPU_SECONDS_PER_MIB * size / 2**20)
 
 
-def laid_out(shared: memoryview, job: protocol.Validate) -> tuple[memoryview, memoryview]:
+def payloads_and_ends(shared: memoryview, job: protocol.ValidationJob) -> tuple[memoryview, memoryview]:
     """The payloads in the shared memory, and where each of them ends."""
-    ends_at = aligned(protocol.NOTES.size + job.size)
+    ends_at = aligned(protocol.STATUS.size + job.size)
     ends = shared[ends_at : ends_at + 8 * job.count].cast("q")
-    return shared[protocol.NOTES.size : protocol.NOTES.size + job.size], ends
+    return shared[protocol.STATUS.size : protocol.STATUS.size + job.size], ends
 
 
 def start_of(ends: memoryview, row: int) -> int:
@@ -244,11 +244,11 @@ def fork_children(shared: mmap.mmap) -> None:
             os._exit(Worker(shared).serve())
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        doing, number, payload = protocol.NOTES.unpack_from(shared)
-        if code == _ENDED or doing in (Doing.READING, Doing.WRITING):
+        state, number, payload = protocol.STATUS.unpack_from(shared)
+        if code == _ENDED or state in (WorkerState.READING, WorkerState.WRITING):
             return  # half a message is in a pipe: both are of no use any more
-        if doing == Doing.WORKING:
-            write_all(_STDOUT, protocol.framed(number, protocol.Failed("the examination was ended", -code, payload)))
+        if state == WorkerState.WORKING:
+            write_all(_STDOUT, protocol.frame(number, protocol.JobFailed("the examination was ended", -code, payload)))
 
 
 def listen_to_signals() -> None:

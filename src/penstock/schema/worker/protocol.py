@@ -17,13 +17,13 @@ import msgspec
 
 from penstock.core.schemas import Definition
 from penstock.schema.problems import Problem
-from penstock.schema.steps import Compare, Examine
+from penstock.schema.steps import CheckCompatibility, ParseSchema
 
-HEAD: Final = struct.Struct(">4sQI")
+HEADER: Final = struct.Struct(">4sQI")
 MARK: Final = b"job\n"
 """What a head begins with: whoever has lost the thread finds something else there."""
 
-NOTES: Final = struct.Struct("=qqq")
+STATUS: Final = struct.Struct("=qqq")
 """What the worker is doing, on which job, and at which payload."""
 
 SHARED_BYTES: Final = 32 * 1024 * 1024
@@ -33,16 +33,16 @@ JOB_BYTES_MAX: Final = 16 * 1024 * 1024
 """Two schemas with all that they refer to, and some: what the worker's memory holds beside what it makes of them."""
 
 
-class Doing(IntEnum):
+class WorkerState(IntEnum):
     """What a child was doing when it ended says whether the pipes are still of use."""
 
-    NOTHING = 0
+    IDLE = 0
     READING = 1
     WORKING = 2
     WRITING = 3
 
 
-class Validate(msgspec.Struct, frozen=True, tag="validate", array_like=True):
+class ValidationJob(msgspec.Struct, frozen=True, tag="validate", array_like=True):
     """Payloads `first` to `stop` of the `count` in the shared memory, which have `size` bytes in all."""
 
     definition: Definition
@@ -56,18 +56,18 @@ class Validate(msgspec.Struct, frozen=True, tag="validate", array_like=True):
     """What payloads in the framing of other registries' clients say before they begin."""
 
 
-Job = Examine | Compare | Validate
+Job = ParseSchema | CheckCompatibility | ValidationJob
 
 
-class Examined(msgspec.Struct, frozen=True, tag="examined", array_like=True):
+class SchemaParsed(msgspec.Struct, frozen=True, tag="examined", array_like=True):
     canonical: str
 
 
-class Compared(msgspec.Struct, frozen=True, tag="compared", array_like=True):
+class CompatibilityChecked(msgspec.Struct, frozen=True, tag="compared", array_like=True):
     problems: list[list[Problem]]
 
 
-class Validated(msgspec.Struct, frozen=True, tag="validated", array_like=True):
+class PayloadsValidated(msgspec.Struct, frozen=True, tag="validated", array_like=True):
     """Up to `stop`, which is the end or where its time was over."""
 
     faults: list[tuple[int, str, str]]
@@ -75,14 +75,14 @@ class Validated(msgspec.Struct, frozen=True, tag="validated", array_like=True):
     stop: int
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused", array_like=True):
+class SchemaRefused(msgspec.Struct, frozen=True, tag="refused", array_like=True):
     """It is no schema, or none that can be looked at within the limits."""
 
     message: str
     details: dict[str, Any]
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
+class JobFailed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
     """A defect of ours, or a process that ended on the job: `signal` says by what."""
 
     message: str
@@ -91,13 +91,13 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", array_like=True):
     """The one it was looking at."""
 
 
-Answer = Examined | Compared | Validated | Refused | Failed
+Answer = SchemaParsed | CompatibilityChecked | PayloadsValidated | SchemaRefused | JobFailed
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 decode_job: Final = msgspec.msgpack.Decoder(Job).decode
 decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
 
 
-def framed(number: int, message: Job | Answer) -> bytes:
+def frame(number: int, message: Job | Answer) -> bytes:
     body = _encode(message)
-    return HEAD.pack(MARK, number, len(body)) + body
+    return HEADER.pack(MARK, number, len(body)) + body

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.server.api.broker_calls import asked, asked_patiently, given, page
-from penstock.server.api.request import Call
+from penstock.server.api.broker_calls import ask, ask_until_disconnect, list_page, sent_fields
+from penstock.server.api.request import ApiRequest
 
 _RENAMED: Final = {"previewBytes": "preview_bytes", "redrivesMax": "redrives_max"}
 
 
-async def list_all(call: Call) -> object:
-    return page(await asked(call, "system.deadletter.list", given(call.query)), "dead_letters", "topic")
+async def list_all(request: ApiRequest) -> object:
+    return list_page(await ask(request, "system.deadletter.list", sent_fields(request.query)), "dead_letters", "topic")
 
 
-async def browse(call: Call) -> object:
-    fields = {_RENAMED.get(name, name): value for name, value in given(call.query).items()}
-    return await asked_patiently(call, "system.deadletter.browse", _topic(call) | fields)
+async def browse(request: ApiRequest) -> object:
+    fields = {_RENAMED.get(name, name): value for name, value in sent_fields(request.query).items()}
+    return await ask_until_disconnect(request, "system.deadletter.browse", _topic(request) | fields)
 
 
-async def redrive(call: Call) -> object:
-    return await asked_patiently(call, "system.deadletter.redrive", _topic(call) | given(call.body))
+async def redrive(request: ApiRequest) -> object:
+    return await ask_until_disconnect(request, "system.deadletter.redrive", _topic(request) | sent_fields(request.body))
 
 
-async def drop(call: Call) -> object:
-    return await asked_patiently(call, "system.deadletter.drop", _topic(call) | given(call.body))
+async def drop(request: ApiRequest) -> object:
+    return await ask_until_disconnect(request, "system.deadletter.drop", _topic(request) | sent_fields(request.body))
 
 
-def _topic(call: Call) -> dict[str, Any]:
-    return {"topic": call.named["topic"]}
+def _topic(request: ApiRequest) -> dict[str, Any]:
+    return {"topic": request.path_params["topic"]}

@@ -12,9 +12,9 @@ from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.server.api.broker_calls import asked, asked_patiently, given
+from penstock.server.api.broker_calls import ask, ask_until_disconnect, sent_fields
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 
 BYTES: Final = "application/octet-stream"
 _OFFSET: Final = re.compile("[0-9]{1,19}")
@@ -27,11 +27,11 @@ _RENAMED: Final = {
 """What is called otherwise behind a question mark than among the fields of a message."""
 
 
-async def browse(call: Call) -> object:
-    fields = {_RENAMED.get(name, name): value for name, value in given(call.query).items()}
+async def browse(request: ApiRequest) -> object:
+    fields = {_RENAMED.get(name, name): value for name, value in sent_fields(request.query).items()}
     attributes = _attributes(fields.pop("attribute", None), fields.pop("attributes", None))
     fields |= {"attributes": attributes} if attributes else {}
-    return await asked_patiently(call, "system.message.browse", _topic(call) | fields)
+    return await ask_until_disconnect(request, "system.message.browse", _topic(request) | fields)
 
 
 def _attributes(one: str | None, several: str | None) -> dict[str, Any]:
@@ -54,26 +54,26 @@ def _wrong(sentence: str, field: str) -> HttpError:
     return HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, sentence, field=field)
 
 
-async def get(call: Call) -> object:
-    return await asked_patiently(call, "system.message.get", _one(call))
+async def get(request: ApiRequest) -> object:
+    return await ask_until_disconnect(request, "system.message.get", _one(request))
 
 
-async def get_payload(call: Call) -> object:
-    first = await asked_patiently(call, "system.message.get", _one(call) | {"payload_from": 0})
-    return Payload(call, first)
+async def get_payload(request: ApiRequest) -> object:
+    first = await ask_until_disconnect(request, "system.message.get", _one(request) | {"payload_from": 0})
+    return Payload(request, first)
 
 
-def _one(call: Call) -> dict[str, Any]:
+def _one(request: ApiRequest) -> dict[str, Any]:
     """Digits are an offset; anything else is an id."""
-    written = call.named["message"]
+    written = request.path_params["message"]
     place = {"offset": int(written)} if _OFFSET.fullmatch(written) else {"id": written}
-    return _topic(call) | place | given(call.query)
+    return _topic(request) | place | sent_fields(request.query)
 
 
 class Payload(Response):
     """The bytes of a message, however many they are: a piece at a time, as fast as they are read."""
 
-    def __init__(self, call: Call, first: dict[str, Any]) -> None:
+    def __init__(self, request: ApiRequest, first: dict[str, Any]) -> None:
         size = first["payload_bytes"]
         # What somebody published is nobody's page: a browser is to save it, not to show it.
         headers = {
@@ -83,10 +83,10 @@ class Payload(Response):
         }
         super().__init__(None, HTTPStatus.OK, headers, media_type=BYTES)
         self.raw_headers = [pair for pair in self.raw_headers if size == 0 or pair != (b"content-length", b"0")]
-        self._call = call
+        self._call = request
         self._piece = b64decode(first["payload_base64"])
         self._size = size
-        self._asked = _topic(call) | {"partition": first["partition"], "offset": first["offset"]}
+        self._asked = _topic(request) | {"partition": first["partition"], "offset": first["offset"]}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -101,15 +101,16 @@ class Payload(Response):
             sent += len(piece)
             if sent >= self._size:
                 return
-            answer = await asked(self._call, "system.message.get", self._asked | {"payload_from": sent})
+            answer = await ask(self._call, "system.message.get", self._asked | {"payload_from": sent})
             piece = b64decode(answer["payload_base64"])
 
 
-async def publish(call: Call) -> object:
-    fields = {name: value for name in call.body.__struct_fields__ if (value := getattr(call.body, name)) is not UNSET}
+async def publish(request: ApiRequest) -> object:
+    body = request.body
+    fields = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
     if "payload_json" in fields:  # as it was written, to the byte
         fields["payload"] = _once(fields).decode()
-    return await asked(call, "system.message.publish", _topic(call) | fields)
+    return await ask(request, "system.message.publish", _topic(request) | fields)
 
 
 def _once(fields: dict[str, Any]) -> bytes:
@@ -118,5 +119,5 @@ def _once(fields: dict[str, Any]) -> bytes:
     return bytes(fields.pop("payload_json"))
 
 
-def _topic(call: Call) -> dict[str, Any]:
-    return {"topic": call.named["topic"]}
+def _topic(request: ApiRequest) -> dict[str, Any]:
+    return {"topic": request.path_params["topic"]}

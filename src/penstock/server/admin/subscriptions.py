@@ -4,57 +4,61 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.server.api.broker_calls import asked, asked_patiently, given, page
-from penstock.server.api.request import Call
+from penstock.server.api.broker_calls import ask, ask_until_disconnect, list_page, sent_fields
+from penstock.server.api.request import ApiRequest
 
-_PLACE = ("topic", "subscription")
-
-
-async def list_all(call: Call) -> object:
-    return page(await asked_patiently(call, "system.subscription.list", given(call.query)), "subscriptions", *_PLACE)
+_KEYS = ("topic", "subscription")
 
 
-async def list_of_topic(call: Call) -> object:
-    fields = {"topic": call.named["topic"]} | given(call.query)
-    return page(await asked_patiently(call, "system.subscription.list", fields), "subscriptions", *_PLACE)
+async def list_all(request: ApiRequest) -> object:
+    answer = await ask_until_disconnect(request, "system.subscription.list", sent_fields(request.query))
+    return list_page(answer, "subscriptions", *_KEYS)
 
 
-async def list_pipelines(call: Call) -> object:
-    answer = await asked_patiently(call, "system.subscription.list", {"reported": True} | given(call.query))
-    found = page(answer, "subscriptions", *_PLACE)
+async def list_of_topic(request: ApiRequest) -> object:
+    fields = {"topic": request.path_params["topic"]} | sent_fields(request.query)
+    return list_page(await ask_until_disconnect(request, "system.subscription.list", fields), "subscriptions", *_KEYS)
+
+
+async def list_pipelines(request: ApiRequest) -> object:
+    fields = {"reported": True} | sent_fields(request.query)
+    answer = await ask_until_disconnect(request, "system.subscription.list", fields)
+    found = list_page(answer, "subscriptions", *_KEYS)
     return {"pipelines": found.pop("subscriptions")} | found
 
 
-async def create(call: Call) -> object:
-    fields = given(call.body)
+async def create(request: ApiRequest) -> object:
+    fields = sent_fields(request.body)
     if "from_" in fields:
         fields["from"] = fields.pop("from_")
-    return await asked(call, "system.subscription.create", {"topic": call.named["topic"]} | fields)
+    return await ask(request, "system.subscription.create", {"topic": request.path_params["topic"]} | fields)
 
 
-async def get(call: Call) -> object:
-    return await asked_patiently(call, "system.subscription.describe", _named(call))
+async def get(request: ApiRequest) -> object:
+    return await ask_until_disconnect(request, "system.subscription.describe", _subscription(request))
 
 
-async def delete(call: Call) -> object:
-    return await asked(call, "system.subscription.delete", _named(call))
+async def delete(request: ApiRequest) -> object:
+    return await ask(request, "system.subscription.delete", _subscription(request))
 
 
-async def seek(call: Call) -> object:
-    return await asked_patiently(call, "system.subscription.seek", _named(call) | given(call.body))
+async def seek(request: ApiRequest) -> object:
+    return await ask_until_disconnect(
+        request, "system.subscription.seek", _subscription(request) | sent_fields(request.body)
+    )
 
 
-async def pause(call: Call) -> object:
-    return await asked(call, "system.subscription.pause", _named(call))
+async def pause(request: ApiRequest) -> object:
+    return await ask(request, "system.subscription.pause", _subscription(request))
 
 
-async def resume(call: Call) -> object:
-    return await asked(call, "system.subscription.resume", _named(call))
+async def resume(request: ApiRequest) -> object:
+    return await ask(request, "system.subscription.resume", _subscription(request))
 
 
-async def skip(call: Call) -> object:
-    return await asked(call, "system.subscription.skip", _named(call) | given(call.body))
+async def skip(request: ApiRequest) -> object:
+    return await ask(request, "system.subscription.skip", _subscription(request) | sent_fields(request.body))
 
 
-def _named(call: Call) -> dict[str, Any]:
-    return {name: call.named[name] for name in _PLACE}
+def _subscription(request: ApiRequest) -> dict[str, Any]:
+    return {name: request.path_params[name] for name in _KEYS}

@@ -7,46 +7,46 @@ from typing import Any
 
 from penstock.broker.access.policy import Operation, Resource
 from penstock.broker.base.request_fields import topic_name
-from penstock.server.api.broker_calls import asked, given, page
+from penstock.server.api.broker_calls import ask, list_page, sent_fields
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 
 
-async def list_namespaces(call: Call) -> object:
-    return page(await asked(call, "system.namespace.list", given(call.query)), "namespaces", "namespace")
+async def list_namespaces(request: ApiRequest) -> object:
+    return list_page(await ask(request, "system.namespace.list", sent_fields(request.query)), "namespaces", "namespace")
 
 
-async def get_namespace(call: Call) -> object:
-    return await asked(call, "system.namespace", {"namespace": call.named["namespace"]})
+async def get_namespace(request: ApiRequest) -> object:
+    return await ask(request, "system.namespace", {"namespace": request.path_params["namespace"]})
 
 
-async def put_namespace(call: Call) -> object:
+async def put_namespace(request: ApiRequest) -> object:
     """All of them, as one: what is not named is the default again."""
-    fields = dict.fromkeys(call.body.__struct_fields__) | given(call.body)
-    return await asked(call, "system.namespace", {"namespace": call.named["namespace"]} | fields)
+    fields = dict.fromkeys(request.body.__struct_fields__) | sent_fields(request.body)
+    return await ask(request, "system.namespace", {"namespace": request.path_params["namespace"]} | fields)
 
 
-async def list_topics(call: Call) -> object:
-    return page(await asked(call, "system.topic.catalog", given(call.query)), "topics", "topic")
+async def list_topics(request: ApiRequest) -> object:
+    return list_page(await ask(request, "system.topic.catalog", sent_fields(request.query)), "topics", "topic")
 
 
-async def create_topic(call: Call) -> object:
-    fields = given(call.body)
-    call.check(Operation.CREATE, Resource.topic(topic_name(fields)))
-    return await asked(call, "system.topic.create", fields)
+async def create_topic(request: ApiRequest) -> object:
+    fields = sent_fields(request.body)
+    request.check(Operation.CREATE, Resource.topic(topic_name(fields)))
+    return await ask(request, "system.topic.create", fields)
 
 
-async def get_topic(call: Call) -> object:
-    return await asked(call, "system.topic.describe", _topic(call))
+async def get_topic(request: ApiRequest) -> object:
+    return await ask(request, "system.topic.describe", _topic(request))
 
 
-async def alter_topic(call: Call) -> object:
-    return await asked(call, "system.topic.alter", _topic(call) | given(call.body))
+async def alter_topic(request: ApiRequest) -> object:
+    return await ask(request, "system.topic.alter", _topic(request) | sent_fields(request.body))
 
 
-async def delete_topic(call: Call) -> object:
+async def delete_topic(request: ApiRequest) -> object:
     """In two steps where there is something to lose. A client that looks at the status alone is not misled."""
-    answer = await asked(call, "system.topic.delete", _topic(call) | given(call.query))
+    answer = await ask(request, "system.topic.delete", _topic(request) | sent_fields(request.query))
     if answer.get("status") == "confirm":
         token = answer["confirm"]
         lost = {name: answer[name] for name in ("messages", "bytes", "subscriptions")}
@@ -60,5 +60,5 @@ async def delete_topic(call: Call) -> object:
     return answer
 
 
-def _topic(call: Call) -> dict[str, Any]:
-    return {"topic": call.named["topic"]}
+def _topic(request: ApiRequest) -> dict[str, Any]:
+    return {"topic": request.path_params["topic"]}

@@ -19,12 +19,27 @@ from starlette.types import Receive, Scope, Send
 from penstock.broker.access.audit import Trail
 from penstock.broker.access.policy import ADMINISTRATION, SERVER, Deed, Operation, Origin, Principal, Resource
 from penstock.core.errors import PenstockError, ServiceUnavailable
-from penstock.server.api.bodies import Bodies, check_content, check_encoding, decode_body, negotiated, refusal
+from penstock.server.api.bodies import (
+    RequestBodies,
+    check_content,
+    check_encoding,
+    decode_body,
+    error_response,
+    negotiate_media,
+)
 from penstock.server.api.errors import JSON, Dialect, is_own
-from penstock.server.api.request import Call, Desk, Encoded, Parts, Pieces, SentHeaders, action_of
-from penstock.server.api.routing import RAW, ROUTE, Row, Table, quoted, read_query
+from penstock.server.api.request import (
+    ApiRequest,
+    Backend,
+    EncodedAnswer,
+    RequestServices,
+    SentHeaders,
+    StreamedList,
+    action_of,
+)
+from penstock.server.api.routing import RAW, SCOPE_ROUTE, Route, RouteTable, quoted, read_query
 from penstock.server.http_scope import WHOLE, body_bytes, header, raw_path
-from penstock.server.resources.fair_queue import ASKER, Asker, name_of
+from penstock.server.resources.fair_queue import REQUESTER, Requester, requester_name
 from penstock.server.security.credentials import identify
 from penstock.server.security.credentials import origin as origin_of
 
@@ -37,69 +52,71 @@ class Api:
 
     def __init__(
         self,
-        desk: Desk,
-        table: Table,
-        *parts: object,
-        told: Callable[[PenstockError], PenstockError] = lambda error: error,
+        backend: Backend,
+        table: RouteTable,
+        *services: object,
+        redact: Callable[[PenstockError], PenstockError] = lambda error: error,
     ) -> None:
-        """`told`: an error as clients may see it."""
-        self._desk = desk
-        self._told = told
+        """`redact`: an error as clients may see it."""
+        self._backend = backend
+        self._redact = redact
         self._table = table
-        self._parts = Parts(table, *parts)
-        self._bodies = Bodies()
+        self._services = RequestServices(table, *services)
+        self._bodies = RequestBodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answer = await self._answer(scope, receive)
         except asyncio.CancelledError:  # the broker stops, and this took longer than it waits
-            answer = refusal(ServiceUnavailable("the broker stops: ask again when it is back"), scope)
+            answer = error_response(ServiceUnavailable("the broker stops: ask again when it is back"), scope)
         with suppress(asyncio.CancelledError):
             await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         dialect: Dialect | None = None
         try:
-            row, named = self._table.find(scope["method"], raw_path(scope))
-            scope[ROUTE] = row.path
-            dialect = row.dialect
-            return await self._handle(row, named, scope, receive, negotiated(scope, dialect))
+            route, path_params = self._table.find(scope["method"], raw_path(scope))
+            scope[SCOPE_ROUTE] = route.path
+            dialect = route.dialect
+            return await self._handle(route, path_params, scope, receive, negotiate_media(scope, dialect))
         except PenstockError as error:
-            refused = self._told(error)
+            refused = self._redact(error)
         except Exception:
             _LOG.exception("a defect in the API", extra={"path": quoted(raw_path(scope))})
             refused = PenstockError("a defect: the broker's log has more")
-        return refusal(refused, scope, dialect, more=takes_more(scope))
+        return error_response(refused, scope, dialect, more=accepts_extensions(scope))
 
-    async def _handle(self, row: Row, named: dict[str, Any], scope: Scope, receive: Receive, media: str) -> Response:
-        principal, origin = await identify(self._desk, scope), origin_of(scope)
-        needs, trail = row.needs, Trail(self._desk.access, principal, origin)
-        ASKER.set(Asker(name_of(principal, origin.address)))
+    async def _handle(
+        self, route: Route, path_params: dict[str, Any], scope: Scope, receive: Receive, media: str
+    ) -> Response:
+        principal, origin = await identify(self._backend, scope), origin_of(scope)
+        permission, trail = route.permission, Trail(self._backend.access, principal, origin)
+        REQUESTER.set(Requester(requester_name(principal, origin.address)))
         try:
-            trail.expect(needs.operation, SERVER, action_of(scope))
-            checked = self._check(row, named, scope, principal, origin)
+            trail.expect(permission.operation, SERVER, action_of(scope))
+            checked = self._check(route, path_params, scope, principal, origin)
             if checked is not None:
-                trail.expect(needs.operation, checked, action_of(scope))
-            query = _query(row, scope)
-            async with self._body(row, scope, receive) as raw:
-                body = _read_as(row.body, raw)
-                call = Call(
-                    desk=self._desk,
-                    parts=self._parts,
+                trail.expect(permission.operation, checked, action_of(scope))
+            query = _query(route, scope)
+            async with self._body(route, scope, receive) as raw:
+                body = _read_as(route.body, raw)
+                request = ApiRequest(
+                    backend=self._backend,
+                    services=self._services,
                     principal=principal,
                     origin=origin,
-                    named=named,
+                    path_params=path_params,
                     query=query,
                     body=body,
                     scope=scope,
                     receive=receive,
                     trail=trail,
-                    more=takes_more(scope),
-                    headers=SentHeaders(scope, row.headers),
+                    accepts_extensions=accepts_extensions(scope),
+                    headers=SentHeaders(scope, route.headers),
                 )
                 if checked is not None:  # and only now it is known what exactly it is that is asked for
-                    trail.add(needs.operation, checked, call.deed(needs.operation))
-                answer = await row.handler(call)
+                    trail.add(permission.operation, checked, request.deed(permission.operation))
+                answer = await route.handler(request)
         except PenstockError as error:
             trail.end(error)  # also of one that could not be read
             raise
@@ -107,40 +124,40 @@ class Api:
             trail.end(ServiceUnavailable("the broker stops"))
             raise
         trail.end()
-        return encoded(answer, media, row.status)
+        return encoded(answer, media, route.status)
 
     def _check(
-        self, row: Row, named: dict[str, Any], scope: Scope, principal: Principal, origin: Origin
+        self, route: Route, path_params: dict[str, Any], scope: Scope, principal: Principal, origin: Origin
     ) -> Resource | None:
         """Before a body is read. Whoever is not known hears that, and nothing of what else may be wrong.
 
         What it is about; None where the handler checks that.
         """
-        access, needs = self._desk.access, row.needs
+        access, permission = self._backend.access, route.permission
         if not access.enabled:
-            return _meant(row, named, scope)
-        if needs.operation is not Operation.PUBLIC:
+            return _administered_resource(route, path_params, scope)
+        if permission.operation is not Operation.PUBLIC:
             access.check(principal, Operation.CONNECT, SERVER, origin)
-        if not needs.checked:
+        if not permission.checked:
             return None
-        resource = needs.resource(_query(row, scope) if needs.query else named)
-        access.require(principal, needs.operation, resource, origin, Deed(action_of(scope)))
+        resource = permission.resource(_query(route, scope) if permission.query else path_params)
+        access.require(principal, permission.operation, resource, origin, Deed(action_of(scope)))
         return resource
 
-    def _body(self, row: Row, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[bytearray | None]:
+    def _body(self, route: Route, scope: Scope, receive: Receive) -> AbstractAsyncContextManager[bytearray | None]:
         """What was sent, where the row wants it. Counted among all bodies for as long as it is worked on."""
-        if row.body is None:
+        if route.body is None:
             return _NO_BODY
-        _check_written(row.body, row.dialect, scope)
+        _check_body_headers(route.body, route.dialect, scope)
         declared, whole = body_bytes(scope), WHOLE in scope
-        return self._bodies.read(receive, row.body_bytes_max, declared, whole=whole)
+        return self._bodies.read(receive, route.body_bytes_max, declared, whole=whole)
 
 
-def _meant(row: Row, named: dict[str, Any], scope: Scope) -> Resource | None:
+def _administered_resource(route: Route, path_params: dict[str, Any], scope: Scope) -> Resource | None:
     """What is administered where everybody may everything; the handler says what is wrong with a name."""
-    if row.needs.operation in ADMINISTRATION and row.needs.checked:
+    if route.permission.operation in ADMINISTRATION and route.permission.checked:
         with suppress(PenstockError):
-            return row.needs.resource(_query(row, scope) if row.needs.query else named)
+            return route.permission.resource(_query(route, scope) if route.permission.query else path_params)
     return None
 
 
@@ -151,11 +168,11 @@ def _read_as(kind: Any, raw: bytearray | None) -> Any:
     return bytes(raw) if kind is RAW else decode_body(raw, kind)
 
 
-def _query(row: Row, scope: Scope) -> dict[str, Any]:
-    return read_query(str(scope["query_string"], "latin-1"), row.query, only=is_own(row.path))
+def _query(route: Route, scope: Scope) -> dict[str, Any]:
+    return read_query(str(scope["query_string"], "latin-1"), route.query, only=is_own(route.path))
 
 
-def _check_written(kind: Any, dialect: Dialect, scope: Scope) -> None:
+def _check_body_headers(kind: Any, dialect: Dialect, scope: Scope) -> None:
     encoding = header(scope, b"content-encoding")
     if kind is RAW:
         check_encoding(encoding)
@@ -163,7 +180,7 @@ def _check_written(kind: Any, dialect: Dialect, scope: Scope) -> None:
         check_content(header(scope, b"content-type"), encoding, dialect)
 
 
-def takes_more(scope: Scope) -> bool:
+def accepts_extensions(scope: Scope) -> bool:
     """Whether fields may be added to what the registry's dialect has: some clients of it fail on any they do not know.
 
     Newer ones say that they do not; and whoever asks for plain JSON is none of them.
@@ -178,15 +195,15 @@ def encoded(answer: object, media: str, status: int) -> Response:
     match answer:
         case Response():
             return answer
-        case Encoded(body, fixed, headers):
+        case EncodedAnswer(body, fixed, headers):
             return Response(body, status, headers, media_type=fixed or media)
-        case Pieces():
-            return Streamed(answer, media)
+        case StreamedList():
+            return StreamedResponse(answer, media)
         case _:
             return Response(msgspec.json.encode(answer), status, media_type=media)
 
 
-class Streamed(Response):
+class StreamedResponse(Response):
     """Written as fast as it is read."""
 
     def __init__(self, pieces: Iterable[bytes], media: str) -> None:

@@ -30,7 +30,7 @@ _CHARSETS: Final = ("utf-8", "utf8", "us-ascii")
 # what it is written in
 
 
-def negotiated(scope: Scope, dialect: Dialect) -> str:
+def negotiate_media(scope: Scope, dialect: Dialect) -> str:
     """Which of a dialect's is accepted most; of equals the preferred one. Raises `HttpError` where none is."""
     accept = _accept(scope)
     media, weight = best_of(accept, dialect)
@@ -39,7 +39,9 @@ def negotiated(scope: Scope, dialect: Dialect) -> str:
     return media
 
 
-def refusal(error: PenstockError, scope: Scope, dialect: Dialect | None = None, *, more: bool = False) -> Response:
+def error_response(
+    error: PenstockError, scope: Scope, dialect: Dialect | None = None, *, more: bool = False
+) -> Response:
     """An error as an answer: in a row's dialect, or in that of the path, and written as the client likes it best.
 
     A client that accepts none of what there is has to take the preferred one.
@@ -113,7 +115,7 @@ def decode_body(raw: bytes | bytearray, kind: Any) -> Any:
         raise HttpError(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from None
 
 
-class Bodies:
+class RequestBodies:
     """All that are held at the moment, and how much that is."""
 
     def __init__(self) -> None:
@@ -127,7 +129,7 @@ class Bodies:
         What is `declared` to be too large is refused before any of it is read: its sender may still wait to be told.
         `whole`: all of it has come, and nobody has to watch that the next of it does.
         """
-        return _Reading(self, receive, most, declared, whole=whole)
+        return _BodyReader(self, receive, most, declared, whole=whole)
 
     async def fill(self, held: bytearray, receive: Receive, most: int, *, whole: bool) -> None:
         """Read all of a body into `held`, in the time that it has."""
@@ -162,10 +164,12 @@ class Bodies:
             raise ServiceUnavailable("too much is being sent at once: try again later")
 
 
-class _Reading(AbstractAsyncContextManager[bytearray]):
+class _BodyReader(AbstractAsyncContextManager[bytearray]):
     """One body, from when it is read until its reader is done with it."""
 
-    def __init__(self, bodies: Bodies, receive: Receive, most: int, declared: int | None, *, whole: bool) -> None:
+    def __init__(
+        self, bodies: RequestBodies, receive: Receive, most: int, declared: int | None, *, whole: bool
+    ) -> None:
         self._bodies = bodies
         self._receive = receive
         self._most = most

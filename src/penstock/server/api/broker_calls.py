@@ -13,21 +13,21 @@ from starlette.types import Receive
 from penstock.broker.topics.schema_rejections import NotThere
 from penstock.core.errors import ServiceUnavailable
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 
 
-async def asked(call: Call, topic: str, fields: dict[str, Any]) -> Any:
+async def ask(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
     """The answer of a system topic; what is not there is answered 404."""
     try:
-        return await call.ask(topic, fields)
+        return await request.ask(topic, fields)
     except NotThere as error:
         raise HttpError(HTTPStatus.NOT_FOUND, error.message, **error.details) from None
 
 
-async def asked_patiently(call: Call, topic: str, fields: dict[str, Any]) -> Any:
+async def ask_until_disconnect(request: ApiRequest, topic: str, fields: dict[str, Any]) -> Any:
     """The same for what may take long: it ends if the client hangs up."""
-    asking = asyncio.ensure_future(asked(call, topic, fields))
-    leaving = asyncio.ensure_future(gone(call.receive))
+    asking = asyncio.ensure_future(ask(request, topic, fields))
+    leaving = asyncio.ensure_future(disconnected(request.receive))
     try:
         await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not asking.done():
@@ -38,13 +38,13 @@ async def asked_patiently(call: Call, topic: str, fields: dict[str, Any]) -> Any
         leaving.cancel()
 
 
-async def gone(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
     """Returns once the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def given(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
+def sent_fields(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
     """What was given, as the broker has it: what was left out is left out."""
     if isinstance(values, dict):
         return {name: value for name, value in values.items() if value is not None}
@@ -52,7 +52,7 @@ def given(values: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
     return {name: msgspec.to_builtins(value) for name, value in found.items() if value is not UNSET}
 
 
-def page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:
+def list_page(answer: dict[str, Any], name: str, *keys: str) -> dict[str, Any]:
     """A list, and `next` where there is more: what to ask for `after`."""
     entries = answer[name]
     if not answer.get("truncated") or not entries:

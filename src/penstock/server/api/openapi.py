@@ -15,7 +15,7 @@ import msgspec
 from penstock import __version__
 from penstock.broker.access.policy import Operation
 from penstock.server.api.errors import FLAT, PLAIN, Dialect
-from penstock.server.api.routing import RAW, Parameter, Row, Table
+from penstock.server.api.routing import RAW, Parameter, Route, RouteTable
 
 _NAMES: Final = "#/components/schemas/{name}"
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
@@ -33,16 +33,16 @@ _SECURITY: Final = {
 
 
 @lru_cache(maxsize=8)
-def encoded(table: Table) -> bytes:
+def encoded(table: RouteTable) -> bytes:
     return msgspec.json.encode(described(table))
 
 
-def described(table: Table) -> dict[str, Any]:
+def described(table: RouteTable) -> dict[str, Any]:
     """The whole document."""
     writer = _Writer(table)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
-    for row in table.rows:
-        paths[row.path][row.method.lower()] = writer.operation(row)
+    for route in table.routes:
+        paths[route.path][route.method.lower()] = writer.operation(route)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": __version__, "description": _ABOUT},
@@ -54,72 +54,72 @@ def described(table: Table) -> dict[str, Any]:
 
 
 class _Writer:
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: RouteTable) -> None:
         self._table = table
-        kinds = [kind for row in table.rows for each in (row.body, row.answer) for kind in _choices(each)]
+        kinds = [kind for route in table.routes for each in (route.body, route.answer) for kind in _choices(each)]
         problems = [each.problem for each in (FLAT, PLAIN)]
         schemas, self.components = msgspec.json.schema_components([*kinds, *problems], ref_template=_NAMES)
         self._schemas = dict(zip(map(str, kinds), schemas, strict=False))
 
-    def operation(self, row: Row) -> dict[str, Any]:
+    def operation(self, route: Route) -> dict[str, Any]:
         made: dict[str, Any] = {
-            "operationId": operation_id(row),
-            "tags": [row.tag] if row.tag else [],
-            "summary": row.about,
-            "parameters": [*self._in_path(row), *self._in_query(row), *_in_headers(row)],
-            "responses": self._responses(row),
+            "operationId": operation_id(route),
+            "tags": [route.tag] if route.tag else [],
+            "summary": route.about,
+            "parameters": [*self._in_path(route), *self._in_query(route), *_in_headers(route)],
+            "responses": self._responses(route),
         }
-        if row.needs.operation is not Operation.PUBLIC:
+        if route.permission.operation is not Operation.PUBLIC:
             made["security"] = [{}, *({name: []} for name in _SECURITY)]  # none where authentication is off
-        if row.body is RAW:
+        if route.body is RAW:
             made["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
-        elif row.body is not None:
-            made["requestBody"] = {"required": True, "content": _content(row.dialect, self._schema(row.body))}
+        elif route.body is not None:
+            made["requestBody"] = {"required": True, "content": _content(route.dialect, self._schema(route.body))}
         return made
 
     def _schema(self, kind: Any) -> dict[str, Any]:
         found = [self._schemas[str(each)] for each in _choices(kind)]
         return found[0] if len(found) == 1 else {"anyOf": found}
 
-    def _in_path(self, row: Row) -> Iterable[dict[str, Any]]:
-        for name in variables_of(row):
+    def _in_path(self, route: Route) -> Iterable[dict[str, Any]]:
+        for name in variables_of(route):
             yield {"in": "path", "required": True, **_parameter(self._table.variables[name])}
 
-    def _in_query(self, row: Row) -> Iterable[dict[str, Any]]:
-        for parameter in row.query:
+    def _in_query(self, route: Route) -> Iterable[dict[str, Any]]:
+        for parameter in route.query:
             yield {"in": "query", "required": False, **_parameter(parameter)}
 
-    def _responses(self, row: Row) -> dict[str, Any]:
-        made = self._good(row)
+    def _responses(self, route: Route) -> dict[str, Any]:
+        made = self._good(route)
         numbers: dict[str, list[int]] = defaultdict(list)
-        for number in row.errors:
+        for number in route.errors:
             numbers[str(number)[:3]].append(number)
         for status, found in sorted(numbers.items()):
             said = f"{HTTPStatus(int(status)).phrase}: {', '.join(map(str, found))}"
-            made[status] = {"description": said, "content": _problem(row.dialect)}
-        made["default"] = {"description": "refused or failed", "content": _problem(row.dialect)}
+            made[status] = {"description": said, "content": _problem(route.dialect)}
+        made["default"] = {"description": "refused or failed", "content": _problem(route.dialect)}
         return made
 
-    def _good(self, row: Row) -> dict[str, Any]:
-        if row.media is not None:
-            bytes_: dict[str, Any] = {media: {"schema": {}} for media in (row.media, *row.media_too)}
+    def _good(self, route: Route) -> dict[str, Any]:
+        if route.media is not None:
+            bytes_: dict[str, Any] = {media: {"schema": {}} for media in (route.media, *route.media_too)}
             return {
                 "200": {"description": "the whole", "content": bytes_},
                 "206": {"description": "the range that was asked for", "content": bytes_},
             }
-        answer = self._schema(row.answer) if row.answer is not None else {}
-        content = _content(row.dialect, answer) | {media: {"schema": {}} for media in row.media_too}
-        return {str(int(row.status)): {"description": "done", "content": content}}
+        answer = self._schema(route.answer) if route.answer is not None else {}
+        content = _content(route.dialect, answer) | {media: {"schema": {}} for media in route.media_too}
+        return {str(int(route.status)): {"description": "done", "content": content}}
 
 
-def operation_id(row: Row) -> str:
+def operation_id(route: Route) -> str:
     """By which programs and links know it."""
-    return re.sub(r"\W+", "_", f"{row.method.lower()}{row.path}").strip("_")
+    return re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_")
 
 
-def variables_of(row: Row) -> list[str]:
+def variables_of(route: Route) -> list[str]:
     """What its path names."""
-    return _VARIABLE.findall(row.path)
+    return _VARIABLE.findall(route.path)
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
@@ -137,8 +137,8 @@ def _problem(dialect: Dialect) -> dict[str, Any]:
     return _content(dialect, {"$ref": _NAMES.format(name=dialect.problem.__name__)})
 
 
-def _in_headers(row: Row) -> Iterable[dict[str, Any]]:
-    for parameter in row.headers:
+def _in_headers(route: Route) -> Iterable[dict[str, Any]]:
+    for parameter in route.headers:
         yield {"in": "header", "required": False, **_parameter(parameter)}
 
 

@@ -13,14 +13,14 @@ from penstock.broker.access.audit import Trail, deed_of
 from penstock.broker.access.policy import Access, Deed, Operation, Origin, Principal, Resource
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
-from penstock.server.api.routing import ROUTE, Parameter
+from penstock.server.api.routing import SCOPE_ROUTE, Parameter
 from penstock.server.http_scope import header
 
 _Result = TypeVar("_Result")
-_Part = TypeVar("_Part")
+_Service = TypeVar("_Service")
 
 
-class Desk(Protocol):
+class Backend(Protocol):
     """Where the broker is asked. What it refuses is raised as `PenstockError`."""
 
     @property
@@ -37,7 +37,7 @@ class Desk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedAnswer:
     """An answer as it is sent."""
 
     body: bytes
@@ -47,7 +47,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class StreamedList:
     """A list that may be large: each of it is encoded when there is room to send it."""
 
     begin: bytes
@@ -62,21 +62,21 @@ class Pieces:
         yield self.end if before == b"," else self.begin + self.end
 
 
-class Parts:
+class RequestServices:
     """What rooms keep from one request to the next, one of a kind."""
 
-    def __init__(self, *parts: object) -> None:
-        self._parts: dict[type[Any], Any] = {type(each): each for each in parts}
+    def __init__(self, *services: object) -> None:
+        self._services: dict[type[Any], Any] = {type(each): each for each in services}
 
-    def get(self, kind: type[_Part]) -> _Part | None:
+    def get(self, kind: type[_Service]) -> _Service | None:
         """None where this server has none."""
-        found: _Part | None = self._parts.get(kind)
+        found: _Service | None = self._services.get(kind)
         return found
 
 
 def action_of(scope: Scope) -> str:
     """The method and the path of the row, without what was written in the place of its variables."""
-    return f"{scope['method']} {scope.get(ROUTE, '')}"
+    return f"{scope['method']} {scope.get(SCOPE_ROUTE, '')}"
 
 
 def _fields_of(body: object) -> dict[str, Any]:
@@ -105,16 +105,16 @@ class SentHeaders(Mapping[str, str | None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ApiRequest:
     """One request, understood."""
 
-    desk: Desk
-    parts: Parts
+    backend: Backend
+    services: RequestServices
     principal: Principal
     """Who asks."""
     origin: Origin
     """From where, for the audit log."""
-    named: dict[str, Any]
+    path_params: dict[str, Any]
     """What the path names."""
     query: dict[str, Any]
     body: Any
@@ -123,13 +123,18 @@ class Call:
     receive: Receive
     trail: Trail
     """What of it belongs into the audit log."""
-    more: bool = True
+    accepts_extensions: bool = True
     """Whether the client takes fields that the dialect does not have."""
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
-    def part(self, kind: type[_Part]) -> _Part:
+    @property
+    def registry(self) -> Registry:
+        """The schema registry of the broker."""
+        return self.backend.registry
+
+    def service(self, kind: type[_Service]) -> _Service:
         """What a room keeps. It is there: the application was made with it."""
-        found = self.parts.get(kind)
+        found = self.services.get(kind)
         if found is None:
             raise LookupError(f"the application was made without {kind.__name__}")
         return found
@@ -137,13 +142,17 @@ class Call:
     def check(self, operation: Operation, resource: Resource) -> None:
         """Raises `Unauthorized` or `Forbidden`."""
         deed = self.deed(operation)
-        self.desk.access.require(self.principal, operation, resource, self.origin, deed)
+        self.backend.access.require(self.principal, operation, resource, self.origin, deed)
         self.trail.add(operation, resource, deed)
 
     def deed(self, operation: Operation) -> Deed:
         """What is asked for, for the audit log."""
-        return deed_of(operation, action_of(self.scope), self.query, _fields_of(self.body), self.named)
+        return deed_of(operation, action_of(self.scope), self.query, _fields_of(self.body), self.path_params)
+
+    async def run(self, procedure: Procedure[_Result]) -> _Result:
+        """Carry out a procedure of the registry, and return its result."""
+        return await self.backend.run(procedure)
 
     async def ask(self, topic: str, fields: dict[str, Any]) -> Any:
         """The answer of a system topic to whoever asks here."""
-        return await self.desk.ask(topic, fields, self.principal)
+        return await self.backend.ask(topic, fields, self.principal)

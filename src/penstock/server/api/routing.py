@@ -34,7 +34,7 @@ _OFTEN_CHARS_MAX: Final = 256
 RAW: Final = bytes
 """A row's `body`: the handler has the bytes, whatever they are."""
 
-ROUTE: Final = "penstock.route"
+SCOPE_ROUTE: Final = "penstock.route"
 """Where in an ASGI scope the path of its row stands, once that is found: for those who count."""
 
 
@@ -50,7 +50,7 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Permission:
     """What whoever asks must be allowed."""
 
     operation: Operation
@@ -61,30 +61,30 @@ class Need:
     checked: bool = True
     """False: what it is done to is in neither, and the handler checks it."""
 
-    def resource(self, named: Mapping[str, Any]) -> Resource:
+    def resource(self, path_params: Mapping[str, Any]) -> Resource:
         """Raises `TopicNotSupported` for a name that no topic can have, `RegistryError` for no subject's."""
         match self.of:
             case None:
                 return SERVER
             case "topic":
-                return Resource.topic(TopicName.parse(named["topic"]))
+                return Resource.topic(TopicName.parse(path_params["topic"]))
             case "topics":
-                return Resource.topic(TopicPattern.parse(named["topic"]))
+                return Resource.topic(TopicPattern.parse(path_params["topic"]))
             case "log":
-                return _topic_of_log(named)
+                return _topic_of_log(path_params)
             case "subject":
-                return Resource.subject(named["subject"])
+                return Resource.subject(path_params["subject"])
             case _:
-                return Resource.namespace(named["namespace"])
+                return Resource.namespace(path_params["namespace"])
 
 
-def _topic_of_log(named: Mapping[str, Any]) -> Resource:
+def _topic_of_log(path_params: Mapping[str, Any]) -> Resource:
     """What is no log is nowhere, and so the namespace's."""
-    name, _ = parse_log(named["namespace"], named["log"])
-    return Resource.namespace(named["namespace"]) if name is None else Resource.topic(name)
+    name, _ = parse_log(path_params["namespace"], path_params["log"])
+    return Resource.namespace(path_params["namespace"]) if name is None else Resource.topic(name)
 
 
-PUBLIC: Final = Need(Operation.PUBLIC)
+PUBLIC: Final = Permission(Operation.PUBLIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Parameter:
         try:
             return self.parse(text)
         except ValueError:
-            wanted = _wanted(self.schema)
+            wanted = _allowed_values(self.schema)
             raise HttpError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
                 f"{self.name}={quoted(text)} is wrong: {wanted}{self.about}",
@@ -115,7 +115,7 @@ class Parameter:
             ) from None
 
 
-def _wanted(schema: Mapping[str, Any]) -> str:
+def _allowed_values(schema: Mapping[str, Any]) -> str:
     """What may be written there; nothing where its description says that."""
     match schema:
         case {"enum": [*words]}:
@@ -129,7 +129,7 @@ def _wanted(schema: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Route:
     """One thing that can be asked."""
 
     method: Method
@@ -137,7 +137,7 @@ class Row:
     """As OpenAPI writes it: `/subjects/{subject}/versions`."""
     handler: Callable[[Any], Awaitable[object]]
     about: str
-    needs: Need
+    permission: Permission
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     """Those that say what is wanted, by their names in lower case; the handler has them as they were sent."""
@@ -222,7 +222,7 @@ def quoted(text: str) -> str:
 # escapes
 
 
-def decoded(raw: str) -> str:
+def percent_decoded(raw: str) -> str:
     """What was escaped with `%`, strictly. Raises `HttpError`."""
     if "%" not in raw:
         return raw
@@ -251,7 +251,7 @@ def _given(raw: str) -> Mapping[str | None, list[str]]:
     given: dict[str | None, list[str]] = {}
     for pair in raw.split("&") if raw else ():
         name, _, value = pair.replace("+", " ").partition("=")
-        given.setdefault(decoded(name), []).append(decoded(value))
+        given.setdefault(percent_decoded(name), []).append(percent_decoded(value))
     return given
 
 
@@ -290,7 +290,7 @@ class _Node:
     literals: dict[str, _Node] = field(default_factory=dict)
     variable: _Node | None = None
     name: str = ""
-    rows: dict[str, Row] = field(default_factory=dict)
+    routes: dict[str, Route] = field(default_factory=dict)
 
     def child(self, segment: str) -> _Node:
         if not segment.startswith("{"):
@@ -299,34 +299,37 @@ class _Node:
         return self.variable
 
 
-class Table:
+class RouteTable:
     """Rows by method and path. A segment that stands in a row goes before one that may be anything."""
 
     def __init__(
-        self, rows: Iterable[Row], variables: Mapping[str, Parameter], tags: Mapping[str, str] = MappingProxyType({})
+        self,
+        routes: Iterable[Route],
+        variables: Mapping[str, Parameter],
+        tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`tags`: what each room is about."""
-        self.rows = tuple(rows)
+        self.routes = tuple(routes)
         self.variables = variables
         self.tags = tags
         self._root = _Node()
-        self._fixed: dict[tuple[str, str], Row] = {}
+        self._fixed: dict[tuple[str, str], Route] = {}
         """Those whose path names nothing, by the method and the path as it is usually written."""
 
-        for row in self.rows:
-            self._place(row)
-            if "{" not in row.path:
-                self._fixed[row.method.value, row.path] = row
+        for route in self.routes:
+            self._place(route)
+            if "{" not in route.path:
+                self._fixed[route.method.value, route.path] = route
 
-    def _place(self, row: Row) -> None:
+    def _place(self, route: Route) -> None:
         node = self._root
-        for segment in row.path.strip("/").split("/") if row.path != "/" else ():
+        for segment in route.path.strip("/").split("/") if route.path != "/" else ():
             node = node.child(segment)
-        node.rows[row.method] = row
-        if row.method is Method.GET:
-            node.rows["HEAD"] = row
+        node.routes[route.method] = route
+        if route.method is Method.GET:
+            node.routes["HEAD"] = route
 
-    def find(self, method: str, raw_path: str) -> tuple[Row, dict[str, Any]]:
+    def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, Any]]:
         """The row and what its path names. Raises `HttpError` 404 where there is none.
 
         Where there are others for the same path it is 405, but in the registry's dialect, which does not know that.
@@ -334,29 +337,29 @@ class Table:
         fixed = self._fixed.get((method, raw_path))
         if fixed is not None:
             return fixed, {}
-        node, named = self._root, {}
+        node, path_params = self._root, {}
         for segment in _segments(raw_path):
             literal = node.literals.get(segment)
             if literal is not None:
                 node = literal
             elif node.variable is not None and segment:
                 node = node.variable
-                named[node.name] = segment
+                path_params[node.name] = segment
             else:
-                raise _nothing(method, raw_path)
-        row = node.rows.get(method)
-        if row is None:
-            raise _nothing(method, raw_path, node.rows)
-        return row, {name: self.variables[name].read(value) for name, value in named.items()}
+                raise _not_found(method, raw_path)
+        route = node.routes.get(method)
+        if route is None:
+            raise _not_found(method, raw_path, node.routes)
+        return route, {name: self.variables[name].read(value) for name, value in path_params.items()}
 
 
 def _segments(raw_path: str) -> list[str]:
     """One slash at the end is one too many, and forgiven; a proxy may ask with the whole address."""
     path = target_path(raw_path).removeprefix("/").removesuffix("/")
-    return [decoded(segment) for segment in path.split("/")] if path else []
+    return [percent_decoded(segment) for segment in path.split("/")] if path else []
 
 
-def _nothing(method: str, raw_path: str, others: Mapping[str, Row] | None = None) -> HttpError:
+def _not_found(method: str, raw_path: str, others: Mapping[str, Route] | None = None) -> HttpError:
     said = f"there is no {quoted(f'{method} {raw_path}')} here"
     if others and all(is_own(each.path) for each in others.values()):
         allowed = tuple(map(str, others))

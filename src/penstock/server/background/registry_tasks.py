@@ -8,68 +8,80 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.broker.base.effects import Consult, Effect, Inspect, Work
+from penstock.broker.base.effects import Effect, RunInThread, RunRegistryProcedure, ValidatePayloads
 from penstock.core.errors import PenstockError
-from penstock.schema.steps import Aside, Commit, Compare, Examine, Procedure, Result, Step, advance
-from penstock.server.background.schema_workers import Examinations
-from penstock.server.background.threads import Workers
-from penstock.server.resources.fair_queue import ASKER, Asker, name_of
+from penstock.schema.steps import (
+    AtLowPriority,
+    CheckCompatibility,
+    CommitToCatalog,
+    ParseSchema,
+    Procedure,
+    ProcedureStep,
+    Result,
+    advance,
+)
+from penstock.server.background.schema_workers import SchemaWorkers
+from penstock.server.background.threads import ThreadPool
+from penstock.server.resources.fair_queue import REQUESTER, Requester, requester_name
 from penstock.server.session import Session
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Consultants:
+class RegistryTasks:
     """Examinations in their processes, commits in the catalog's thread, and the rest on the event loop."""
 
     def __init__(
-        self, workers: Workers, done: Callable[[Inspect | Consult, Any, Any], None], now_ms: Callable[[], int]
+        self,
+        threads: ThreadPool,
+        done: Callable[[ValidatePayloads | RunRegistryProcedure, Any, Any], None],
+        now_ms: Callable[[], int],
     ) -> None:
         """`done` is told what came of each, and by whom it was asked for."""
         self._now_ms = now_ms
-        self._workers = workers
+        self._threads = threads
         self._done = done
-        self._examinations = Examinations()
+        self._schema_workers = SchemaWorkers()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, asked: Inspect | Consult, by: Session | None = None) -> None:
+    def submit(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None = None) -> None:
         """Of each who asks, inspections are done in the order in which they are submitted."""
-        task = asyncio.get_running_loop().create_task(self._carry_out(asked, by))
+        task = asyncio.get_running_loop().create_task(self._run_effect(effect, by))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, asked: Inspect | Consult, by: Session | None) -> None:
+    async def _run_effect(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> None:
         outcome: Any
-        ASKER.set(self._asker(asked, by))  # of this task alone
+        REQUESTER.set(self._requester(effect, by))  # of this task alone
         try:
-            if isinstance(asked, Consult):
-                outcome = await self.run(asked.procedure)
+            if isinstance(effect, RunRegistryProcedure):
+                outcome = await self.run(effect.procedure)
             else:
-                outcome = await self._examinations.validate(asked.definition, asked.block, asked.schema_id)
+                outcome = await self._schema_workers.validate(effect.definition, effect.block, effect.schema_id)
         except PenstockError as error:
             outcome = error
         except Exception as error:  # a defect must not leave anybody waiting for ever
             _LOG.exception("a defect in the registry")
             outcome = PenstockError(f"The broker failed: {type(error).__name__}")
-        self._done(asked, by, outcome)
+        self._done(effect, by, outcome)
 
-    def _asker(self, asked: Inspect | Consult, by: Session | None) -> Asker:
+    def _requester(self, effect: ValidatePayloads | RunRegistryProcedure, by: Session | None) -> Requester:
         """Whoever has gone, or has waited for longer than it said it would, need not be answered."""
         if by is None:
-            return ASKER.get()
-        client, until_ms = by.client, asked.until_ms if isinstance(asked, Consult) else None
+            return REQUESTER.get()
+        client, until_ms = by.client, effect.until_ms if isinstance(effect, RunRegistryProcedure) else None
 
         def waits() -> bool:
             return client.waits and (until_ms is None or self._now_ms() < until_ms)
 
-        return Asker(name_of(client.principal, client.address), waits)
+        return Requester(requester_name(client.principal, client.address), waits)
 
     async def run(self, procedure: Procedure[Result]) -> Result:
         """All of a procedure. Raises what ended it."""
         step = advance(procedure, None)
         while not isinstance(step, StopIteration):
             try:
-                outcome = await self._do(step)
+                outcome = await self._run_step(step)
             except PenstockError as error:
                 step = advance(procedure, error)
             else:
@@ -77,19 +89,19 @@ class Consultants:
         result: Result = step.value
         return result
 
-    async def _do(self, step: Step) -> Any:
-        aside = isinstance(step, Aside)
-        match step.step if isinstance(step, Aside) else step:
-            case Examine() as examine:
-                return await self._examinations.examine(examine, aside=aside)
-            case Compare() as compare:
-                return await self._examinations.compare(compare, aside=aside)
-            case Commit(call):
+    async def _run_step(self, step: ProcedureStep) -> Any:
+        low_priority = isinstance(step, AtLowPriority)
+        match step.step if isinstance(step, AtLowPriority) else step:
+            case ParseSchema() as examine:
+                return await self._schema_workers.examine(examine, low_priority=low_priority)
+            case CheckCompatibility() as compare:
+                return await self._schema_workers.compare(compare, low_priority=low_priority)
+            case CommitToCatalog(call):
                 return await self._commit(call)
 
     async def _commit(self, call: Callable[[], Any]) -> Any:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._workers.submit(Work(call, partial(settled, done)))
+        self._threads.submit(RunInThread(call, partial(resolved, done)))
         outcome = await done
         if isinstance(outcome, PenstockError):
             raise outcome
@@ -100,10 +112,10 @@ class Consultants:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._examinations.close()
+        await self._schema_workers.close()
 
 
-def settled(future: asyncio.Future[Any], outcome: Any) -> list[Effect]:
+def resolved(future: asyncio.Future[Any], outcome: Any) -> list[Effect]:
     if not future.done():
         future.set_result(outcome)
     return []

@@ -23,12 +23,12 @@ from penstock.core.errors import ServiceUnavailable
 from penstock.core.schemas import Definition
 from penstock.record.block import Block
 from penstock.schema.errors import InvalidSchema
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.problems import Problem
-from penstock.schema.steps import Compare, Examine
+from penstock.schema.steps import CheckCompatibility, ParseSchema
 from penstock.schema.worker import protocol
 from penstock.schema.worker.process import aligned
-from penstock.server.resources.fair_queue import ASKER, Asker, FairQueue
+from penstock.server.resources.fair_queue import REQUESTER, FairQueue, Requester
 
 _LOG: Final = logging.getLogger(__name__)
 SCHEMAS_WAITING_MAX: Final = 256
@@ -39,10 +39,10 @@ BLOCKS_WAITING_MAX: Final = 10_000
 """What one connection may have waiting is bounded before; this is for very many connections."""
 _ANSWER_SECONDS_MAX: Final = 60.0
 """For an answer: far more than the worker gives itself, also on a machine that is too busy."""
-_DEATHS_MAX: Final = 16
+_CRASHES_MAX: Final = 16
 """Payloads of one block that may each end a worker: after that the rest of the block is refused unseen."""
 _PROGRAM: Final = "penstock.schema.worker.process"
-_UNSEEN: Final = Fault("", "it could not be looked at within the limits of an examination")
+_NOT_VALIDATED: Final = PayloadFault("", "it could not be looked at within the limits of an examination")
 
 _SIGNALS: Final[dict[int, str]] = {
     signal.SIGPROF: "it takes too much time",
@@ -53,11 +53,11 @@ _SIGNALS: Final[dict[int, str]] = {
 """What a schema, or a payload, does to the process. Other ends are not its doing."""
 
 
-class Gone(Exception):
+class WorkerGone(Exception):
     """The worker did not answer, for no fault of what it was asked: it may answer when it is asked again."""
 
 
-class Workshop:
+class SchemaWorker:
     """One worker process and the memory it shares with the broker."""
 
     def __init__(self, queue: FairQueue, shared_bytes: int) -> None:
@@ -75,13 +75,13 @@ class Workshop:
         for attempt in range(2):
             try:
                 return await self._ask(job)
-            except Gone as error:
+            except WorkerGone as error:
                 _LOG.warning("a worker that examines schemas is gone", extra={"reason": str(error), "attempt": attempt})
         raise ServiceUnavailable("the worker that examines schemas does not answer; try again")
 
     async def _ask(self, job: protocol.Job) -> protocol.Answer:
         self._number += 1
-        frame = protocol.framed(self._number, job)
+        frame = protocol.frame(self._number, job)
         if len(frame) > protocol.JOB_BYTES_MAX:
             raise InvalidSchema("the schema, with all that it refers to, is too large to be examined")
         if self._process is not None and self._process.returncode is not None:
@@ -92,15 +92,15 @@ class Workshop:
                 number, answer = await _exchange(process, frame)
         except (OSError, EOFError, RuntimeError, msgspec.MsgspecError) as error:
             await self._end()
-            raise Gone(f"{type(error).__name__}: {error}") from error
+            raise WorkerGone(f"{type(error).__name__}: {error}") from error
         except asyncio.CancelledError:
             await self._end()  # its answer would be taken for the next one's
             raise
         if number != self._number:
             await self._end()
-            raise Gone(f"it answered job {number} and not {self._number}")
-        if isinstance(answer, protocol.Failed) and answer.signal and answer.signal not in _SIGNALS:
-            raise Gone(f"it was ended by signal {answer.signal}")
+            raise WorkerGone(f"it answered job {number} and not {self._number}")
+        if isinstance(answer, protocol.JobFailed) and answer.signal and answer.signal not in _SIGNALS:
+            raise WorkerGone(f"it was ended by signal {answer.signal}")
         return answer
 
     async def _start(self) -> Process:
@@ -137,18 +137,18 @@ class Workshop:
             with contextlib.suppress(OSError, RuntimeError, asyncio.LimitOverrunError):
                 await process.stdout.read()  # up to its end: so the pipe is closed
 
-    def share(self, definition: Definition, schema_id: int, block: Block) -> protocol.Validate:
+    def write_job(self, definition: Definition, schema_id: int, block: Block) -> protocol.ValidationJob:
         """Lay its payloads out; the job to look at all of them."""
         _, shared = self._memory()
         size, count = int(block.payload_sizes.sum()) + len(block), len(block)
-        data = np.frombuffer(shared, np.uint8, size, protocol.NOTES.size)
-        ends = np.frombuffer(shared, np.int64, count, aligned(protocol.NOTES.size + size))
-        return protocol.Validate(definition, 0, count, count, size, block.write_lines(data, ends), schema_id)
+        data = np.frombuffer(shared, np.uint8, size, protocol.STATUS.size)
+        ends = np.frombuffer(shared, np.int64, count, aligned(protocol.STATUS.size + size))
+        return protocol.ValidationJob(definition, 0, count, count, size, block.write_lines(data, ends), schema_id)
 
-    def fitting(self, block: Block) -> int:
+    def fitting_count(self, block: Block) -> int:
         """How many of its payloads fit into the shared memory."""
-        needs = np.cumsum(block.payload_sizes + 1 + 8)
-        return int(np.searchsorted(needs, self._shared_bytes - protocol.NOTES.size - 16, side="right"))
+        permission = np.cumsum(block.payload_sizes + 1 + 8)
+        return int(np.searchsorted(permission, self._shared_bytes - protocol.STATUS.size - 16, side="right"))
 
     async def close(self) -> None:
         await self._end()
@@ -161,56 +161,56 @@ async def _exchange(process: Process, frame: bytes) -> tuple[int, protocol.Answe
     assert pipe_in is not None and pipe_out is not None  # noqa: S101, PT018 - both were asked for
     pipe_in.write(frame)
     await pipe_in.drain()
-    mark, number, size = protocol.HEAD.unpack(await pipe_out.readexactly(protocol.HEAD.size))
+    mark, number, size = protocol.HEADER.unpack(await pipe_out.readexactly(protocol.HEADER.size))
     if mark != protocol.MARK:
         raise EOFError("it has lost the thread")
     return number, protocol.decode_answer(await pipe_out.readexactly(size))
 
 
-class Examinations:
-    """Who understands schemas, for the broker: the same questions as `Examiner`, answered elsewhere."""
+class SchemaWorkers:
+    """Who understands schemas, for the broker: the same questions as `SchemaLanguages`, answered elsewhere."""
 
     def __init__(self) -> None:
-        self._schemas = Workshop(FairQueue(SCHEMAS_WAITING_MAX, SCHEMAS_WAITING_EACH_MAX), mmap.PAGESIZE)
-        self._payloads = Workshop(FairQueue(BLOCKS_WAITING_MAX), protocol.SHARED_BYTES)
+        self._schemas = SchemaWorker(FairQueue(SCHEMAS_WAITING_MAX, SCHEMAS_WAITING_EACH_MAX), mmap.PAGESIZE)
+        self._payloads = SchemaWorker(FairQueue(BLOCKS_WAITING_MAX), protocol.SHARED_BYTES)
 
-    async def examine(self, examine: Examine, *, aside: bool = False) -> str:
+    async def examine(self, examine: ParseSchema, *, low_priority: bool = False) -> str:
         """`aside`: somebody only asks; what changes something goes before it."""
-        answer = await self._ask(examine, aside=aside)
-        assert isinstance(answer, protocol.Examined)  # noqa: S101 - that is how it answers
+        answer = await self._ask(examine, low_priority=low_priority)
+        assert isinstance(answer, protocol.SchemaParsed)  # noqa: S101 - that is how it answers
         return answer.canonical
 
-    async def compare(self, compare: Compare, *, aside: bool = False) -> list[list[Problem]]:
+    async def compare(self, compare: CheckCompatibility, *, low_priority: bool = False) -> list[list[Problem]]:
         """What cannot be compared within the limits is a problem of that pair."""
-        answer = await self._in_turn(compare, aside=aside)
-        if not isinstance(answer, protocol.Failed):
+        answer = await self._in_turn(compare, low_priority=low_priority)
+        if not isinstance(answer, protocol.JobFailed):
             _raise_refusal(answer)
-            assert isinstance(answer, protocol.Compared)  # noqa: S101 - that is how it answers
+            assert isinstance(answer, protocol.CompatibilityChecked)  # noqa: S101 - that is how it answers
             return answer.problems
         if len(compare.pairs) == 1:
             return [[_undecided(answer)]]
-        alone = [Compare((pair,), compare.lenient) for pair in compare.pairs]
-        return [problems for each in alone for problems in await self.compare(each, aside=aside)]
+        alone = [CheckCompatibility((pair,), compare.lenient) for pair in compare.pairs]
+        return [problems for each in alone for problems in await self.compare(each, low_priority=low_priority)]
 
-    async def _in_turn(self, job: protocol.Job, *, aside: bool) -> protocol.Answer:
-        async with self._schemas.queue.turn(ASKER.get(), aside=aside):
+    async def _in_turn(self, job: protocol.Job, *, low_priority: bool) -> protocol.Answer:
+        async with self._schemas.queue.turn(REQUESTER.get(), low_priority=low_priority):
             return await self._schemas.ask(job)
 
-    async def _ask(self, job: protocol.Job, *, aside: bool) -> protocol.Answer:
-        answer = await self._in_turn(job, aside=aside)
+    async def _ask(self, job: protocol.Job, *, low_priority: bool) -> protocol.Answer:
+        answer = await self._in_turn(job, low_priority=low_priority)
         _raise_refusal(answer)
-        if isinstance(answer, protocol.Failed):
+        if isinstance(answer, protocol.JobFailed):
             raise InvalidSchema(f"the schema cannot be examined: {_reason(answer)}")
         return answer
 
-    async def validate(self, definition: Definition, block: Block, schema_id: int = 0) -> dict[int, Fault]:
+    async def validate(self, definition: Definition, block: Block, schema_id: int = 0) -> dict[int, PayloadFault]:
         """What is wrong with which of its payloads. Raises `InvalidSchema` if nothing can be held against it."""
-        validation = Validation(self._payloads, definition, schema_id)
-        asker = Asker(ASKER.get().name)  # who has gone since has sent it all the same
+        validation = BlockValidation(self._payloads, definition, schema_id)
+        requester = Requester(REQUESTER.get().name)  # who has gone since has sent it all the same
         first = 0
         while first < len(block):
-            async with self._payloads.queue.turn(asker):
-                first += await validation.look(block.select(first, len(block)), first)
+            async with self._payloads.queue.turn(requester):
+                first += await validation.validate_some(block.select(first, len(block)), first)
         return validation.faults
 
     async def close(self) -> None:
@@ -218,62 +218,62 @@ class Examinations:
         await self._payloads.close()
 
 
-class Validation:
+class BlockValidation:
     """The payloads of one block, in turns."""
 
-    def __init__(self, workshop: Workshop, definition: Definition, schema_id: int) -> None:
-        self._workshop = workshop
+    def __init__(self, worker: SchemaWorker, definition: Definition, schema_id: int) -> None:
+        self._worker = worker
         self._definition = definition
         self._schema_id = schema_id
-        self._deaths = 0
-        self.faults: dict[int, Fault] = {}
+        self._crashes = 0
+        self.faults: dict[int, PayloadFault] = {}
 
-    async def look(self, block: Block, offset: int) -> int:
+    async def validate_some(self, block: Block, offset: int) -> int:
         """At as many as there is time for; how many. A payload that ends the worker is refused, and those before it in
         the same turn are looked at once more."""
-        count = self._workshop.fitting(block)
-        if self._deaths > _DEATHS_MAX or not count:
-            unseen = len(block) if self._deaths > _DEATHS_MAX else 1
-            self.faults |= dict.fromkeys(range(offset, offset + unseen), _UNSEEN)
+        count = self._worker.fitting_count(block)
+        if self._crashes > _CRASHES_MAX or not count:
+            unseen = len(block) if self._crashes > _CRASHES_MAX else 1
+            self.faults |= dict.fromkeys(range(offset, offset + unseen), _NOT_VALIDATED)
             return unseen
-        whole = self._workshop.share(self._definition, self._schema_id, block.select(0, count))
+        whole = self._worker.write_job(self._definition, self._schema_id, block.select(0, count))
         answer = await self._ask(whole)
-        if isinstance(answer, protocol.Failed):
-            return await self._blame(whole, answer, offset)
+        if isinstance(answer, protocol.JobFailed):
+            return await self._isolate_culprit(whole, answer, offset)
         self._add(answer, offset)
         return answer.stop
 
-    async def _blame(self, whole: protocol.Validate, failed: protocol.Failed, offset: int) -> int:
-        culprit = failed.payload
-        if culprit < 0:
+    async def _isolate_culprit(self, whole: protocol.ValidationJob, failed: protocol.JobFailed, offset: int) -> int:
+        crashing_row = failed.payload
+        if crashing_row < 0:
             raise InvalidSchema(f"the schema cannot be examined: {_reason(failed)}")
-        self._deaths += 1
+        self._crashes += 1
         stop = 0
-        while stop < culprit:
-            answer = await self._ask(msgspec.structs.replace(whole, first=stop, stop=culprit))
-            if isinstance(answer, protocol.Failed):
+        while stop < crashing_row:
+            answer = await self._ask(msgspec.structs.replace(whole, first=stop, stop=crashing_row))
+            if isinstance(answer, protocol.JobFailed):
                 return stop  # it was well before: all of it again, in another turn
             self._add(answer, offset)
             stop = answer.stop
-        self.faults[offset + culprit] = Fault("", f"it cannot be examined: {_reason(failed)}")
-        return culprit + 1
+        self.faults[offset + crashing_row] = PayloadFault("", f"it cannot be examined: {_reason(failed)}")
+        return crashing_row + 1
 
-    async def _ask(self, job: protocol.Validate) -> protocol.Validated | protocol.Failed:
-        answer = await self._workshop.ask(job)
+    async def _ask(self, job: protocol.ValidationJob) -> protocol.PayloadsValidated | protocol.JobFailed:
+        answer = await self._worker.ask(job)
         _raise_refusal(answer)
-        assert isinstance(answer, protocol.Validated | protocol.Failed)  # noqa: S101 - that is how it answers
+        assert isinstance(answer, protocol.PayloadsValidated | protocol.JobFailed)  # noqa: S101 - that is how it answers
         return answer
 
-    def _add(self, answer: protocol.Validated, offset: int) -> None:
-        self.faults |= {offset + row: Fault(path, message) for row, path, message in answer.faults}
+    def _add(self, answer: protocol.PayloadsValidated, offset: int) -> None:
+        self.faults |= {offset + row: PayloadFault(path, message) for row, path, message in answer.faults}
 
 
 def _raise_refusal(answer: protocol.Answer) -> None:
-    if isinstance(answer, protocol.Refused):
+    if isinstance(answer, protocol.SchemaRefused):
         raise InvalidSchema(answer.message, **answer.details)
 
 
-def _undecided(failed: protocol.Failed) -> Problem:
+def _undecided(failed: protocol.JobFailed) -> Problem:
     return Problem(
         kind="UNDECIDED",
         path="",
@@ -282,7 +282,7 @@ def _undecided(failed: protocol.Failed) -> Problem:
     )
 
 
-def _reason(failed: protocol.Failed) -> str:
+def _reason(failed: protocol.JobFailed) -> str:
     if failed.signal:
         return _SIGNALS[failed.signal]
     _LOG.error("a defect in the examination of schemas", extra={"error": failed.message})

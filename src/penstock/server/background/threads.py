@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from penstock.broker.base.effects import Work
+from penstock.broker.base.effects import RunInThread
 from penstock.core.errors import PenstockError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -18,18 +18,18 @@ _READERS: Final = 2
 """Enough that a cold read of one subscription does not hold up all others."""
 
 
-_Asked = tuple[Work, Any]
+_Submission = tuple[RunInThread, Any]
 
 
-class Workers:
+class ThreadPool:
     """One thread that does things in order, and a few that read."""
 
-    def __init__(self, done: Callable[[Work, Any, Any], None]) -> None:
+    def __init__(self, done: Callable[[RunInThread, Any, Any], None]) -> None:
         """`done` is told what came of each, and by whom it was asked for."""
         self._loop = asyncio.get_running_loop()
         self._done = done
-        self._ordered: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
-        self._reading: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._ordered: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
+        self._reading: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
         queues = [("penstock-catalog", self._ordered), *[("penstock-reader", self._reading)] * _READERS]
         self._threads = [
             threading.Thread(target=self._run, args=(each,), name=name, daemon=True) for name, each in queues
@@ -37,15 +37,15 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Work, by: Any = None) -> None:
-        (self._reading if work.reads else self._ordered).put((work, by))
+    def submit(self, work: RunInThread, by: Any = None) -> None:
+        (self._reading if work.read_only else self._ordered).put((work, by))
 
-    def _run(self, work: queue.SimpleQueue[_Asked | None]) -> None:
-        while (taken := work.get()) is not None:
-            asked, by = taken
-            outcome = _outcome(asked)
+    def _run(self, submissions: queue.SimpleQueue[_Submission | None]) -> None:
+        while (submission := submissions.get()) is not None:
+            work, by = submission
+            outcome = _outcome(work)
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._done, asked, by, outcome)
+                self._loop.call_soon_threadsafe(self._done, work, by, outcome)
 
     def close(self) -> None:
         """Finish what is under way, and leave what has not begun: nobody would hear of it."""
@@ -59,7 +59,7 @@ class Workers:
             thread.join()
 
 
-def _outcome(work: Work) -> Any:
+def _outcome(work: RunInThread) -> Any:
     try:
         return work.run()
     except PenstockError as error:

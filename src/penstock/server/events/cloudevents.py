@@ -19,7 +19,7 @@ from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLar
 from penstock.core.limits import ATTRIBUTES_MAX, KIB, QUOTED_CHARS_MAX
 from penstock.record.message import Message
 from penstock.server.events.outgoing_cloudevents import JSON_MEDIA, NAME, PREFIX, TRACE, VERSION
-from penstock.server.events.stream_formats import CONTENT_TYPE, said_media
+from penstock.server.events.stream_formats import CONTENT_TYPE, payload_media
 
 BATCH: Final = "application/cloudevents-batch+json"
 _REQUIRED: Final = ("id", "source", "type")
@@ -53,7 +53,7 @@ def from_headers(headers: Mapping[str, str], payload: bytes) -> Message:
         for name, value in headers.items()
         if name.startswith(PREFIX)
     }
-    return _message(said, payload, said_media(headers.get("content-type")))
+    return _message(said, payload, payload_media(headers.get("content-type")))
 
 
 def _header_value(name: str, value: str) -> str:

@@ -16,30 +16,30 @@ from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
 from penstock.core.places import AtId, Place, parse_place
 from penstock.server.api.errors import HttpError
-from penstock.server.api.request import Call
+from penstock.server.api.request import ApiRequest
 from penstock.server.api.routing import quoted
 from penstock.server.events import publish_formats
 from penstock.server.events.outgoing_cloudevents import STRUCTURED
-from penstock.server.events.publish_formats import Given, Posted, Words
-from penstock.server.events.state import Events
-from penstock.server.events.stream import HEARTBEAT_SECONDS, EventStream, Following
-from penstock.server.events.stream_formats import NDJSON, SSE, Form, spelled_id
+from penstock.server.events.publish_formats import PublishDefaults, PublishRequest, RequestHeaders
+from penstock.server.events.state import EventService
+from penstock.server.events.stream import HEARTBEAT_SECONDS, EventStream, StreamRequest
+from penstock.server.events.stream_formats import NDJSON, SSE, StreamFormat, spelled_id
 
 DEFAULT_TOPIC: Final = "events"
 """Where messages go that name no topic."""
 _AT_ONCE_BYTES_MAX: Final = 64 * KIB
 """Of a body that is taken apart on the spot: a few milliseconds. Larger ones are in another thread, beside others."""
 _FORMS: Final = {
-    SSE: Form.EVENTS,
-    "text/*": Form.EVENTS,
-    "*/*": Form.EVENTS,
-    "*": Form.EVENTS,
-    NDJSON: Form.LINES,
-    "application/ndjson": Form.LINES,
-    "application/jsonl": Form.LINES,
-    "application/json": Form.LINES,
-    "application/*": Form.LINES,
-    STRUCTURED: Form.CLOUDEVENTS,
+    SSE: StreamFormat.EVENTS,
+    "text/*": StreamFormat.EVENTS,
+    "*/*": StreamFormat.EVENTS,
+    "*": StreamFormat.EVENTS,
+    NDJSON: StreamFormat.LINES,
+    "application/ndjson": StreamFormat.LINES,
+    "application/jsonl": StreamFormat.LINES,
+    "application/json": StreamFormat.LINES,
+    "application/*": StreamFormat.LINES,
+    STRUCTURED: StreamFormat.CLOUDEVENTS,
 }
 Id = Annotated[str, Meta(description="UUIDv6: the place of the message in everything that is stored here")]
 
@@ -72,40 +72,40 @@ class StoredBatch(Struct, frozen=True):
 # POST
 
 
-async def post_events(call: Call) -> Stored | StoredBatch:
-    events = call.part(Events)
-    topic = TopicName.parse(call.query["topic"])
-    _check_create(call, events, topic)
-    said = publish_formats.words(call.scope["headers"])
-    key = call.query["key"]
-    given = Given(
-        type=call.query["type"],
+async def post_events(request: ApiRequest) -> Stored | StoredBatch:
+    events = request.service(EventService)
+    topic = TopicName.parse(request.query["topic"])
+    _check_create(request, events, topic)
+    headers = publish_formats.request_headers(request.scope["headers"])
+    key = request.query["key"]
+    defaults = PublishDefaults(
+        type=request.query["type"],
         key=None if key is None else key.encode(),
-        payload_lines=call.query["lines"] == "payload",
+        payload_lines=request.query["lines"] == "payload",
     )
-    _check_size(events, said, len(call.body))
-    posted = await read_beside(said, call.body, given)
-    numbered = publish_formats.numbered(said, len(posted.messages), call.principal.name)
+    _check_size(events, headers, len(request.body))
+    posted = await read_beside(headers, request.body, defaults)
+    numbered = publish_formats.numbered(headers, len(posted.messages), request.principal.name)
     places = await events.post(topic, posted, numbered)
     return _single(topic, places[0]) if posted.single else _several(topic, places)
 
 
-def _check_create(call: Call, events: Events, topic: TopicName) -> None:
+def _check_create(request: ApiRequest, events: EventService, topic: TopicName) -> None:
     """As everywhere: a topic that comes to be because somebody writes to it is created by whoever writes."""
     if events.durable.creates(topic):
-        call.check(Operation.CREATE, Resource.topic(topic))
+        request.check(Operation.CREATE, Resource.topic(topic))
 
 
-async def read_beside(said: Words, body: bytes, given: Given) -> Posted:
+async def read_beside(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
     """What was posted. Others are answered meanwhile, however long it takes to take it apart."""
-    if len(body) > _AT_ONCE_BYTES_MAX and publish_formats.is_parsed(said):
-        return await asyncio.to_thread(publish_formats.read, said, body, given)
-    return publish_formats.read(said, body, given)
+    if len(body) > _AT_ONCE_BYTES_MAX and publish_formats.is_parsed(headers):
+        return await asyncio.to_thread(publish_formats.read, headers, body, defaults)
+    return publish_formats.read(headers, body, defaults)
 
 
-def _check_size(events: Events, said: Words, size: int) -> None:
+def _check_size(events: EventService, headers: RequestHeaders, size: int) -> None:
     """Before anything is looked at: what is too large is not taken apart first."""
-    limits, several = events.hub.limits, publish_formats.is_several(said)
+    limits, several = events.hub.limits, publish_formats.is_several(headers)
     most = limits.block_bytes_max if several else limits.payload_bytes_max
     if size > most:
         what = "a POST of several messages" if several else "a message"
@@ -128,33 +128,33 @@ def _id(place: Placed) -> str | None:
 # GET
 
 
-async def get_events(call: Call) -> EventStream:
-    events, query = call.part(Events), call.query
+async def get_events(request: ApiRequest) -> EventStream:
+    events, query = request.service(EventService), request.query
     wanted = Wanted(topics=_topics(query["topic"]), partition=query["partition"], matcher=query["typeMatcher"])
-    form = _form(call)
-    who = _who(call)
-    events.check_room(who)
+    form = _form(request)
+    client = _client_of(request)
+    events.check_room(client)
     events.feeds.select(wanted)  # refuses what cannot be read
-    resume = call.headers["last-event-id"] or query["lastEventId"]
+    resume = request.headers["last-event-id"] or query["lastEventId"]
     start = await events.start(wanted, _place(resume, query["from"]), resumed=bool(resume))
-    following = Following(
+    stream_request = StreamRequest(
         wanted=wanted,
         form=form,
         start=start,
         until=None if query["follow"] else events.feeds.frontier,
         limit=query["limit"],
         heartbeat=_heartbeat(query["heartbeat"], form),
-        principal=call.principal,
-        who=who,
+        principal=request.principal,
+        client=client,
     )
-    return EventStream(events, following)
+    return EventStream(events, stream_request)
 
 
-def _who(call: Call) -> str:
+def _client_of(request: ApiRequest) -> str:
     """Among whom streams are shared out."""
-    if call.principal is not ANONYMOUS:
-        return call.principal.name
-    address, _, _ = call.origin.address.rpartition(":")
+    if request.principal is not ANONYMOUS:
+        return request.principal.name
+    address, _, _ = request.origin.address.rpartition(":")
     return address
 
 
@@ -165,23 +165,23 @@ def _topics(text: str) -> TopicPattern:
     return found
 
 
-def _form(call: Call) -> Form:
-    accept = _accept(call)
+def _form(request: ApiRequest) -> StreamFormat:
+    accept = _accept(request)
     best = _best(accept)
     if best is None:
         raise HttpError(
             HTTPStatus.NOT_ACCEPTABLE, f"Accept: {quoted(accept)} takes none of {SSE}, {NDJSON}, {STRUCTURED}"
         )
-    return Form.ENVELOPES if best is Form.EVENTS and call.query["envelope"] else best
+    return StreamFormat.ENVELOPES if best is StreamFormat.EVENTS and request.query["envelope"] else best
 
 
-def _accept(call: Call) -> str:
-    return call.headers["accept"] or "*/*"
+def _accept(request: ApiRequest) -> str:
+    return request.headers["accept"] or "*/*"
 
 
-def _best(accept: str) -> Form | None:
+def _best(accept: str) -> StreamFormat | None:
     """The first of those that are accepted most."""
-    found: tuple[float, Form | None] = (0.0, None)
+    found: tuple[float, StreamFormat | None] = (0.0, None)
     for each in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
         weight = next((_weight(part) for part in parameters if part.startswith("q=")), 1.0)
@@ -212,7 +212,7 @@ def _place(resume: str | None, start: str) -> Place:
     return found
 
 
-def _heartbeat(asked: int | None, form: Form) -> float | None:
+def _heartbeat(asked: int | None, form: StreamFormat) -> float | None:
     """An empty line is no JSON: only who asks for it gets one."""
     default: Any = None if form.is_lines else HEARTBEAT_SECONDS
     return default if asked is None else float(asked)

@@ -27,7 +27,7 @@ Headers = list[tuple[bytes, bytes]]
 """Names in lower case, as a request's."""
 
 
-class Part(NamedTuple):
+class BodyPart(NamedTuple):
     headers: Headers
     body: bytes
 
@@ -52,7 +52,7 @@ def parameter(header: str, name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def parts(body: bytes, boundary: bytes) -> Iterator[Part]:
+def parts(body: bytes, boundary: bytes) -> Iterator[BodyPart]:
     """One after the other. Raises `MalformedMessage` with the number of the part that is wrong, from 1."""
     mark = b"--" + boundary
     place = _opening(body, mark)
@@ -86,9 +86,9 @@ def _line_end(body: bytes, place: int, number: int) -> int:
     return end + 2
 
 
-def _part(raw: bytes, number: int) -> Part:
+def _part(raw: bytes, number: int) -> BodyPart:
     if raw.startswith(b"\r\n"):
-        return Part([], raw[2:])
+        return BodyPart([], raw[2:])
     head, blank, content = raw.partition(b"\r\n\r\n")
     if not blank:
         raise _wrong(number, "there is no empty line behind its headers")
@@ -100,7 +100,7 @@ def _part(raw: bytes, number: int) -> Part:
         if found is None:
             raise _wrong(number, "a line of its headers is not NAME: VALUE")
         headers.append((found[1].lower(), found[2]))
-    return Part(headers, content)
+    return BodyPart(headers, content)
 
 
 def _wrong(number: int, why: str) -> MalformedMessage:

@@ -21,9 +21,9 @@ from penstock.core.limits import ATTRIBUTES_MAX, QUOTED_CHARS_MAX
 from penstock.record.block import Block, parse_block
 from penstock.record.message import Message, SchemaRef
 from penstock.server.events import cloudevents
-from penstock.server.events.multipart import Part, boundary_of, parameter, parts
+from penstock.server.events.multipart import BodyPart, boundary_of, parameter, parts
 from penstock.server.events.outgoing_cloudevents import PREFIX, STRUCTURED
-from penstock.server.events.stream_formats import CONTENT_TYPE, NDJSON, said_media
+from penstock.server.events.stream_formats import CONTENT_TYPE, NDJSON, payload_media
 from penstock.storage.producer_windows import WINDOW
 
 BLOCK: Final = "application/vnd.penstock.block"
@@ -39,7 +39,7 @@ _NUMBER_DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class PublishDefaults:
     """What a request says for all of its messages."""
 
     type: str = ""
@@ -49,7 +49,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class PublishRequest:
     """What came with one request."""
 
     messages: Sequence[Message] | Block
@@ -83,11 +83,11 @@ def _alone(error: PenstockError) -> PenstockError:
     return type(error)(rest, **error.details) if inside else error
 
 
-Words = Mapping[str, str]
+RequestHeaders = Mapping[str, str]
 """Headers by their names in lower case."""
 
 
-def words(headers: Iterable[tuple[bytes, bytes]]) -> Words:
+def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
     """Raises `InvalidRequest` for a header of ours that is not UTF-8. What is said twice is joined by a comma."""
     found: dict[str, str] = {}
     for raw_name, raw_value in headers:
@@ -102,34 +102,34 @@ def words(headers: Iterable[tuple[bytes, bytes]]) -> Words:
     return found
 
 
-def is_several(said: Words) -> bool:
+def is_several(headers: RequestHeaders) -> bool:
     """Whether a request says that its body is a form of several messages."""
-    return _kind(said) in _SEVERAL
+    return _kind(headers) in _SEVERAL
 
 
-def is_parsed(said: Words) -> bool:
+def is_parsed(headers: RequestHeaders) -> bool:
     """Whether the body is taken apart, or else is the message as it is."""
-    return is_several(said) or _kind(said) == STRUCTURED
+    return is_several(headers) or _kind(headers) == STRUCTURED
 
 
-def _kind(said: Words) -> str:
-    return said.get("content-type", "").partition(";")[0].strip().lower()
+def _kind(headers: RequestHeaders) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def read(said: Words, body: bytes, given: Given) -> Posted:
+def read(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> PublishRequest:
     """All messages of a request. Raises what is wrong with any of them."""
-    kind = _kind(said)
+    kind = _kind(headers)
     several = _SEVERAL.get(kind)
     if several is None and kind == STRUCTURED:
-        return Posted([_keyed(cloudevents.from_object(body), said, given)], single=True)
+        return PublishRequest([_keyed(cloudevents.from_object(body), headers, defaults)], single=True)
     if several is None:
-        return Posted([message(said, body, given)], single=True)
+        return PublishRequest([message(headers, body, defaults)], single=True)
     unit, read_all = several
-    found = read_all(said, body, given)
+    found = read_all(headers, body, defaults)
     if isinstance(found, Block):
-        return Posted(found, single=False)
+        return PublishRequest(found, single=False)
     numbers, messages = _counted(found)
-    return Posted(messages, single=False, unit=unit, numbers=numbers)
+    return PublishRequest(messages, single=False, unit=unit, numbers=numbers)
 
 
 _Counted = Iterable[tuple[int, Message]]
@@ -152,16 +152,16 @@ def _counted(numbered_messages: _Counted) -> tuple[list[int], list[Message]]:
 # one message
 
 
-def message(said: Words, payload: bytes, given: Given) -> Message:
+def message(headers: RequestHeaders, payload: bytes, defaults: PublishDefaults) -> Message:
     """The body itself, as any bytes; all else is in the headers and behind the question mark."""
-    if cloudevents.is_binary(said):
-        return _keyed(cloudevents.from_headers(said, payload), said, given)
-    kind = said.get("x-type") or given.type
+    if cloudevents.is_binary(headers):
+        return _keyed(cloudevents.from_headers(headers, payload), headers, defaults)
+    kind = headers.get("x-type") or defaults.type
     if not kind:
         raise InvalidRequest("what type has the message? POST /api/events?type=order.created", field="type")
-    media = said_media(said.get("content-type"))
+    media = payload_media(headers.get("content-type"))
     attributes = {} if media is None else {CONTENT_TYPE: media}
-    beside = _beside(said, given)
+    beside = _beside(headers, defaults)
     return Message(
         payload=payload,
         type=kind,
@@ -181,18 +181,18 @@ class _Beside(NamedTuple):
     schema: SchemaRef | None
 
 
-def _beside(said: Words, given: Given) -> _Beside:
-    more = {name.removeprefix(ATTRIBUTE): value for name, value in said.items() if name.startswith(ATTRIBUTE)}
+def _beside(headers: RequestHeaders, defaults: PublishDefaults) -> _Beside:
+    more = {name.removeprefix(ATTRIBUTE): value for name, value in headers.items() if name.startswith(ATTRIBUTE)}
     if "" in more:
         raise InvalidRequest("the header X-Attr- has no name behind it: X-Attr-Tenant: shop-3", field=ATTRIBUTE)
-    more |= {name: said[name] for name in _TRACE if name in said}
-    key = said["x-key"].encode() if "x-key" in said else given.key
-    return _Beside(key, more, said.get("x-producer", ""), _schema(said))
+    more |= {name: headers[name] for name in _TRACE if name in headers}
+    key = headers["x-key"].encode() if "x-key" in headers else defaults.key
+    return _Beside(key, more, headers.get("x-producer", ""), _schema(headers))
 
 
-def _keyed(event: Message, said: Words, given: Given) -> Message:
+def _keyed(event: Message, headers: RequestHeaders, defaults: PublishDefaults) -> Message:
     """With what is said beside it, which counts where both say something."""
-    beside = _beside(said, given)
+    beside = _beside(headers, defaults)
     return replace(
         event,
         key=event.key if beside.key is None else beside.key,
@@ -202,8 +202,8 @@ def _keyed(event: Message, said: Words, given: Given) -> Message:
     )
 
 
-def _schema(said: Words) -> SchemaRef | None:
-    number, version = _number(said, "x-schema-id"), _number(said, "x-schema-version")
+def _schema(headers: RequestHeaders) -> SchemaRef | None:
+    number, version = _number(headers, "x-schema-id"), _number(headers, "x-schema-version")
     if number is None:
         if version is not None:
             raise InvalidRequest("X-Schema-Version belongs to X-Schema-Id, which is missing", field="X-Schema-Id")
@@ -211,10 +211,10 @@ def _schema(said: Words) -> SchemaRef | None:
     return SchemaRef(number, version or 0)
 
 
-def numbered(said: Words, count: int, principal: str) -> Numbered | None:
+def numbered(headers: RequestHeaders, count: int, principal: str) -> Numbered | None:
     """How so many messages of somebody are recognised when they are sent again; None where nothing is said of that."""
-    key, producer = said.get("idempotency-key"), said.get("x-producer")
-    request = _number(said, "x-request-id") if producer is not None else None
+    key, producer = headers.get("idempotency-key"), headers.get("x-producer")
+    request = _number(headers, "x-request-id") if producer is not None else None
     if producer is not None:
         check_not_own(producer)
     if key is None:
@@ -224,8 +224,8 @@ def numbered(said: Words, count: int, principal: str) -> Numbered | None:
     return Numbered.by_key(key, count, principal)
 
 
-def _number(said: Words, name: str) -> int | None:
-    text = said.get(name)
+def _number(headers: RequestHeaders, name: str) -> int | None:
+    text = headers.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _NUMBER_DIGITS):
@@ -263,16 +263,16 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
 _LINE: Final = msgspec.json.Decoder(Line)
 
 
-def _lines(said: Words, body: bytes, given: Given) -> Iterator[tuple[int, Message]]:
-    common = _keyed(Message(payload=b""), said, given)
+def _lines(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Iterator[tuple[int, Message]]:
+    common = _keyed(Message(payload=b""), headers, defaults)
     for number, line in enumerate(_split(body), 1):
         if number > LINES_MAX:
             raise PayloadTooLarge(f"a POST has at most {LINES_MAX} lines, empty ones too", limit=LINES_MAX)
         if not line.strip():
             continue
         try:
-            made = _payload_line if given.payload_lines else _message_line
-            yield number, made(line, common, given)
+            made = _payload_line if defaults.payload_lines else _message_line
+            yield number, made(line, common, defaults)
         except PenstockError as error:
             raise _at("line", number, error) from None
 
@@ -286,11 +286,11 @@ def _split(body: bytes) -> Iterator[bytes]:
         start = end + 1
 
 
-def _payload_line(line: bytes, common: Message, given: Given) -> Message:
-    return replace(common, payload=line, type=_typed(given.type))
+def _payload_line(line: bytes, common: Message, defaults: PublishDefaults) -> Message:
+    return replace(common, payload=line, type=_typed(defaults.type))
 
 
-def _message_line(line: bytes, common: Message, given: Given) -> Message:
+def _message_line(line: bytes, common: Message, defaults: PublishDefaults) -> Message:
     try:
         line.decode()  # what is kept as it was written is not looked at otherwise
         read_line = _LINE.decode(line)
@@ -306,7 +306,7 @@ def _message_line(line: bytes, common: Message, given: Given) -> Message:
     return replace(
         common,
         payload=_payload(read_line),
-        type=_typed(read_line.type or given.type),
+        type=_typed(read_line.type or defaults.type),
         key=common.key if key is None else key,
         attributes={**common.attributes, **read_line.attributes},
         schema=schema,
@@ -346,28 +346,28 @@ def _typed(kind: str) -> str:
 # parts, events and blocks
 
 
-def _parts(said: Words, body: bytes, given: Given) -> Iterator[tuple[int, Message]]:
-    found = parts(body, boundary_of(said["content-type"]))
-    common = {name: value for name, value in said.items() if not name.startswith("content-")}
+def _parts(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Iterator[tuple[int, Message]]:
+    found = parts(body, boundary_of(headers["content-type"]))
+    common = {name: value for name, value in headers.items() if not name.startswith("content-")}
     for number, part in enumerate(found, 1):
         try:
-            yield number, message(common | _of_part(part), part.body, given)
+            yield number, message(common | _of_part(part), part.body, defaults)
         except PenstockError as error:
             raise _at("part", number, error) from None
 
 
-def _of_part(part: Part) -> dict[str, str]:
+def _of_part(part: BodyPart) -> dict[str, str]:
     """Headers of a part go before those of the request. The name of a form's field is a type."""
-    said = dict(words(part.headers))
-    name = parameter(said.get("content-disposition", ""), "name")
-    return {"x-type": name, **said} if name else said
+    headers = dict(request_headers(part.headers))
+    name = parameter(headers.get("content-disposition", ""), "name")
+    return {"x-type": name, **headers} if name else headers
 
 
-def _events(said: Words, body: bytes, given: Given) -> Iterator[tuple[int, Message]]:
-    return enumerate((_keyed(event, said, given) for event in cloudevents.from_array(body, BATCH_MAX)), 1)
+def _events(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Iterator[tuple[int, Message]]:
+    return enumerate((_keyed(event, headers, defaults) for event in cloudevents.from_array(body, BATCH_MAX)), 1)
 
 
-def _block(said: Words, body: bytes, given: Given) -> Block:  # noqa: ARG001 - it says everything itself
+def _block(headers: RequestHeaders, body: bytes, defaults: PublishDefaults) -> Block:  # noqa: ARG001 - it says everything itself
     found = parse_block(body)
     if len(found) > BATCH_MAX:
         raise PayloadTooLarge(f"a POST has at most {BATCH_MAX} messages, not {len(found)}", limit=BATCH_MAX)
@@ -379,7 +379,7 @@ def _at(what: str, number: int, error: PenstockError) -> PenstockError:
     return type(error)(f"{what} {number}: {error.message}", **{**error.details, what: number})
 
 
-_SEVERAL: Final[dict[str, tuple[str, Callable[[Words, bytes, Given], _Counted | Block]]]] = {
+_SEVERAL: Final[dict[str, tuple[str, Callable[[RequestHeaders, bytes, PublishDefaults], _Counted | Block]]]] = {
     **dict.fromkeys((NDJSON, "application/ndjson", "application/jsonl"), ("line", _lines)),
     **dict.fromkeys(MULTIPART, ("part", _parts)),
     cloudevents.BATCH: ("event", _events),

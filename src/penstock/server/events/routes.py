@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from penstock.broker.access.policy import Operation
 from penstock.core.limits import MIB
-from penstock.server.api.routing import RAW, Method, Need, Parameter, Row, choice, flag, number, text
+from penstock.server.api.routing import RAW, Method, Parameter, Permission, Route, choice, flag, number, text
 from penstock.server.events import handlers
 from penstock.server.events.handlers import DEFAULT_TOPIC
 from penstock.server.events.outgoing_cloudevents import STRUCTURED
@@ -23,13 +23,13 @@ def _header(name: str, about: str) -> Parameter:
     return Parameter(name=name, about=about, parse=str, schema=_HEADER)
 
 
-ROWS: Final[tuple[Row, ...]] = (
-    Row(
+ROWS: Final[tuple[Route, ...]] = (
+    Route(
         method=Method.POST,
         path="/api/events",
         handler=handlers.post_events,
         about="store the body as one message, or as several where Content-Type says so; durable when it is answered",
-        needs=Need(Operation.PUBLISH, of="topic", query=True),
+        permission=Permission(Operation.PUBLISH, of="topic", query=True),
         query=(
             text("type", "what happened: order.created"),
             text("topic", "where it goes; it is created if need be, where the broker may", DEFAULT_TOPIC),
@@ -56,12 +56,12 @@ ROWS: Final[tuple[Row, ...]] = (
         answer=handlers.Stored | handlers.StoredBatch,
         errors=(404, 409),
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/api/events",
         handler=handlers.get_events,
         about="everything that is stored, in order, as a stream of events; it goes on until somebody ends it",
-        needs=Need(Operation.CONSUME, of="topics", query=True),
+        permission=Permission(Operation.CONSUME, of="topics", query=True),
         query=(
             text(
                 "topic", "a name or a pattern: orders, orders.+, /shop/#; by default all of the default namespace", "#"

@@ -10,34 +10,34 @@ from typing import Any, Final
 
 from penstock.broker.base.effects import Effect
 from penstock.broker.context import Reply
-from penstock.broker.durable import Durable
+from penstock.broker.durable import DurableBroker
 from penstock.broker.reads.feed import Feeds, Selection, Start, Wanted
 from penstock.broker.reads.merge import Spots
 from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
 from penstock.core.places import Place
-from penstock.server.background.registry_tasks import settled
-from penstock.server.events.publish_formats import Posted
-from penstock.server.events.shared_chunks import Chunks
-from penstock.server.events.stream_formats import Chunk, Form, Writer
+from penstock.server.background.registry_tasks import resolved
+from penstock.server.events.publish_formats import PublishRequest
+from penstock.server.events.shared_chunks import ChunkCache
+from penstock.server.events.stream_formats import Chunk, StreamFormat, StreamWriter
 from penstock.server.hub import Hub
 
 STREAMS_MAX: Final = 512
 """Open at once: half of the HTTP connections there may be, so that others are still answered."""
-STREAMS_EACH_MAX: Final = STREAMS_MAX // 2
+STREAMS_PER_CLIENT_MAX: Final = STREAMS_MAX // 2
 """Of them with one principal, or from one address that does not say who it is: nobody alone has all."""
 
 
-class Events:
+class EventService:
     """Of one broker, on one event loop."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._wakers: dict[object, Callable[[], object]] = {}
         self._who: dict[object, str] = {}
-        self._writers = {form: Writer(form) for form in Form}
-        self.chunks = Chunks()
+        self._writers = {form: StreamWriter(form) for form in StreamFormat}
+        self.chunks = ChunkCache()
         self.closing = False
         self._unwatch = hub.access.watch(self._wake_all)
 
@@ -54,7 +54,7 @@ class Events:
     # the broker
 
     @property
-    def durable(self) -> Durable:
+    def durable(self) -> DurableBroker:
         if self._hub.broker.durable is None:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._hub.broker.durable
@@ -67,22 +67,22 @@ class Events:
     def hub(self) -> Hub:
         return self._hub
 
-    async def _told(self, ask: Callable[[Reply], list[Effect]]) -> Any:
+    async def _ask_broker(self, ask: Callable[[Reply], list[Effect]]) -> Any:
         """What is answered. Raises it where it is an error."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        desk = self._hub.broker.desk
-        desk.now_ms = max(desk.now_ms, self._hub.now_ms())
-        self._hub.apply(ask(partial(settled, answered)))
+        context = self._hub.broker.context
+        context.now_ms = max(context.now_ms, self._hub.now_ms())
+        self._hub.apply(ask(partial(resolved, answered)))
         outcome = await answered
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
 
-    async def post(self, topic: TopicName, posted: Posted, numbered: Numbered | None) -> list[Placed]:
+    async def post(self, topic: TopicName, posted: PublishRequest, numbered: Numbered | None) -> list[Placed]:
         """Durable on return. Raises what it is refused with, and where in the body that is."""
         metrics = self._hub.broker.metrics
         try:
-            places: list[Placed] = await self._told(
+            places: list[Placed] = await self._ask_broker(
                 partial(self.durable.posting.post, topic, posted.messages, numbered)
             )
         except PenstockError as error:
@@ -100,23 +100,23 @@ class Events:
     @property
     def queued_bytes(self) -> int:
         """Written for streams that have not taken it yet."""
-        return self.chunks.lent_bytes
+        return self.chunks.sending_bytes
 
-    def check_room(self, who: str) -> None:
+    def check_room(self, client: str) -> None:
         if self.streams >= STREAMS_MAX:
             raise QuotaExceeded(f"{STREAMS_MAX} streams are open, and no more may be: try again", limit=STREAMS_MAX)
-        if list(self._who.values()).count(who) >= STREAMS_EACH_MAX:
+        if list(self._who.values()).count(client) >= STREAMS_PER_CLIENT_MAX:
             raise QuotaExceeded(
-                f"{STREAMS_EACH_MAX} streams are open for {who}, and no more may be: end one of them",
-                limit=STREAMS_EACH_MAX,
+                f"{STREAMS_PER_CLIENT_MAX} streams are open for {client}, and no more may be: end one of them",
+                limit=STREAMS_PER_CLIENT_MAX,
             )
         if self.closing:
             raise ServiceUnavailable("the broker stops: ask again when it is back")
 
-    def enter(self, mark: object, who: str, wake: Callable[[], object]) -> None:
+    def enter(self, mark: object, client: str, wake: Callable[[], object]) -> None:
         """A stream begins: it is woken when it may have to end."""
         self._wakers[mark] = wake
-        self._who[mark] = who
+        self._who[mark] = client
         self._hub.broker.metrics.add("http.streams.opened")
 
     def leave(self, mark: object) -> None:
@@ -125,20 +125,20 @@ class Events:
             self._hub.broker.metrics.add("http.streams.closed")
 
     async def start(self, wanted: Wanted, place: Place, *, resumed: bool) -> Start:
-        start: Start = await self._told(partial(self._start, wanted, place, resumed))
+        start: Start = await self._ask_broker(partial(self._start, wanted, place, resumed))
         return start
 
     def _start(self, wanted: Wanted, place: Place, resumed: bool, reply: Reply) -> list[Effect]:
         return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
 
     async def chunk(
-        self, wanted: Wanted, form: Form, selection: Selection, after: int, spots: Spots, *, resumed: bool
+        self, wanted: Wanted, form: StreamFormat, selection: Selection, after: int, spots: Spots, *, resumed: bool
     ) -> Chunk:
         """What comes next, written. Whoever stands at the same place gets the same."""
 
         def read(reply: Reply) -> list[Effect]:
             writer = self._writers[form]
-            writer.address = self._hub.broker.desk.address
+            writer.address = self._hub.broker.context.address
             return self.feeds.fetch(
                 selection,
                 spots,
@@ -149,7 +149,7 @@ class Events:
             )
 
         key = (wanted, selection.revision, form, after, resumed)
-        return await self.chunks.get(key, partial(self._told, read))
+        return await self.chunks.get(key, partial(self._ask_broker, read))
 
     def sent(self, events: int) -> None:
         self._hub.broker.metrics.add("http.events.sent", events)

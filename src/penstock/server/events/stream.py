@@ -23,8 +23,8 @@ from penstock.broker.reads.feed import Start, Wanted, cursor_text
 from penstock.broker.reads.merge import Spots
 from penstock.core.errors import PenstockError, StorageFailed
 from penstock.core.limits import KIB
-from penstock.server.events.state import Events
-from penstock.server.events.stream_formats import ERROR, GAP, Chunk, Form, Writer
+from penstock.server.events.state import EventService
+from penstock.server.events.stream_formats import ERROR, GAP, Chunk, StreamFormat, StreamWriter
 from penstock.server.transports.http import ABORT, CLOSE
 
 _LOG: Final = logging.getLogger(__name__)
@@ -47,38 +47,38 @@ _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class StreamRequest:
     """What one reader asked for."""
 
     wanted: Wanted
-    form: Form
+    form: StreamFormat
     start: Start
     until: int | None
     """Where it ends; None: it goes on."""
     limit: int | None
     heartbeat: float | None
     principal: Principal
-    who: str
+    client: str
     """Among whom streams are shared out: the principal's name, or an address."""
 
 
 class EventStream(Response):
     """The answer that goes on."""
 
-    def __init__(self, events: Events, following: Following) -> None:
-        super().__init__(None, headers=_HEADERS, media_type=following.form.media)
+    def __init__(self, events: EventService, request: StreamRequest) -> None:
+        super().__init__(None, headers=_HEADERS, media_type=request.form.media)
         del self.headers["content-length"]
         self._events = events
-        self._asked = following
-        self._writer = Writer(following.form)
-        self._after = self._told = following.start.after
-        self._resumed = following.start.resumed
-        self._left = following.limit
+        self._request = request
+        self._writer = StreamWriter(request.form)
+        self._position = self._reported = request.start.after
+        self._resumed = request.start.resumed
+        self._remaining = request.limit
         self._spots: Spots = {}
-        self._resource = Resource.topic(following.wanted.topics)
+        self._resource = Resource.topic(request.wanted.topics)
         self._woken: asyncio.Future[None] | None = None
         self._gone = False
-        self._stirred = False
+        self._wake_requested = False
         self._refused = False
         self._abort: Callable[[], None] = lambda: None
         self._cutting: asyncio.TimerHandle | None = None
@@ -90,7 +90,7 @@ class EventStream(Response):
         if scope["method"] != "HEAD":
             self._abort = state.get(ABORT, self._abort)
             watching = asyncio.ensure_future(self._watch(receive))
-            self._events.enter(self, self._asked.who, self._look_again)
+            self._events.enter(self, self._request.client, self._recheck)
             try:
                 await self._run(send)
             finally:
@@ -108,68 +108,68 @@ class EventStream(Response):
         self._gone = True
         self._wake()
 
-    def _cut_off(self) -> None:
+    def _abort_slow(self) -> None:
         """Others need the room, and this one takes nothing. It comes back with the last id that it has read."""
         _LOG.warning(
             "a reader of events is cut off: of all that take nothing of what they are sent, it has not for longest",
-            extra={"reader": self._asked.who, "topics": str(self._asked.wanted.topics)},
+            extra={"reader": self._request.client, "topics": str(self._request.wanted.topics)},
         )
         self._gone = True
         self._abort()
 
-    def _look_again(self) -> None:
+    def _recheck(self) -> None:
         """Something has changed: the broker stops, or somebody may more or less than before."""
         self._wake()
-        if not self._may() and self._cutting is None:
+        if not self._may_read() and self._cutting is None:
             self._cutting = asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._abort)
 
     def _wake(self, _outcome: object = None) -> list[Effect]:
-        self._stirred = True
+        self._wake_requested = True
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         return []
 
     async def _run(self, send: Send) -> None:
         self._sent_at = time.monotonic()
-        await self._write(send, self._greeting())
+        await self._write(send, self._preamble())
         try:
             while not self._is_over():
-                self._stirred = False
+                self._wake_requested = False
                 self._check()
                 chunk = await self._next()
                 if chunk is None:
                     await self._wait()
                 else:
                     await self._send(send, chunk)
-                if self._beat_due() <= 0:
-                    await self._write(send, self._sign_of_life())
+                if self._heartbeat_due() <= 0:
+                    await self._write(send, self._heartbeat())
         except PenstockError as error:
-            self._refused = not self._may()
-            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.desk.told(error).as_dict()))
+            self._refused = not self._may_read()
+            await self._write(send, self._writer.note(ERROR, self._events.hub.broker.context.redact(error).as_dict()))
         await self._write(send, self._progress())
 
-    def _greeting(self) -> bytes:
+    def _preamble(self) -> bytes:
         """Where it begins, so that whoever is cut off before the first event comes back to the same place."""
-        start = self._asked.start
+        start = self._request.start
         place = "" if start.resumed and not start.ahead else _id_line(start.after)
-        said = b"" if self._asked.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
+        said = b"" if self._request.form.is_lines else f"retry: {RETRY_MS}\n{place}\n".encode()
         if not start.ahead:
             return said
         facts = {"reason": "the id is ahead of everything that is stored here", "certain": False}
         return said + self._writer.note(GAP, facts)
 
     def _is_over(self) -> bool:
-        until = self._asked.until
-        at_end = until is not None and self._after >= until
-        return self._gone or self._events.closing or self._left == 0 or at_end
+        until = self._request.until
+        at_end = until is not None and self._position >= until
+        return self._gone or self._events.closing or self._remaining == 0 or at_end
 
     def _check(self) -> None:
         """Again with every chunk: what may no longer be read is not sent. Raises what that is refused with."""
-        if not self._may():
-            raise self._events.hub.access.refusal(self._asked.principal, Operation.CONSUME, self._resource)
+        if not self._may_read():
+            raise self._events.hub.access.refusal(self._request.principal, Operation.CONSUME, self._resource)
 
-    def _may(self) -> bool:
-        return self._events.hub.access.allows(self._asked.principal, Operation.CONSUME, self._resource)
+    def _may_read(self) -> bool:
+        return self._events.hub.access.allows(self._request.principal, Operation.CONSUME, self._resource)
 
     # what comes next
 
@@ -182,40 +182,40 @@ class EventStream(Response):
             return await self._chunk()
 
     async def _chunk(self) -> Chunk | None:
-        selection = self._events.feeds.select(self._asked.wanted)
-        if selection.until <= self._after:
+        selection = self._events.feeds.select(self._request.wanted)
+        if selection.until <= self._position:
             return None
         return await self._events.chunk(
-            self._asked.wanted, self._asked.form, selection, self._after, self._spots, resumed=self._resumed
+            self._request.wanted, self._request.form, selection, self._position, self._spots, resumed=self._resumed
         )
 
     async def _send(self, send: Send, chunk: Chunk) -> None:
         """All of it, or as much as was asked for. Where to go on is known only after it was taken."""
         self._check()
-        count = len(chunk.ends) if self._left is None else min(self._left, len(chunk.ends))
+        count = len(chunk.ends) if self._remaining is None else min(self._remaining, len(chunk.ends))
         body = memoryview(chunk.body)
         if count < len(chunk.ends):
             body = body[: chunk.ends[count - 1] if count else 0]
-        with self._events.chunks.lent(chunk, self._cut_off) as moved:
+        with self._events.chunks.sending(chunk, self._abort_slow) as moved:
             for start in range(0, len(body), _PIECE_BYTES):
                 await self._write(send, body[start : start + _PIECE_BYTES])
                 moved()
         self._events.sent(count)
-        if self._left is not None:
-            self._left -= count
+        if self._remaining is not None:
+            self._remaining -= count
         if count == len(chunk.ends):
-            self._after, self._spots, self._resumed = chunk.after, chunk.spots, False
+            self._position, self._spots, self._resumed = chunk.after, chunk.spots, False
         if count:
-            self._told = self._after
+            self._reported = self._position
 
     async def _wait(self) -> None:
         """For something new, or until there is something else to do; not at all where that is so already."""
-        if self._stirred:
+        if self._wake_requested:
             return
         loop = asyncio.get_running_loop()
         self._woken = loop.create_future()
-        stop = self._events.feeds.wait(self._asked.wanted, self._wake)
-        patience = self._patience()
+        stop = self._events.feeds.wait(self._request.wanted, self._wake)
+        patience = self._max_wait()
         timer = None if patience is None else loop.call_later(patience, self._wake)
         try:
             await self._woken
@@ -227,29 +227,29 @@ class EventStream(Response):
         if since < _PACE_SECONDS:
             await asyncio.sleep(_PACE_SECONDS - since)
 
-    def _beat_due(self) -> float:
+    def _heartbeat_due(self) -> float:
         """Seconds until a sign of life is, whatever comes meanwhile: perhaps nothing of it is wanted."""
-        if self._asked.heartbeat is None:
+        if self._request.heartbeat is None:
             return math.inf
-        return self._sent_at + self._asked.heartbeat - time.monotonic()
+        return self._sent_at + self._request.heartbeat - time.monotonic()
 
-    def _patience(self) -> float | None:
+    def _max_wait(self) -> float | None:
         """Seconds until there is something to do, whatever happens: credentials end also where nothing else does."""
-        due = [] if self._asked.heartbeat is None else [self._beat_due()]
-        if self._asked.principal.expires_ms is not None and self._events.hub.access.enabled:
-            left = (self._asked.principal.expires_ms - self._events.hub.access.now_ms) / 1000
+        due = [] if self._request.heartbeat is None else [self._heartbeat_due()]
+        if self._request.principal.expires_ms is not None and self._events.hub.access.enabled:
+            left = (self._request.principal.expires_ms - self._events.hub.access.now_ms) / 1000
             due.append(max(left, _PACE_SECONDS) + _EXPIRED_SECONDS)
         return min(due, default=None)
 
-    def _sign_of_life(self) -> bytes:
-        return b"\n" if self._asked.form.is_lines else self._progress() or b": heartbeat\n\n"
+    def _heartbeat(self) -> bytes:
+        return b"\n" if self._request.form.is_lines else self._progress() or b": heartbeat\n\n"
 
     def _progress(self) -> bytes:
         """How far it has looked, where nothing of that was wanted: a reader that comes back begins there."""
-        if self._told == self._after or self._asked.form.is_lines or self._left == 0:
+        if self._reported == self._position or self._request.form.is_lines or self._remaining == 0:
             return b""
-        self._told = self._after
-        return f": heartbeat\n{_id_line(self._after)}\n".encode()
+        self._reported = self._position
+        return f": heartbeat\n{_id_line(self._position)}\n".encode()
 
     async def _write(self, send: Send, body: Any) -> None:
         if len(body) and not self._gone:

@@ -35,7 +35,7 @@ _SPOT_BYTES: Final = 200
 _BREAKS: Final = re.compile("[\r\n\0]")
 
 
-class Form(Enum):
+class StreamFormat(Enum):
     """How a stream is written."""
 
     EVENTS = "events"
@@ -49,12 +49,12 @@ class Form(Enum):
 
     @property
     def media(self) -> str:
-        return {Form.LINES: NDJSON, Form.CLOUDEVENTS: STRUCTURED}.get(self, SSE)
+        return {StreamFormat.LINES: NDJSON, StreamFormat.CLOUDEVENTS: STRUCTURED}.get(self, SSE)
 
     @property
     def is_lines(self) -> bool:
         """Lines of JSON have no room for anything else."""
-        return self in (Form.LINES, Form.CLOUDEVENTS)
+        return self in (StreamFormat.LINES, StreamFormat.CLOUDEVENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +103,19 @@ class EventLine(Struct, frozen=True):
     payload_base64: str | UnsetType = UNSET
 
 
-class Writer:
+class StreamWriter:
     """Writes slices in one form. `address`: of the broker, for MessageIDs."""
 
-    def __init__(self, form: Form, address: str = "") -> None:
+    def __init__(self, form: StreamFormat, address: str = "") -> None:
         self.address = address
         self._encode = msgspec.json.Encoder().encode
         self._event: Callable[[Source, Row], bytes] = {
-            Form.EVENTS: sse_event,
-            Form.ENVELOPES: self._envelope,
-            Form.LINES: self._line,
-            Form.CLOUDEVENTS: self._cloud_event,
+            StreamFormat.EVENTS: sse_event,
+            StreamFormat.ENVELOPES: self._envelope,
+            StreamFormat.LINES: self._line,
+            StreamFormat.CLOUDEVENTS: self._cloud_event,
         }[form]
-        noted = {Form.LINES: self._noted_line, Form.CLOUDEVENTS: self._noted_cloud_event}
+        noted = {StreamFormat.LINES: self._noted_line, StreamFormat.CLOUDEVENTS: self._noted_cloud_event}
         self._note: Callable[[str, dict[str, Any]], bytes] = noted.get(form, self._noted_event)
 
     def chunk(self, found: Slice) -> Chunk:
@@ -227,7 +227,7 @@ def spelled_id(id_: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def said_media(content_type: str | None) -> str | None:
+def payload_media(content_type: str | None) -> str | None:
     """What Content-Type says of a payload; None where it says nothing."""
     kind = (content_type or "").partition(";")[0].strip().lower()
     return None if not kind or kind in _SAYS_NOTHING else content_type

@@ -28,7 +28,7 @@ from penstock.storage.inspect.data_reader import parse_log
 from penstock.storage.log.segment import MARKER, is_segment_or_index
 
 if TYPE_CHECKING:
-    from penstock.server.api.request import Call
+    from penstock.server.api.request import ApiRequest
 
 BYTES: Final = "application/octet-stream"
 PIECE_BYTES: Final = 1 * MIB
@@ -158,48 +158,49 @@ def _missing(what: str) -> HttpError:
 # what is asked
 
 
-async def list_namespaces(call: Call) -> object:
+async def list_namespaces(request: ApiRequest) -> object:
     """Those alone of which whoever asks may read something."""
-    logs = _logs(call)
+    logs = _logs(request)
     found = await logs.off_loop(logs.namespaces)
-    if not call.desk.access.enabled:
+    if not request.backend.access.enabled:
         return RootAnswer(FORMAT, found)
     readable = {each: await logs.off_loop(logs.logs, each) for each in found}
-    return RootAnswer(FORMAT, [each for each in found if any(_may_read(call, each, log) for log in readable[each])])
+    return RootAnswer(FORMAT, [each for each in found if any(_may_read(request, each, log) for log in readable[each])])
 
 
-async def list_logs(call: Call) -> object:
-    logs, namespace = _logs(call), call.named["namespace"]
+async def list_logs(request: ApiRequest) -> object:
+    logs, namespace = _logs(request), request.path_params["namespace"]
     found = await logs.off_loop(logs.logs, namespace)
-    readable = [each for each in found if _may_read(call, namespace, each)]
+    readable = [each for each in found if _may_read(request, namespace, each)]
     if found and not readable:
         raise _missing(f"namespace {quoted(namespace)}")  # as if it were not there: names are not for everybody
     return NamespaceAnswer(readable)
 
 
-def _may_read(call: Call, namespace: str, log: str) -> bool:
+def _may_read(request: ApiRequest, namespace: str, log: str) -> bool:
     name, _ = parse_log(namespace, log)
-    return name is not None and call.desk.access.allows(call.principal, Operation.CONSUME, Resource.topic(name))
+    access = request.backend.access
+    return name is not None and access.allows(request.principal, Operation.CONSUME, Resource.topic(name))
 
 
-async def list_files(call: Call) -> object:
-    logs = _logs(call)
-    return LogAnswer(await logs.off_loop(logs.files, call.named["namespace"], call.named["log"]))
+async def list_files(request: ApiRequest) -> object:
+    logs = _logs(request)
+    return LogAnswer(await logs.off_loop(logs.files, request.path_params["namespace"], request.path_params["log"]))
 
 
-async def get_file(call: Call) -> object:
-    logs, named = _logs(call), call.named
+async def get_file(request: ApiRequest) -> object:
+    logs, named = _logs(request), request.path_params
     descriptor = await logs.off_loop(logs.open, named["namespace"], named["log"], named["file"])
     try:
-        may = partial(_may_read, call, named["namespace"], named["log"])
-        return FilePart(logs, descriptor, call.headers["range"], may)
+        may = partial(_may_read, request, named["namespace"], named["log"])
+        return FilePart(logs, descriptor, request.headers["range"], may)
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def _logs(call: Call) -> LogFiles:
-    logs = call.parts.get(LogFiles)
+def _logs(request: ApiRequest) -> LogFiles:
+    logs = request.services.get(LogFiles)
     if logs is None:
         raise HttpError(HTTPStatus.NOT_FOUND, "logs are not read over HTTP here: server.http_logs is off")
     return logs

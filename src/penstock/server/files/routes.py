@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.broker.access.policy import Operation
-from penstock.server.api.routing import Method, Need, Parameter, Row
+from penstock.server.api.routing import Method, Parameter, Permission, Route
 from penstock.server.files import log_files
 
 _NAME: Final[dict[str, Any]] = {"type": "string", "minLength": 1}
@@ -20,38 +20,38 @@ VARIABLES: Final = {
 }
 
 ROWS: Final = (
-    Row(
+    Route(
         method=Method.GET,
         path="/v1/logs",
         handler=log_files.list_namespaces,
         about="namespaces that have logs",
-        needs=Need(Operation.CONSUME, checked=False),
+        permission=Permission(Operation.CONSUME, checked=False),
         answer=log_files.RootAnswer,
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/v1/logs/{namespace}",
         handler=log_files.list_logs,
         about="its logs: topics, and partitions of topics",
-        needs=Need(Operation.CONSUME, checked=False),
+        permission=Permission(Operation.CONSUME, checked=False),
         answer=log_files.NamespaceAnswer,
         errors=(404,),
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/v1/logs/{namespace}/{log}",
         handler=log_files.list_files,
         about="files of a log",
-        needs=Need(Operation.CONSUME, "log"),
+        permission=Permission(Operation.CONSUME, "log"),
         answer=log_files.LogAnswer,
         errors=(404,),
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/v1/logs/{namespace}/{log}/{file}",
         handler=log_files.get_file,
         about="bytes of a segment, of its index, or of the marker where a log begins",
-        needs=Need(Operation.CONSUME, "log"),
+        permission=Permission(Operation.CONSUME, "log"),
         headers=(log_files.RANGE,),
         media=log_files.BYTES,
         errors=(404, 416),

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock import __version__
 from penstock.server.api.openapi import operation_id, variables_of
-from penstock.server.api.routing import Parameter, Row, Table
+from penstock.server.api.routing import Parameter, Route, RouteTable
 
 _STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
@@ -37,12 +37,12 @@ def welcome(links: Iterable[tuple[str, str]]) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def operations(table: Table) -> bytes:
+def operations(table: RouteTable) -> bytes:
     """Everything that can be asked, room by room."""
-    rooms = dict.fromkeys(row.tag for row in table.rows)
+    rooms = dict.fromkeys(route.tag for route in table.routes)
     listed = "".join(f'<li><a href="#{_anchor(room)}">{escape(room)}</a></li>' for room in rooms)
     intro = '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>'
-    parts = "".join(_room(room, [row for row in table.rows if row.tag == room], table) for room in rooms)
+    parts = "".join(_room(room, [route for route in table.routes if route.tag == room], table) for room in rooms)
     return _page("What can be asked of Penstock over HTTP", f"{intro}<ul>{listed}</ul>{parts}")
 
 
@@ -53,26 +53,26 @@ def _page(title: str, body: str) -> bytes:
     )
 
 
-def _room(name: str, rows: Iterable[Row], table: Table) -> str:
-    return f'<h2 id="{_anchor(name)}">{escape(name)}</h2>' + "".join(_section(row, table) for row in rows)
+def _room(name: str, routes: Iterable[Route], table: RouteTable) -> str:
+    return f'<h2 id="{_anchor(name)}">{escape(name)}</h2>' + "".join(_section(route, table) for route in routes)
 
 
 def _anchor(name: str) -> str:
     return escape(name.replace(" ", "-"))
 
 
-def _section(row: Row, table: Table) -> str:
-    asked = f"<h3><code>{row.method.value} {escape(row.path)}</code></h3>"
-    known = "".join(_parameters(row, table))
+def _section(route: Route, table: RouteTable) -> str:
+    asked = f"<h3><code>{route.method.value} {escape(route.path)}</code></h3>"
+    known = "".join(_parameters(route, table))
     listed = f"<dl>{known}</dl>" if known else ""
-    return f'<section id="{operation_id(row)}">{asked}<p>{escape(row.about)}</p>{listed}</section>'
+    return f'<section id="{operation_id(route)}">{asked}<p>{escape(route.about)}</p>{listed}</section>'
 
 
-def _parameters(row: Row, table: Table) -> Iterator[str]:
+def _parameters(route: Route, table: RouteTable) -> Iterator[str]:
     where: tuple[tuple[str, Iterable[Parameter]], ...] = (
-        ("in the path", (table.variables[name] for name in variables_of(row))),
-        ("behind the question mark", row.query),
-        ("in a header", row.headers),
+        ("in the path", (table.variables[name] for name in variables_of(route))),
+        ("behind the question mark", route.query),
+        ("in a header", route.headers),
     )
     for place, parameters in where:
         for each in parameters:

@@ -10,8 +10,8 @@ from penstock import __version__
 from penstock.server.api import openapi
 from penstock.server.api.bodies import best_of
 from penstock.server.api.errors import FLAT, JSON
-from penstock.server.api.request import Call, Encoded
-from penstock.server.api.routing import PUBLIC, Method, Parameter, Row, Table
+from penstock.server.api.request import ApiRequest, EncodedAnswer
+from penstock.server.api.routing import PUBLIC, Method, Parameter, Route, RouteTable
 from penstock.server.front import pages
 from penstock.server.http_scope import header
 
@@ -38,47 +38,47 @@ _WELCOME: Final = Welcome("penstock", __version__, {path.strip("/").partition(".
 _PAGE: Final = {"content-security-policy": pages.POLICY, "vary": "accept"}
 
 
-async def get_root(call: Call) -> object:
+async def get_root(request: ApiRequest) -> object:
     """A page for a browser, which says that it takes one; for clients of registries in what they speak."""
-    accept = (header(call.scope, b"accept") or "*/*").lower()
+    accept = (header(request.scope, b"accept") or "*/*").lower()
     if "text/html" in accept:
-        return Encoded(pages.welcome(LINKS), pages.HTML, _PAGE)
+        return EncodedAnswer(pages.welcome(LINKS), pages.HTML, _PAGE)
     media, _ = best_of(accept, FLAT) if "schemaregistry" in accept else (JSON, 1.0)
-    return Encoded(msgspec.json.encode(_WELCOME), media, {"vary": "accept"})
+    return EncodedAnswer(msgspec.json.encode(_WELCOME), media, {"vary": "accept"})
 
 
-async def get_operations(call: Call) -> object:
-    return Encoded(pages.operations(call.part(Table)), pages.HTML, _PAGE)
+async def get_operations(request: ApiRequest) -> object:
+    return EncodedAnswer(pages.operations(request.service(RouteTable)), pages.HTML, _PAGE)
 
 
-async def get_description(call: Call) -> object:
-    return Encoded(openapi.encoded(call.part(Table)), JSON)
+async def get_description(request: ApiRequest) -> object:
+    return EncodedAnswer(openapi.encoded(request.service(RouteTable)), JSON)
 
 
 ROWS: Final = (
-    Row(
+    Route(
         method=Method.GET,
         path="/",
         handler=get_root,
         about="what this is, and where to go on; a page for who takes one",
-        needs=PUBLIC,
+        permission=PUBLIC,
         answer=Welcome,
         media_too=("text/html",),
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/docs",
         handler=get_operations,
         about="what can be asked over HTTP, as a page",
-        needs=PUBLIC,
+        permission=PUBLIC,
         media="text/html",
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/openapi.json",
         handler=get_description,
         about="the same, as OpenAPI",
-        needs=PUBLIC,
+        permission=PUBLIC,
         answer=dict[str, Any],
     ),
 )

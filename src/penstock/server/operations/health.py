@@ -45,16 +45,16 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-class Listener(Protocol):
+class ListenerStatus(Protocol):
     def is_serving(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class HealthConditions:
     """What the conditions are about."""
 
     store: Store
-    listeners: Mapping[str, Listener]
+    listeners: Mapping[str, ListenerStatus]
     """Those that should be there, by name."""
     is_stopping: Callable[[], bool]
 
@@ -110,17 +110,17 @@ class Standing:
         return Check(name="data", ok=True, reason=f"{what}; the log and `penstock topic describe` say which")
 
 
-def failures(broker: Broker) -> list[str]:
+def append_failures(broker: Broker) -> list[str]:
     """Why each log that takes no appends any more does not."""
-    streams = () if broker.durable is None else broker.durable.streams
-    return [log.failure.message for stream in streams for log in stream.logs if log.failure is not None]
+    topics = () if broker.durable is None else broker.durable.topics
+    return [log.failure.message for topic in topics for log in topic.logs if log.failure is not None]
 
 
-async def watch_health(standing: Standing, broker: Broker) -> None:
+async def watch_health(conditions: HealthConditions, broker: Broker) -> None:
     """Say in the log when a condition is no longer met, and when it is again. Until it is cancelled."""
     unmet: dict[str, str | None] = {}
     while True:
-        health = await asyncio.to_thread(standing.ready, failures(broker))
+        health = await asyncio.to_thread(conditions.ready, append_failures(broker))
         now = {check.name: check.reason for check in health.checks if not check.ok}
         for name in now.keys() - unmet.keys():
             _LOG.error("not ready", extra={"check": name, "reason": now[name]})

@@ -9,14 +9,14 @@ from functools import lru_cache
 from typing import Final
 
 from penstock import __version__
-from penstock.server.operations.snapshot import BrokerFacts, StorageFacts, SubscriptionFacts, TopicFacts
+from penstock.server.operations.snapshot import BrokerSnapshot, StorageSnapshot, SubscriptionSnapshot, TopicSnapshot
 from penstock.storage.base.metrics import Distribution
 
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     """Only grows, from nothing when the broker starts."""
     GAUGE = "gauge"
@@ -24,11 +24,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One measurement: its name, what it is, and by what it is told apart."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     about: str
     labels: tuple[str, ...] = ()
 
@@ -38,12 +38,12 @@ Sample = tuple[tuple[str, ...], Value]
 """The values of a family's labels, in their order, and what was measured."""
 
 
-def render(measured: Iterable[tuple[Family, Iterable[Sample]]]) -> bytes:
+def render(measured: Iterable[tuple[MetricFamily, Iterable[Sample]]]) -> bytes:
     """All of them, each with what it is about. A family without samples is named all the same."""
     return "".join(line for family, samples in measured for line in _lines(family, samples)).encode()
 
 
-def _lines(family: Family, samples: Iterable[Sample]) -> Iterator[str]:
+def _lines(family: MetricFamily, samples: Iterable[Sample]) -> Iterator[str]:
     yield f"# HELP {family.name} {_escaped(family.about)}\n# TYPE {family.name} {family.kind.value}\n"
     for values, value in samples:
         labels = _labels(family.labels, values) if values or family.labels else ""
@@ -82,64 +82,64 @@ def number(value: float) -> str:
 
 
 _PREFIX: Final = "penstock_"
-Read = Callable[[BrokerFacts], Iterable[Sample]]
+Read = Callable[[BrokerSnapshot], Iterable[Sample]]
 
 
-def _family(name: str, about: str, *labels: str, kind: Kind | None = None) -> Family:
-    kind = kind or (Kind.COUNTER if name.endswith("_total") else Kind.GAUGE)
-    return Family(name if name.startswith("process_") else _PREFIX + name, kind, about, labels)
+def _family(name: str, about: str, *labels: str, kind: MetricKind | None = None) -> MetricFamily:
+    kind = kind or (MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE)
+    return MetricFamily(name if name.startswith("process_") else _PREFIX + name, kind, about, labels)
 
 
-def _one(read: Callable[[BrokerFacts], float]) -> Read:
-    return lambda facts: [((), read(facts))]
+def _one(read: Callable[[BrokerSnapshot], float]) -> Read:
+    return lambda snapshot: [((), read(snapshot))]
 
 
 def _count(name: str) -> Read:
-    return lambda facts: [((), facts.counts[name])]
+    return lambda snapshot: [((), snapshot.counts[name])]
 
 
-def _stored(read: Callable[[StorageFacts], Sample]) -> Read:
-    return lambda facts: [] if facts.storage is None else [read(facts.storage)]
+def _stored(read: Callable[[StorageSnapshot], Sample]) -> Read:
+    return lambda snapshot: [] if snapshot.storage is None else [read(snapshot.storage)]
 
 
-def _topics(read: Callable[[TopicFacts], float]) -> Read:
-    return lambda facts: [((each.name,), read(each)) for each in facts.shown_topics]
+def _topics(read: Callable[[TopicSnapshot], float]) -> Read:
+    return lambda snapshot: [((each.name,), read(each)) for each in snapshot.shown_topics]
 
 
-def _subscriptions(read: Callable[[SubscriptionFacts], float]) -> Read:
-    return lambda facts: [((each.topic, each.name), read(each)) for each in facts.shown_subscriptions]
+def _subscriptions(read: Callable[[SubscriptionSnapshot], float]) -> Read:
+    return lambda snapshot: [((each.topic, each.name), read(each)) for each in snapshot.shown_subscriptions]
 
 
-def _lags(facts: BrokerFacts) -> Iterator[Sample]:
-    for each in facts.shown_subscriptions:
-        yield (each.topic, each.name), facts.lags.get((each.topic, each.name), 0.0)
+def _lags(snapshot: BrokerSnapshot) -> Iterator[Sample]:
+    for each in snapshot.shown_subscriptions:
+        yield (each.topic, each.name), snapshot.lags.get((each.topic, each.name), 0.0)
 
 
 def _process(name: str) -> Read:
-    return lambda facts: [((), facts.process[name])] if name in facts.process else []
+    return lambda snapshot: [((), snapshot.process[name])] if name in snapshot.process else []
 
 
 _TOPIC: Final = ("topic",)
 _SUB: Final = ("topic", "subscription")
 
-ROWS: Final[tuple[tuple[Family, Read], ...]] = (
+ROWS: Final[tuple[tuple[MetricFamily, Read], ...]] = (
     (_family("build_info", "The release; always 1.", "version"), lambda _: [((__version__,), 1)]),
     (
         _family("check_ok", "Whether a condition of being ready is met: 1 or 0.", "check"),
-        lambda facts: [((name,), int(ok)) for name, ok in facts.checks.items()],
+        lambda snapshot: [((name,), int(ok)) for name, ok in snapshot.checks.items()],
     ),
     # the wire
     (_family("wire_messages_total", "Messages that came in, of any action."), _count("router.message")),
-    (_family("wire_message_bytes_total", "Their payloads."), _one(lambda facts: facts.message_bytes)),
+    (_family("wire_message_bytes_total", "Their payloads."), _one(lambda snapshot: snapshot.message_bytes)),
     (_family("wire_errors_total", "Messages answered with an error."), _count("router.message.error")),
     (_family("publish_errors_total", "Published messages that were refused."), _count("router.publish.error")),
     (_family("publish_dropped_total", "Live messages that nobody listened for."), _count("router.publish.dropped")),
     (_family("live_delivered_messages_total", "Messages sent to live subscribers."), _count("live.delivered")),
     (_family("requests_total", "Requests that came in."), _count("router.request")),
     (_family("requests_timed_out_total", "Requests without an answer in time."), _count("router.request.timeout")),
-    (_family("requests_open", "Requests that wait for their answer."), _one(lambda facts: facts.requests_open)),
+    (_family("requests_open", "Requests that wait for their answer."), _one(lambda snapshot: snapshot.requests_open)),
     # connections
-    (_family("connections", "Connections over TCP and WebSocket."), _one(lambda facts: facts.connections)),
+    (_family("connections", "Connections over TCP and WebSocket."), _one(lambda snapshot: snapshot.connections)),
     (_family("connections_opened_total", "Connections that came."), _count("connection.connected")),
     (_family("connections_closed_total", "Connections that ended."), _count("connection.disconnected")),
     (_family("connections_rejected_total", "Connections that were one too many."), _count("connection.rejected")),
@@ -150,11 +150,11 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
             "held_bytes",
             "What connections hold: messages that came in part, reads that wait, and what waits to be sent.",
         ),
-        _one(lambda facts: facts.held),
+        _one(lambda snapshot: snapshot.held),
     ),
-    (_family("output_queued_bytes", "Waits to be sent, to all."), _one(lambda facts: facts.output.queued)),
-    (_family("output_queued_largest_bytes", "Waits for the slowest."), _one(lambda facts: facts.output.largest)),
-    (_family("output_behind_connections", "Connections behind."), _one(lambda facts: facts.output.behind)),
+    (_family("output_queued_bytes", "Waits to be sent, to all."), _one(lambda snapshot: snapshot.output.queued)),
+    (_family("output_queued_largest_bytes", "Waits for the slowest."), _one(lambda snapshot: snapshot.output.largest)),
+    (_family("output_behind_connections", "Connections behind."), _one(lambda snapshot: snapshot.output.behind)),
     # events over HTTP
     (_family("http_events_published_total", "Messages posted over HTTP."), _count("http.events.published")),
     (
@@ -162,15 +162,15 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
         _count("http.events.refused"),
     ),
     (_family("http_events_sent_total", "Events sent to streams."), _count("http.events.sent")),
-    (_family("http_streams", "Streams of events that are open."), _one(lambda facts: facts.http_streams)),
+    (_family("http_streams", "Streams of events that are open."), _one(lambda snapshot: snapshot.http_streams)),
     (
         _family("http_streams_queued_bytes", "Waits to be taken by these; what several read is counted once."),
-        _one(lambda facts: facts.http_streams_queued),
+        _one(lambda snapshot: snapshot.http_streams_queued),
     ),
     (_family("http_streams_opened_total", "Streams of events that began."), _count("http.streams.opened")),
     (_family("http_streams_closed_total", "Streams of events that ended."), _count("http.streams.closed")),
     # topics
-    (_family("topics", "Topics that are there."), _one(lambda facts: facts.topics)),
+    (_family("topics", "Topics that are there."), _one(lambda snapshot: snapshot.topics)),
     (_family("topic_published_messages_total", "Messages stored.", *_TOPIC), _topics(lambda topic: topic.published)),
     (_family("topic_published_bytes_total", "Their bytes.", *_TOPIC), _topics(lambda topic: topic.published_bytes)),
     (
@@ -187,10 +187,10 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
     ),
     (
         _family("dead_letters_left_messages", "Dead letters neither sent back nor dropped.", *_TOPIC),
-        lambda facts: [((topic,), count) for topic, count in facts.dead_letters.items()],
+        lambda snapshot: [((topic,), count) for topic, count in snapshot.dead_letters.items()],
     ),
     # subscriptions
-    (_family("subscriptions", "Durable subscriptions."), _one(lambda facts: facts.subscriptions)),
+    (_family("subscriptions", "Durable subscriptions."), _one(lambda snapshot: snapshot.subscriptions)),
     (
         _family("subscription_delivered_messages_total", "Messages delivered, each time it was.", *_SUB),
         _subscriptions(lambda sub: sub.delivered),
@@ -238,7 +238,7 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
     ),
     # storage
     (
-        _family("sync_seconds", "How long a sync of the log took.", kind=Kind.HISTOGRAM),
+        _family("sync_seconds", "How long a sync of the log took.", kind=MetricKind.HISTOGRAM),
         _stored(lambda storage: ((), storage.syncs)),
     ),
     (
@@ -246,7 +246,7 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
         _stored(lambda storage: ((), storage.sync_failures)),
     ),
     (
-        _family("group_messages", "Messages made durable together.", kind=Kind.HISTOGRAM),
+        _family("group_messages", "Messages made durable together.", kind=MetricKind.HISTOGRAM),
         _stored(lambda storage: ((), storage.groups)),
     ),
     (_family("group_bytes_total", "Bytes given to the writer."), _stored(lambda storage: ((), storage.group_bytes))),
@@ -271,7 +271,7 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
     (_family("segments_removed_total", "Segments that retention removed."), _count("retention.segments")),
     (
         _family("disk_free_bytes", "Free on the disk that the logs lie on."),
-        lambda facts: [] if facts.storage is None else [((), facts.free)],
+        lambda snapshot: [] if snapshot.storage is None else [((), snapshot.free)],
     ),
     (
         _family("disk_reserve_bytes", "With less than that free, appends are refused."),
@@ -283,7 +283,7 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
     # HTTP
     (
         _family("http_requests_total", "Answers over HTTP.", "method", "route", "code"),
-        lambda facts: [(labels, count) for labels, count in sorted(facts.http.items())],
+        lambda snapshot: [(labels, count) for labels, count in sorted(snapshot.http.items())],
     ),
     # the process
     (_family("process_cpu_seconds_total", "Processor time used."), _process("cpu_seconds")),
@@ -294,7 +294,7 @@ ROWS: Final[tuple[tuple[Family, Read], ...]] = (
 )
 
 
-def measured(facts: BrokerFacts) -> Iterator[tuple[Family, Iterable[Sample]]]:
+def measured(snapshot: BrokerSnapshot) -> Iterator[tuple[MetricFamily, Iterable[Sample]]]:
     """Every family with what the facts say of it."""
     for family, read in ROWS:
-        yield family, read(facts)
+        yield family, read(snapshot)

@@ -11,7 +11,7 @@ from typing import Final
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class Probe:
+class ProcessProbe:
     """CPU shares are since the last time it was asked."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ _STARTED: Final = time.time()
 _FILES: Final = Path("/proc/self/fd")
 
 
-def process_facts() -> dict[str, float]:
+def process_figures() -> dict[str, float]:
     """For a thread that may wait: with many connections there are many files to count."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     facts: dict[str, float] = {

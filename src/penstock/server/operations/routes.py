@@ -5,52 +5,52 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.access.policy import Operation
-from penstock.server.api.request import Call, Encoded
-from penstock.server.api.routing import PUBLIC, Method, Need, Parameter, Row
+from penstock.server.api.request import ApiRequest, EncodedAnswer
+from penstock.server.api.routing import PUBLIC, Method, Parameter, Permission, Route
 from penstock.server.operations.health import Health
 from penstock.server.operations.metrics import MEDIA
-from penstock.server.operations.state import Operations
+from penstock.server.operations.state import OperationsState
 
 VARIABLES: Final[dict[str, Parameter]] = {}
 
 
-async def livez(call: Call) -> object:
-    return call.part(Operations).alive().check()
+async def livez(request: ApiRequest) -> object:
+    return request.service(OperationsState).alive().check()
 
 
-async def readyz(call: Call) -> object:
-    return (await call.part(Operations).ready()).check()
+async def readyz(request: ApiRequest) -> object:
+    return (await request.service(OperationsState).ready()).check()
 
 
-async def metrics(call: Call) -> object:
-    return Encoded(await call.part(Operations).metrics(), MEDIA)
+async def metrics(request: ApiRequest) -> object:
+    return EncodedAnswer(await request.service(OperationsState).metrics(), MEDIA)
 
 
 ROWS: Final = (
-    Row(
+    Route(
         method=Method.GET,
         path="/livez",
         handler=livez,
         about="whether the broker is alive; if it is not, restart it",
-        needs=PUBLIC,
+        permission=PUBLIC,
         answer=Health,
         errors=(503,),
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/readyz",
         handler=readyz,
         about="whether the broker takes messages, each condition by its name, and why one is not met",
-        needs=PUBLIC,
+        permission=PUBLIC,
         answer=Health,
         errors=(503,),
     ),
-    Row(
+    Route(
         method=Method.GET,
         path="/metrics",
         handler=metrics,
         about="measurements in Prometheus' text format",
-        needs=Need(Operation.SERVER_VIEW),
+        permission=Permission(Operation.SERVER_VIEW),
         media=MEDIA,
     ),
 )

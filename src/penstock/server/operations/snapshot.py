@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.broker.admin.dead_letters import Graves
 from penstock.broker.broker import Broker
-from penstock.broker.subscriptions.delivery import Delivery
-from penstock.broker.topics.topics import Stream
+from penstock.broker.subscriptions.delivery import SubscriptionRunner
+from penstock.broker.topics.topics import TopicState
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import View
@@ -21,7 +21,7 @@ from penstock.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFacts:
+class TopicSnapshot:
     """One topic, or several put together."""
 
     name: str
@@ -31,7 +31,7 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionFacts:
+class SubscriptionSnapshot:
     """One subscription, or several put together."""
 
     topic: str
@@ -53,7 +53,7 @@ class SubscriptionFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputFacts:
+class OutputSnapshot:
     """What waits to be sent."""
 
     queued: int = 0
@@ -62,7 +62,7 @@ class OutputFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageFacts:
+class StorageSnapshot:
     syncs: Distribution
     sync_failures: int
     groups: Distribution
@@ -80,7 +80,7 @@ class StorageFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerFacts:
+class BrokerSnapshot:
     """All of it."""
 
     unix_ms: int
@@ -92,12 +92,12 @@ class BrokerFacts:
     topics: int
     subscriptions: int
     """Without the broker's own."""
-    shown_topics: tuple[TopicFacts, ...]
-    shown_subscriptions: tuple[SubscriptionFacts, ...]
-    output: OutputFacts
+    shown_topics: tuple[TopicSnapshot, ...]
+    shown_subscriptions: tuple[SubscriptionSnapshot, ...]
+    output: OutputSnapshot
     held: int = 0
     """Bytes of all connections: messages in part, reads that wait, and what waits to be sent."""
-    storage: StorageFacts | None = None
+    storage: StorageSnapshot | None = None
     """None for a broker that keeps nothing."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     """Those that were neither sent back nor dropped, by the topic that they lie in."""
@@ -115,7 +115,7 @@ class BrokerFacts:
     process: Mapping[str, float] = field(default_factory=dict)
 
 
-OTHERS: Final = "_other"
+OTHER_SERIES: Final = "_other"
 """No topic has such a name, and no subscription."""
 
 TOPICS_MAX: Final = 200
@@ -128,7 +128,7 @@ SUBSCRIPTIONS_MAX: Final = 300
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class Chosen(Generic[_Key]):
+class ShownSeries(Generic[_Key]):
     """At most so many of a kind."""
 
     def __init__(self, most: int) -> None:
@@ -138,7 +138,7 @@ class Chosen(Generic[_Key]):
     def __contains__(self, key: _Key) -> bool:
         return key in self._kept
 
-    def look(self, there: Collection[_Key], busy: Callable[[_Key], int]) -> None:
+    def choose(self, there: Collection[_Key], busy: Callable[[_Key], int]) -> None:
         """These are there now; forget those that are not, and give free lines away."""
         self._kept.intersection_update(there)
         free = self._most - len(self._kept)
@@ -153,56 +153,56 @@ class Chosen(Generic[_Key]):
 _CounterKey = TypeVar("_CounterKey", bound=Hashable)
 
 
-class Tally(Generic[_CounterKey]):
+class CumulativeCounters(Generic[_CounterKey]):
     """At most so many lines; past that, those are forgotten that were asked for longest ago."""
 
-    def __init__(self, lines_max: int) -> None:
-        self._lines_max = lines_max
-        self._lines: dict[Hashable, Counter[str]] = {}
+    def __init__(self, series_max: int) -> None:
+        self._series_max = series_max
+        self._series: dict[Hashable, Counter[str]] = {}
         self._before: dict[_CounterKey, Mapping[str, int]] = {}
         """What each had counted at the last look."""
 
         self._now: dict[_CounterKey, Mapping[str, int]] = {}
 
-    def add(self, key: _CounterKey, line: Hashable, counts: Mapping[str, int]) -> None:
+    def add(self, key: _CounterKey, series: Hashable, counts: Mapping[str, int]) -> None:
         """What somebody in this line has counted until now."""
-        total = self._lines.setdefault(line, Counter())
+        total = self._series.setdefault(series, Counter())
         before = self._before.get(key, {})
         for name, count in counts.items():
-            total[name] += _grown(before.get(name, 0), count)
+            total[name] += _increase(before.get(name, 0), count)
         self._now[key] = counts
 
-    def of(self, line: Hashable) -> Mapping[str, int]:
+    def of(self, series: Hashable) -> Mapping[str, int]:
         """What a line has come to. It is kept for being asked for."""
-        found = self._lines[line] = self._lines.pop(line, Counter())
+        found = self._series[series] = self._series.pop(series, Counter())
         return found
 
-    def looked(self) -> None:
+    def end_collection(self) -> None:
         """A look is over: whoever was not added is gone."""
         self._before, self._now = self._now, {}
-        while len(self._lines) > self._lines_max:
-            del self._lines[next(iter(self._lines))]
+        while len(self._series) > self._series_max:
+            del self._series[next(iter(self._series))]
 
 
-def _grown(before: int, now: int) -> int:
+def _increase(before: int, now: int) -> int:
     """Whoever has counted less than before has begun anew."""
     return now - before if now >= before else now
 
 
 _SLICE_SECONDS: Final = 0.002
 """At a time: less than a group commit takes on most disks."""
-_AT_ONCE: Final = 32
+_ITEMS_PER_CLOCK_CHECK: Final = 32
 """Topics, subscriptions or connections between two looks at the clock."""
-_LINES_REMEMBERED: Final = 5
+_SERIES_REMEMBERED: Final = 5
 """Times as many lines as are shown: whoever is deleted and created again within some time goes on counting."""
 _DAMAGED: Final = "damaged"
 _TOPIC_COUNTERS: Final = ("published", "published_bytes")
 _SUBSCRIPTION_COUNTERS: Final = ("delivered", "acked", "failed", "redelivered", "buried", "dropped", "lost")
 _SUBSCRIPTION_SUMS: Final = ("lag", "unacked", "consumers")
-_Facts = TypeVar("_Facts", TopicFacts, SubscriptionFacts)
+_Snapshot = TypeVar("_Snapshot", TopicSnapshot, SubscriptionSnapshot)
 
 
-class Sessions(Protocol):
+class SessionSource(Protocol):
     """What is asked of the hub."""
 
     @property
@@ -223,12 +223,12 @@ class Sessions(Protocol):
         ...
 
 
-class Gathering:
+class SnapshotCollector:
     """Remembers which topics and subscriptions have lines of their own, and what was counted in each."""
 
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: SessionSource,
         store: Store | None,
         *,
         topics_max: int = TOPICS_MAX,
@@ -236,91 +236,95 @@ class Gathering:
     ) -> None:
         self._sessions = sessions
         self._store = store
-        self._topics: Chosen[int] = Chosen(topics_max)
-        self._subscriptions: Chosen[int] = Chosen(subscriptions_max)
-        self._published: Tally[int] = Tally(_LINES_REMEMBERED * topics_max + 1)
-        self._delivered: Tally[int] = Tally(_LINES_REMEMBERED * subscriptions_max + 1)
-        self._damages: Tally[tuple[int, int]] = Tally(1)
+        self._topics: ShownSeries[int] = ShownSeries(topics_max)
+        self._subscriptions: ShownSeries[int] = ShownSeries(subscriptions_max)
+        self._published: CumulativeCounters[int] = CumulativeCounters(_SERIES_REMEMBERED * topics_max + 1)
+        self._delivered: CumulativeCounters[int] = CumulativeCounters(_SERIES_REMEMBERED * subscriptions_max + 1)
+        self._damages: CumulativeCounters[tuple[int, int]] = CumulativeCounters(1)
 
-    async def gather(self) -> BrokerFacts:
+    async def collect(self) -> BrokerSnapshot:
         broker = self._sessions.broker
-        streams = [] if broker.durable is None else list(broker.durable.streams)
-        topics = await self._topic_facts(streams)
-        deliveries = [each for stream in streams for each in stream.deliveries.values() if not each.is_reader]
-        subscriptions = [each for each in deliveries if not each.is_internal]
-        shown = await self._subscription_facts(subscriptions, self._sessions.now_ms())
-        return BrokerFacts(
-            unix_ms=broker.desk.unix_ms(),
+        topics = [] if broker.durable is None else list(broker.durable.topics)
+        topic_snapshots = await self._topics_of(topics)
+        runners = [each for topic in topics for each in topic.subscriptions.values() if not each.is_reader]
+        subscriptions = [each for each in runners if not each.is_internal]
+        shown = await self._subscriptions_of(subscriptions, self._sessions.now_ms())
+        return BrokerSnapshot(
+            unix_ms=broker.context.unix_ms(),
             counts=broker.metrics.counts(),
             message_bytes=broker.metrics.bytes,
             connections=len(broker.clients),
             requests_open=broker.requests_open,
-            topics=len(streams),
+            topics=len(topics),
             subscriptions=len(subscriptions),
-            shown_topics=topics,
+            shown_topics=topic_snapshots,
             shown_subscriptions=shown,
-            dead_letters=await self._dead_letters(streams),
-            output=await self._output_facts(),
+            dead_letters=await self._dead_letters(topics),
+            output=await self._output_snapshot(),
             held=self._sessions.held_bytes,
-            storage=None if self._store is None else await self._storage_facts(self._store, streams),
+            storage=None if self._store is None else await self._storage_snapshot(self._store, topics),
         )
 
-    async def _topic_facts(self, streams: list[Stream]) -> tuple[TopicFacts, ...]:
-        by_uid = {stream.topic.topic_uid: stream for stream in streams}
-        self._topics.look(by_uid.keys(), lambda uid: by_uid[uid].messages)
-        shown: list[TopicFacts] = []
-        others: list[TopicFacts] = []
-        async for uid, stream in _in_slices(by_uid.items()):
-            one, facts = uid in self._topics, _topic(stream)
-            self._published.add(uid, facts.name if one else OTHERS, _values(facts, _TOPIC_COUNTERS))
-            (shown if one else others).append(facts)
+    async def _topics_of(self, topics: list[TopicState]) -> tuple[TopicSnapshot, ...]:
+        by_uid = {topic.uid: topic for topic in topics}
+        self._topics.choose(by_uid.keys(), lambda uid: by_uid[uid].messages)
+        shown: list[TopicSnapshot] = []
+        others: list[TopicSnapshot] = []
+        async for uid, topic in _yielding(by_uid.items()):
+            one, snapshot = uid in self._topics, _snapshot_of_topic(topic)
+            self._published.add(uid, snapshot.name if one else OTHER_SERIES, _values(snapshot, _TOPIC_COUNTERS))
+            (shown if one else others).append(snapshot)
         found = [_counted(each, self._published.of(each.name)) for each in shown]
-        rest = self._published.of(OTHERS)
-        self._published.looked()
-        return (*found, _counted(_topics_together(others), rest)) if others or any(rest.values()) else tuple(found)
+        rest = self._published.of(OTHER_SERIES)
+        self._published.end_collection()
+        return (*found, _counted(_aggregate_topics(others), rest)) if others or any(rest.values()) else tuple(found)
 
-    async def _dead_letters(self, streams: list[Stream]) -> Mapping[str, int]:
+    async def _dead_letters(self, topics: list[TopicState]) -> Mapping[str, int]:
         """Under the name of their topic where that has a line of its own."""
         left: Counter[str] = Counter()
-        async for stream in _in_slices(each for each in streams if each.name.holds_dead_letters):
-            shown = stream.topic.topic_uid in self._topics
-            count = sum(found.count for found in Graves(stream.name, stream).left().values())
-            left[str(stream.name) if shown else OTHERS] += count
+        async for topic in _yielding(each for each in topics if each.name.holds_dead_letters):
+            shown = topic.uid in self._topics
+            count = sum(found.count for found in Graves(topic.name, topic).left().values())
+            left[str(topic.name) if shown else OTHER_SERIES] += count
         return left
 
-    async def _subscription_facts(self, deliveries: list[Delivery], now_ms: int) -> tuple[SubscriptionFacts, ...]:
-        by_uid = {each.uid: each for each in deliveries}
-        self._subscriptions.look(by_uid.keys(), lambda uid: _busy(by_uid[uid]))
-        shown: list[SubscriptionFacts] = []
-        others: list[SubscriptionFacts] = []
-        async for uid, delivery in _in_slices(by_uid.items()):
+    async def _subscriptions_of(
+        self, runners: list[SubscriptionRunner], now_ms: int
+    ) -> tuple[SubscriptionSnapshot, ...]:
+        by_uid = {each.uid: each for each in runners}
+        self._subscriptions.choose(by_uid.keys(), lambda uid: _busy(by_uid[uid]))
+        shown: list[SubscriptionSnapshot] = []
+        others: list[SubscriptionSnapshot] = []
+        async for uid, runner in _yielding(by_uid.items()):
             one = uid in self._subscriptions
-            facts = _subscription(delivery, now_ms, floors=one)
-            self._delivered.add(uid, _line(facts) if one else OTHERS, _values(facts, _SUBSCRIPTION_COUNTERS))
-            (shown if one else others).append(facts)
-        found = [_counted(each, self._delivered.of(_line(each))) for each in shown]
-        rest = self._delivered.of(OTHERS)
-        self._delivered.looked()
+            snapshot = _snapshot_of_subscription(runner, now_ms, floors=one)
+            self._delivered.add(
+                uid, _label(snapshot) if one else OTHER_SERIES, _values(snapshot, _SUBSCRIPTION_COUNTERS)
+            )
+            (shown if one else others).append(snapshot)
+        found = [_counted(each, self._delivered.of(_label(each))) for each in shown]
+        rest = self._delivered.of(OTHER_SERIES)
+        self._delivered.end_collection()
         if others or any(rest.values()):
-            found.append(_counted(_subscriptions_together(others), rest))
+            found.append(_counted(_aggregate_subscriptions(others), rest))
         return tuple(found)
 
-    async def _output_facts(self) -> OutputFacts:
+    async def _output_snapshot(self) -> OutputSnapshot:
         queued = largest = behind = 0
-        async for session in _in_slices(self._sessions.sessions()):
-            size = session.stream.queued_bytes()
+        async for session in _yielding(self._sessions.sessions()):
+            size = session.transport.queued_bytes()
             queued, largest, behind = queued + size, max(largest, size), behind + session.behind
-        return OutputFacts(queued=queued, largest=largest, behind=behind)
+        return OutputSnapshot(queued=queued, largest=largest, behind=behind)
 
-    async def _storage_facts(self, store: Store, streams: list[Stream]) -> StorageFacts:
+    async def _storage_snapshot(self, store: Store, topics: list[TopicState]) -> StorageSnapshot:
         logs, full, failed = 0, 0, []
-        async for place, log in _in_slices(_logs(streams)):
+        async for place, log in _yielding(_logs(topics)):
             logs += 1
             full += log.refusal is not None
             self._damages.add(place, _DAMAGED, {_DAMAGED: sum(len(damage.offsets) for damage in log.damages)})
             failed += [log.failure.message] if log.failure is not None else []
-        self._damages.looked()
-        return StorageFacts(
+        self._damages.end_collection()
+        return StorageSnapshot(
             syncs=store.meter.syncs.seen(),
             sync_failures=store.meter.sync_failures,
             groups=store.meter.groups.seen(),
@@ -335,76 +339,76 @@ class Gathering:
         )
 
 
-async def _in_slices(items: Iterable[Any]) -> Any:
+async def _yielding(items: Iterable[Any]) -> Any:
     """Each of them; now and then it is somebody else's turn."""
     until = time.monotonic() + _SLICE_SECONDS
     for place, item in enumerate(items):
         yield item
-        if place % _AT_ONCE == _AT_ONCE - 1 and time.monotonic() > until:
+        if place % _ITEMS_PER_CLOCK_CHECK == _ITEMS_PER_CLOCK_CHECK - 1 and time.monotonic() > until:
             await asyncio.sleep(0)
             until = time.monotonic() + _SLICE_SECONDS
 
 
-def _logs(streams: list[Stream]) -> Iterator[tuple[tuple[int, int], Log]]:
+def _logs(topics: list[TopicState]) -> Iterator[tuple[tuple[int, int], Log]]:
     """Each with its topic and its partition."""
-    for stream in streams:
-        for partition, log in enumerate(stream.logs):
-            yield (stream.topic.topic_uid, partition), log
+    for topic in topics:
+        for partition, log in enumerate(topic.logs):
+            yield (topic.uid, partition), log
 
 
-def _values(facts: TopicFacts | SubscriptionFacts, names: tuple[str, ...]) -> dict[str, int]:
-    return {name: getattr(facts, name) for name in names}
+def _values(snapshot: TopicSnapshot | SubscriptionSnapshot, names: tuple[str, ...]) -> dict[str, int]:
+    return {name: getattr(snapshot, name) for name in names}
 
 
-def _counted(facts: _Facts, counts: Mapping[str, Any]) -> _Facts:
-    return replace(facts, **counts)
+def _counted(snapshot: _Snapshot, counts: Mapping[str, Any]) -> _Snapshot:
+    return replace(snapshot, **counts)
 
 
-def _line(facts: SubscriptionFacts) -> tuple[str, str]:
-    return facts.topic, facts.name
+def _label(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
+    return snapshot.topic, snapshot.name
 
 
-def _busy(delivery: Delivery) -> int:
+def _busy(runner: SubscriptionRunner) -> int:
     """Whoever has much to do counts as well as whoever does much."""
-    return delivery.group.delivered + sum(lane.backlog for lane in delivery.group.lanes.values())
+    return runner.machine.delivered + sum(cursor.backlog for cursor in runner.machine.cursors.values())
 
 
-def _topic(stream: Stream) -> TopicFacts:
-    views = tuple(log.view for log in stream.logs)
-    return TopicFacts(name=str(stream.name), published=stream.messages, published_bytes=stream.bytes, views=views)
+def _snapshot_of_topic(topic: TopicState) -> TopicSnapshot:
+    views = tuple(log.view for log in topic.logs)
+    return TopicSnapshot(name=str(topic.name), published=topic.messages, published_bytes=topic.bytes, views=views)
 
 
-def _topics_together(topics: list[TopicFacts]) -> TopicFacts:
+def _aggregate_topics(topics: list[TopicSnapshot]) -> TopicSnapshot:
     """What there is of them now; what was counted is the tally's."""
     counted: dict[str, Any] = dict.fromkeys(_TOPIC_COUNTERS, 0)
-    return TopicFacts(name=OTHERS, views=tuple(view for each in topics for view in each.views), **counted)
+    return TopicSnapshot(name=OTHER_SERIES, views=tuple(view for each in topics for view in each.views), **counted)
 
 
-def _subscription(delivery: Delivery, now_ms: int, *, floors: bool) -> SubscriptionFacts:
-    group, logs = delivery.group, delivery.stream.logs
-    lags = {partition: lane.backlog for partition, lane in group.lanes.items()}
-    since_ms = group.unacked_since_ms()
-    return SubscriptionFacts(
-        topic=str(delivery.stream.name),
-        name=delivery.name,
-        delivered=group.delivered,
-        acked=group.acked,
-        failed=group.failed,
-        redelivered=group.redelivered,
-        buried=group.buried,
-        dropped=group.dropped,
-        lost=group.lost,
+def _snapshot_of_subscription(runner: SubscriptionRunner, now_ms: int, *, floors: bool) -> SubscriptionSnapshot:
+    machine, logs = runner.machine, runner.topic.logs
+    lags = {partition: cursor.backlog for partition, cursor in machine.cursors.items()}
+    since_ms = machine.unacked_since_ms()
+    return SubscriptionSnapshot(
+        topic=str(runner.topic.name),
+        name=runner.name,
+        delivered=machine.delivered,
+        acked=machine.acked,
+        failed=machine.failed,
+        redelivered=machine.redelivered,
+        buried=machine.dead_lettered,
+        dropped=machine.dropped,
+        lost=machine.lost,
         lag=sum(lags.values()),
-        unacked=sum(each.in_flight for each in group.consumers.values()),
+        unacked=sum(each.in_flight for each in machine.consumers.values()),
         unacked_ms=0 if since_ms is None else max(0, now_ms - since_ms),
-        consumers=len(group.consumers),
-        floors=tuple((logs[each], group.lanes[each].floor) for each, lag in lags.items() if lag and floors),
+        consumers=len(machine.consumers),
+        floors=tuple((logs[each], machine.cursors[each].floor) for each, lag in lags.items() if lag and floors),
     )
 
 
-def _subscriptions_together(found: list[SubscriptionFacts]) -> SubscriptionFacts:
+def _aggregate_subscriptions(found: list[SubscriptionSnapshot]) -> SubscriptionSnapshot:
     """The same of subscriptions."""
     counted: dict[str, Any] = dict.fromkeys(_SUBSCRIPTION_COUNTERS, 0)
     sums: dict[str, Any] = {name: sum(getattr(each, name) for each in found) for name in _SUBSCRIPTION_SUMS}
     oldest_ms = max((each.unacked_ms for each in found), default=0)
-    return SubscriptionFacts(topic=OTHERS, name=OTHERS, unacked_ms=oldest_ms, **counted, **sums)
+    return SubscriptionSnapshot(topic=OTHER_SERIES, name=OTHER_SERIES, unacked_ms=oldest_ms, **counted, **sums)

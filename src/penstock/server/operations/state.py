@@ -11,14 +11,14 @@ from typing import Final, Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.broker.reads.publish_times import published_ms
-from penstock.server.api.routing import ROUTE
-from penstock.server.operations.health import Health, Standing, failures
+from penstock.server.api.routing import SCOPE_ROUTE
+from penstock.server.operations.health import Health, HealthConditions, append_failures
 from penstock.server.operations.metrics import measured, render
-from penstock.server.operations.process import process_facts
-from penstock.server.operations.snapshot import BrokerFacts, Gathering, Sessions, SubscriptionFacts
+from penstock.server.operations.process import process_figures
+from penstock.server.operations.snapshot import BrokerSnapshot, SessionSource, SnapshotCollector, SubscriptionSnapshot
 from penstock.storage.store import Store
 
-_KEPT_MS: Final = 1_000
+_CACHE_MS: Final = 1_000
 """How old an answer may be: several who ask in the same second cost as much as one."""
 NO_ROUTE: Final = "none"
 """Of requests that no row is for: what was asked for is not told, since anybody may ask for anything."""
@@ -38,80 +38,82 @@ class OpenStreams(Protocol):
         ...
 
 
-class Operations:
+class OperationsState:
     """One of a server."""
 
-    def __init__(self, hub: Sessions, store: Store, standing: Standing, streams: OpenStreams) -> None:
+    def __init__(self, hub: SessionSource, store: Store, conditions: HealthConditions, streams: OpenStreams) -> None:
         self._hub = hub
         self._streams = streams
         self._store = store
-        self._gathering = Gathering(hub, store)
-        self._standing = standing
+        self._collector = SnapshotCollector(hub, store)
+        self._conditions = conditions
         self._turn = asyncio.Lock()
         self._text = b""
-        self._made_ms = 0
+        self._rendered_ms = 0
         self.answered: Counter[tuple[str, str, str]] = Counter()
 
     # health
 
     def alive(self) -> Health:
-        return self._standing.alive()
+        return self._conditions.alive()
 
     async def ready(self) -> Health:
-        return await asyncio.to_thread(self._standing.ready, failures(self._hub.broker))
+        return await asyncio.to_thread(self._conditions.ready, append_failures(self._hub.broker))
 
     # measurements
 
     async def metrics(self) -> bytes:
         """As Prometheus reads them; at most a second old."""
         async with self._turn:
-            if not self._text or self._hub.now_ms() - self._made_ms >= _KEPT_MS:
-                facts = replace(
-                    await self._gathering.gather(),
+            if not self._text or self._hub.now_ms() - self._rendered_ms >= _CACHE_MS:
+                snapshot = replace(
+                    await self._collector.collect(),
                     http=dict(self.answered),
                     http_streams=self._streams.streams,
                     http_streams_queued=self._streams.queued_bytes,
                 )
-                self._text = await asyncio.to_thread(self._written, facts)
-                self._made_ms = self._hub.now_ms()
+                self._text = await asyncio.to_thread(self._render, snapshot)
+                self._rendered_ms = self._hub.now_ms()
             return self._text
 
-    def _written(self, facts: BrokerFacts) -> bytes:
+    def _render(self, snapshot: BrokerSnapshot) -> bytes:
         """In another thread."""
-        health = self._standing.ready(facts.storage.failed if facts.storage is not None else ())
+        health = self._conditions.ready(snapshot.storage.failed if snapshot.storage is not None else ())
         return render(
             measured(
                 replace(
-                    facts,
-                    lags=self._lags(facts),
+                    snapshot,
+                    lags=self._lags(snapshot),
                     free=self._store.free_bytes(),
                     checks={check.name: check.ok for check in health.checks},
-                    process=process_facts(),
+                    process=process_figures(),
                 )
             )
         )
 
-    def _lags(self, facts: BrokerFacts) -> dict[tuple[str, str], float]:
-        return {(sub.topic, sub.name): _lag(sub, facts.unix_ms) for sub in facts.shown_subscriptions if sub.floors}
+    def _lags(self, snapshot: BrokerSnapshot) -> dict[tuple[str, str], float]:
+        return {
+            (sub.topic, sub.name): _lag(sub, snapshot.unix_ms) for sub in snapshot.shown_subscriptions if sub.floors
+        }
 
 
-def _lag(sub: SubscriptionFacts, unix_ms: int) -> float:
+def _lag(sub: SubscriptionSnapshot, unix_ms: int) -> float:
     """How old the oldest message is that is not settled, in seconds."""
     times = [time for log, floor in sub.floors if (time := published_ms(log, floor)) is not None]
     return max(0.0, (unix_ms - min(times)) / 1000) if times else 0.0
 
 
-class Counted:
+class RequestCounter:
     """An application whose answers are counted, by what was asked and how it ended."""
 
-    def __init__(self, app: ASGIApp, operations: Operations) -> None:
+    def __init__(self, app: ASGIApp, operations: OperationsState) -> None:
         self._app = app
         self._answered = operations.answered
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         def counting(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                route = scope.get(ROUTE, NO_ROUTE)
+                route = scope.get(SCOPE_ROUTE, NO_ROUTE)
                 method = scope["method"] if route != NO_ROUTE else NO_ROUTE
                 self._answered[method, route, str(message["status"])] += 1
             return send(message)

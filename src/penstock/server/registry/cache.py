@@ -6,15 +6,15 @@ from collections import OrderedDict
 from typing import Final
 
 from penstock.core.limits import MIB
-from penstock.schema.registry.models import Which
+from penstock.schema.registry.models import LookupFilter
 from penstock.schema.registry.registry import Registry
 from penstock.storage.catalog.schema_rows import StoredSchema
 
-KEPT_BYTES_MAX: Final = 16 * MIB
+CACHED_BYTES_MAX: Final = 16 * MIB
 """Of encoded answers: thousands of ordinary schemas, and a dozen of the largest."""
 
 
-class Kept:
+class SchemaAnswerCache:
     """Of the schemas that were asked for lately."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Kept:
         self._drop(schema_id)
         self._answers[schema_id] = stored, body
         self._size += len(body)
-        while self._size > KEPT_BYTES_MAX:
+        while self._size > CACHED_BYTES_MAX:
             self._drop(next(iter(self._answers)))
 
     def _drop(self, schema_id: int) -> None:
@@ -44,6 +44,6 @@ class Kept:
     def max_id(self, registry: Registry) -> int:
         """The highest id that a schema has; found once for each revision."""
         if self._max_id[0] != registry.revision:
-            ids = (each.schema_id for each in registry.schemas(which=Which.ALL))
+            ids = (each.schema_id for each in registry.schemas(lookup=LookupFilter.INCLUDE_DELETED))
             self._max_id = registry.revision, max(ids, default=0)
         return self._max_id[1]

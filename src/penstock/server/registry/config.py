@@ -9,10 +9,10 @@ from msgspec import UNSET
 from penstock.core.schemas import Compatibility
 from penstock.schema.errors import InvalidCompatibility
 from penstock.schema.problems import Problem
-from penstock.schema.registry.models import Rules
+from penstock.schema.registry.models import CompatibilityConfig
 from penstock.schema.steps import Procedure
-from penstock.server.api.broker_calls import gone
-from penstock.server.api.request import Call
+from penstock.server.api.broker_calls import disconnected
+from penstock.server.api.request import ApiRequest
 from penstock.server.registry.handlers import sent_schema
 from penstock.server.registry.models import (
     CheckAnswer,
@@ -22,90 +22,90 @@ from penstock.server.registry.models import (
     ModeAnswer,
     ModeBody,
 )
-from penstock.server.resources.fair_queue import ASKER
+from penstock.server.resources.fair_queue import REQUESTER
 
 # compatibility
 
 
-async def check(call: Call) -> object:
-    return _checked(call, await _asked(call, None))
+async def check(request: ApiRequest) -> object:
+    return _checked(request, await _asked(request, None))
 
 
-async def check_version(call: Call) -> object:
-    return _checked(call, await _asked(call, call.named["version"]))
+async def check_version(request: ApiRequest) -> object:
+    return _checked(request, await _asked(request, request.path_params["version"]))
 
 
-async def _asked(call: Call, version: int | str | None) -> list[Problem]:
+async def _asked(request: ApiRequest, version: int | str | None) -> list[Problem]:
     """What has not begun when the client hangs up is not begun."""
-    leaving = asyncio.ensure_future(gone(call.receive))
-    ASKER.set(ASKER.get()._replace(waits=lambda: not leaving.done()))
+    leaving = asyncio.ensure_future(disconnected(request.receive))
+    REQUESTER.set(REQUESTER.get()._replace(is_waiting=lambda: not leaving.done()))
     try:
-        return await call.desk.run(_problems(call, version))
+        return await request.run(_problems(request, version))
     finally:
         leaving.cancel()
 
 
-def _problems(call: Call, version: int | str | None) -> Procedure[list[Problem]]:
-    return call.desk.registry.check(call.named["subject"], sent_schema(call), version)
+def _problems(request: ApiRequest, version: int | str | None) -> Procedure[list[Problem]]:
+    return request.registry.check(request.path_params["subject"], sent_schema(request), version)
 
 
-def _checked(call: Call, problems: list[Problem]) -> CheckAnswer:
-    if not call.query["verbose"]:
+def _checked(request: ApiRequest, problems: list[Problem]) -> CheckAnswer:
+    if not request.query["verbose"]:
         return CheckAnswer(is_compatible=not problems)
     return CheckAnswer(
         is_compatible=not problems,
         messages=[f"{problem.kind}: {problem.sentence()}" for problem in problems],
-        problems=[problem.as_dict() for problem in problems] if call.more else None,
+        problems=[problem.as_dict() for problem in problems] if request.accepts_extensions else None,
     )
 
 
 # settings, of a subject or of all
 
 
-async def get_config(call: Call) -> object:
-    registry = call.desk.registry
-    return _config(call, registry.compatibility(_scope(call), default_to_global=call.query["defaultToGlobal"]))
+async def get_config(request: ApiRequest) -> object:
+    registry = request.registry
+    return _config(request, registry.compatibility(_scope(request), default_to_global=request.query["defaultToGlobal"]))
 
 
-async def put_config(call: Call) -> object:
-    body: CompatibilityBody = call.body
+async def put_config(request: ApiRequest) -> object:
+    body: CompatibilityBody = request.body
     body.check()
     if body.compatibility is UNSET and body.lenient is UNSET and body.normalize is None:
         raise InvalidCompatibility(f"Invalid compatibility level. Valid values are {', '.join(Compatibility)}")
     level = None if body.compatibility is UNSET else body.compatibility
     lenient = None if body.lenient is UNSET else body.lenient
-    rules = await call.desk.run(call.desk.registry.set_compatibility(_scope(call), level, lenient=lenient))
-    lenient_told = (call.more and rules.lenient) or None
+    rules = await request.run(request.registry.set_compatibility(_scope(request), level, lenient=lenient))
+    lenient_told = (request.accepts_extensions and rules.lenient) or None
     return ConfigSetAnswer(compatibility=rules.compatibility, lenient=lenient_told, normalize=body.normalize)
 
 
-async def delete_config(call: Call) -> object:
-    return _config(call, await call.desk.run(call.desk.registry.clear_compatibility(_scope(call))))
+async def delete_config(request: ApiRequest) -> object:
+    return _config(request, await request.run(request.registry.clear_compatibility(_scope(request))))
 
 
-def _config(call: Call, rules: Rules) -> ConfigAnswer:
+def _config(request: ApiRequest, rules: CompatibilityConfig) -> ConfigAnswer:
     return ConfigAnswer(
         compatibility_level=rules.compatibility,
-        lenient=(call.more and rules.lenient) or None,
-        normalize=call.more or None,
+        lenient=(request.accepts_extensions and rules.lenient) or None,
+        normalize=request.accepts_extensions or None,
     )
 
 
-async def get_mode(call: Call) -> object:
-    return ModeAnswer(call.desk.registry.mode(_scope(call), default_to_global=call.query["defaultToGlobal"]))
+async def get_mode(request: ApiRequest) -> object:
+    return ModeAnswer(request.registry.mode(_scope(request), default_to_global=request.query["defaultToGlobal"]))
 
 
-async def put_mode(call: Call) -> object:
-    body: ModeBody = call.body
+async def put_mode(request: ApiRequest) -> object:
+    body: ModeBody = request.body
     return ModeAnswer(
-        await call.desk.run(call.desk.registry.set_mode(_scope(call), body.mode, force=call.query["force"]))
+        await request.run(request.registry.set_mode(_scope(request), body.mode, force=request.query["force"]))
     )
 
 
-async def delete_mode(call: Call) -> object:
-    return ModeAnswer(await call.desk.run(call.desk.registry.clear_mode(_scope(call))))
+async def delete_mode(request: ApiRequest) -> object:
+    return ModeAnswer(await request.run(request.registry.clear_mode(_scope(request))))
 
 
-def _scope(call: Call) -> str | None:
-    subject: str | None = call.named.get("subject")
+def _scope(request: ApiRequest) -> str | None:
+    subject: str | None = request.path_params.get("subject")
     return subject

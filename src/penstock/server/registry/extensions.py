@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from penstock.core.names import TopicName
 from penstock.core.schemas import SchemaKind, default_subject
-from penstock.server.api.request import Call, Pieces
+from penstock.server.api.request import ApiRequest, StreamedList
 from penstock.server.registry.handlers import version_answer
 from penstock.server.registry.models import (
     DeprecationBody,
@@ -26,15 +26,15 @@ _PREFIX: Final = "schema_"
 """What a topic's settings about schemas begin with."""
 
 
-async def get_topic_schema(call: Call) -> object:
-    return _topic(await call.ask("system.topic.describe", {"topic": call.named["topic"]}))
+async def get_topic_schema(request: ApiRequest) -> object:
+    return _topic(await request.ask("system.topic.describe", {"topic": request.path_params["topic"]}))
 
 
-async def put_topic_schema(call: Call) -> object:
-    body: TopicSchemaBody = call.body
+async def put_topic_schema(request: ApiRequest) -> object:
+    body: TopicSchemaBody = request.body
     values = {name: getattr(body, name) for name in TopicSchemaBody.__struct_fields__}
     changed = {f"{_PREFIX}{name}": value for name, value in values.items() if value is not UNSET}
-    return _topic(await call.ask("system.topic.alter", {"topic": call.named["topic"], **changed}))
+    return _topic(await request.ask("system.topic.alter", {"topic": request.path_params["topic"], **changed}))
 
 
 def _topic(described: dict[str, Any]) -> TopicSchemaAnswer:
@@ -50,38 +50,38 @@ def _topic(described: dict[str, Any]) -> TopicSchemaAnswer:
     )
 
 
-async def list_schema_types(_call: Call) -> object:
+async def list_schema_types(_call: ApiRequest) -> object:
     return [kind.value for kind in SchemaKind]
 
 
-async def undelete(call: Call) -> object:
-    registry, version = call.desk.registry, call.query["version"]
-    return VersionsAnswer(list(await call.desk.run(registry.undelete(call.named["subject"], version))))
+async def undelete(request: ApiRequest) -> object:
+    registry, version = request.registry, request.query["version"]
+    return VersionsAnswer(list(await request.run(registry.undelete(request.path_params["subject"], version))))
 
 
-async def put_deprecation(call: Call) -> object:
-    body: DeprecationBody = call.body
-    return await _deprecate(call, body.message)
+async def put_deprecation(request: ApiRequest) -> object:
+    body: DeprecationBody = request.body
+    return await _deprecate(request, body.message)
 
 
-async def delete_deprecation(call: Call) -> object:
-    return await _deprecate(call, None)
+async def delete_deprecation(request: ApiRequest) -> object:
+    return await _deprecate(request, None)
 
 
-async def _deprecate(call: Call, message: str | None) -> object:
-    registry = call.desk.registry
-    found = await call.desk.run(registry.deprecate(call.named["subject"], call.named["version"], message))
+async def _deprecate(request: ApiRequest, message: str | None) -> object:
+    subject, version = request.path_params["subject"], request.path_params["version"]
+    found = await request.run(request.registry.deprecate(subject, version, message))
     return version_answer(found, more=True)
 
 
-async def export_schemas(call: Call) -> object:
-    records = call.desk.registry.export(call.query["subjectPrefix"])
-    return Pieces(b'{"records":[', (msgspec.json.encode(record) for record in records), b"]}")
+async def export_schemas(request: ApiRequest) -> object:
+    records = request.registry.export(request.query["subjectPrefix"])
+    return StreamedList(b'{"records":[', (msgspec.json.encode(record) for record in records), b"]}")
 
 
-async def import_schemas(call: Call) -> object:
-    body: ImportBody = call.body
-    found = await call.desk.run(call.desk.registry.import_(body.records))
+async def import_schemas(request: ApiRequest) -> object:
+    body: ImportBody = request.body
+    found = await request.run(request.registry.import_(body.records))
     refused = [RefusedRecord(each.index, each.subject, _number(each.version), each.message) for each in found.refused]
     return ImportedAnswer(found.imported, found.known, refused)
 

@@ -14,11 +14,11 @@ from penstock.broker.access.policy import Kind as ResourceKind
 from penstock.broker.access.policy import Operation, Resource
 from penstock.core.schemas import Definition, Schema, SchemaKind
 from penstock.schema.errors import RegistryError, SchemaNotFound
-from penstock.schema.registry.index import Place
-from penstock.schema.registry.models import Registered, Which, hinted_subject
-from penstock.schema.steps import Examine, Form, Procedure
-from penstock.server.api.request import Call, Encoded, Pieces
-from penstock.server.registry.cache import Kept
+from penstock.schema.registry.index import VersionKey
+from penstock.schema.registry.models import LookupFilter, RegisteredVersion, hinted_subject
+from penstock.schema.steps import ParseSchema, Procedure, SchemaForm
+from penstock.server.api.request import ApiRequest, EncodedAnswer, StreamedList
+from penstock.server.registry.cache import SchemaAnswerCache
 from penstock.server.registry.models import (
     Clusters,
     ReferenceBody,
@@ -47,144 +47,146 @@ _SERVER: Final = "penstock"
 _Item = TypeVar("_Item")
 
 
-def which(call: Call) -> Which:
-    if call.query.get("deletedOnly"):
-        return Which.DELETED
-    return Which.ALL if call.query.get("deleted") else Which.LIVING
+def which(request: ApiRequest) -> LookupFilter:
+    if request.query.get("deletedOnly"):
+        return LookupFilter.DELETED_ONLY
+    return LookupFilter.INCLUDE_DELETED if request.query.get("deleted") else LookupFilter.ACTIVE
 
 
-def page(call: Call, found: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
+def page(request: ApiRequest, found: Sequence[_Item], most: int = NAMES_MAX) -> Sequence[_Item]:
     """As many as are asked for, and no more than `most`; a negative limit asks for all."""
-    offset, limit = call.query["offset"], call.query["limit"]
+    offset, limit = request.query["offset"], request.query["limit"]
     return found[offset : offset + (most if limit < 0 else min(limit, most))]
 
 
 # the server
 
 
-async def get_server_id(_call: Call) -> object:
+async def get_server_id(_call: ApiRequest) -> object:
     return ServerIdAnswer(id="", scope=ServerScope(path=[], clusters=Clusters(kafka=_SERVER, registry=_SERVER)))
 
 
-async def get_server_version(_call: Call) -> object:
+async def get_server_version(_call: ApiRequest) -> object:
     return ServerVersionAnswer(version=__version__, commit_id="")
 
 
-async def list_contexts(call: Call) -> object:
+async def list_contexts(request: ApiRequest) -> object:
     """There is one."""
-    return page(call, ["."])
+    return page(request, ["."])
 
 
-async def list_schema_types(_call: Call) -> object:
+async def list_schema_types(_call: ApiRequest) -> object:
     return [kind.value for kind in KINDS]
 
 
 # subjects and versions
 
 
-def may_read(call: Call, subject: str) -> bool:
+def may_read(request: ApiRequest, subject: str) -> bool:
     """Of a subject by the name it is kept under."""
-    return call.desk.access.allows(call.principal, Operation.SCHEMA_READ, Resource(ResourceKind.SUBJECT, subject))
+    resource = Resource(ResourceKind.SUBJECT, subject)
+    return request.backend.access.allows(request.principal, Operation.SCHEMA_READ, resource)
 
 
-def sent_schema(call: Call) -> Schema:
+def sent_schema(request: ApiRequest) -> Schema:
     """What the body says. Whoever refers to a subject reads it, and holds on to it: that they must be allowed."""
-    body: SchemaBody = call.body
+    body: SchemaBody = request.body
     schema = body.as_schema()
-    if call.desk.access.enabled:
+    if request.backend.access.enabled:
         for subject in sorted({each.subject for each in schema.references}):
-            call.check(Operation.SCHEMA_READ, Resource.subject(subject))
+            request.check(Operation.SCHEMA_READ, Resource.subject(subject))
     return schema
 
 
-async def list_subjects(call: Call) -> object:
-    found = call.desk.registry.subjects(call.query["subjectPrefix"], which(call))
-    return page(call, [each for each in found if may_read(call, each)])
+async def list_subjects(request: ApiRequest) -> object:
+    found = request.registry.subjects(request.query["subjectPrefix"], which(request))
+    return page(request, [each for each in found if may_read(request, each)])
 
 
-async def list_versions(call: Call) -> object:
-    return page(call, call.desk.registry.versions(call.named["subject"], which(call)))
+async def list_versions(request: ApiRequest) -> object:
+    return page(request, request.registry.versions(request.path_params["subject"], which(request)))
 
 
-async def get_version(call: Call) -> object:
-    return await _in_dialect(call, _version(call))
+async def get_version(request: ApiRequest) -> object:
+    return await _in_dialect(request, _version(request))
 
 
-async def get_version_text(call: Call) -> object:
-    found = _version(call)
-    return Encoded((await in_format(call, found.schema_id, found.schema)).text.encode())
+async def get_version_text(request: ApiRequest) -> object:
+    found = _version(request)
+    return EncodedAnswer((await in_format(request, found.schema_id, found.schema)).text.encode())
 
 
-def _version(call: Call) -> Registered:
-    return call.desk.registry.version(call.named["subject"], call.named["version"], which(call))
+def _version(request: ApiRequest) -> RegisteredVersion:
+    return request.registry.version(request.path_params["subject"], request.path_params["version"], which(request))
 
 
-async def get_with_metadata(call: Call) -> object:
+async def get_with_metadata(request: ApiRequest) -> object:
     """The latest version that has all these properties; the latest of all, if there are none."""
-    keys, values = call.query["key"], call.query["value"]
+    keys, values = request.query["key"], request.query["value"]
     if len(keys) != len(values):
         raise RegistryError(f"there are {len(keys)} keys and {len(values)} values: each key has one", field="key")
     wanted = set(zip(keys, values, strict=True))
-    subject, registry = call.named["subject"], call.desk.registry
-    for version in reversed(registry.versions(subject, which(call))):
-        found = registry.version(subject, version, which(call))
+    subject, registry = request.path_params["subject"], request.registry
+    for version in reversed(registry.versions(subject, which(request))):
+        found = registry.version(subject, version, which(request))
         if wanted <= properties(found.metadata).items():
-            return await _in_dialect(call, found)
+            return await _in_dialect(request, found)
     raise SchemaNotFound("Schema not found", subject=subject)
 
 
-async def list_referrers(call: Call) -> object:
-    return page(call, call.desk.registry.referenced_by(call.named["subject"], call.named["version"], which(call)))
+async def list_referrers(request: ApiRequest) -> object:
+    subject, version = request.path_params["subject"], request.path_params["version"]
+    return page(request, request.registry.referenced_by(subject, version, which(request)))
 
 
-async def register(call: Call) -> object:
-    body: SchemaBody = call.body
-    schema = sent_schema(call)
-    found = await call.desk.run(
-        call.desk.registry.register(
-            call.named["subject"],
+async def register(request: ApiRequest) -> object:
+    body: SchemaBody = request.body
+    schema = sent_schema(request)
+    found = await request.run(
+        request.registry.register(
+            request.path_params["subject"],
             schema,
             schema_id=body.wanted_id(),
             version=body.wanted_version(),
-            metadata=replace(body.as_metadata(), created_by=call.principal.signature),
+            metadata=replace(body.as_metadata(), created_by=request.principal.signature),
         )
     )
-    call.trail.found(id=found.schema_id, version=found.version)
-    if not call.more:
+    request.trail.found(id=found.schema_id, version=found.version)
+    if not request.accepts_extensions:
         return RegisteredAnswer(id=found.schema_id)
     # With what was sent: clients remember it as what they have just registered.
     written = _written(schema)
     return RegisteredAnswer(id=found.schema_id, version=found.version, subject=found.subject, **written)
 
 
-async def look_up(call: Call) -> object:
-    schema, deleted = sent_schema(call), call.query["deleted"]
-    found = await call.desk.run(call.desk.registry.look_up(call.named["subject"], schema, deleted=deleted))
-    return await _in_dialect(call, found)
+async def look_up(request: ApiRequest) -> object:
+    schema, deleted = sent_schema(request), request.query["deleted"]
+    found = await request.run(request.registry.look_up(request.path_params["subject"], schema, deleted=deleted))
+    return await _in_dialect(request, found)
 
 
-async def delete_subject(call: Call) -> object:
-    return await _delete(call, subject=call.named["subject"])
+async def delete_subject(request: ApiRequest) -> object:
+    return await _delete(request, subject=request.path_params["subject"])
 
 
-async def delete_version(call: Call) -> object:
-    (version,) = await _delete(call, subject=call.named["subject"], version=call.named["version"])
+async def delete_version(request: ApiRequest) -> object:
+    (version,) = await _delete(request, subject=request.path_params["subject"], version=request.path_params["version"])
     return version
 
 
-async def _delete(call: Call, **what: Any) -> list[int]:
+async def _delete(request: ApiRequest, **what: Any) -> list[int]:
     """By way of the broker, which knows what messages there are."""
-    answer = await call.ask("system.schema.delete", what | {"permanent": call.query["permanent"]})
+    answer = await request.ask("system.schema.delete", what | {"permanent": request.query["permanent"]})
     versions: list[int] = answer["versions"]
     return versions
 
 
-async def _in_dialect(call: Call, found: Registered) -> VersionAnswer:
-    schema = await in_format(call, found.schema_id, found.schema)
-    return version_answer(replace(found, schema=schema), more=call.more)
+async def _in_dialect(request: ApiRequest, found: RegisteredVersion) -> VersionAnswer:
+    schema = await in_format(request, found.schema_id, found.schema)
+    return version_answer(replace(found, schema=schema), more=request.accepts_extensions)
 
 
-def version_answer(found: Registered, *, more: bool) -> VersionAnswer:
+def version_answer(found: RegisteredVersion, *, more: bool) -> VersionAnswer:
     """`more`: with what the dialect has no fields for."""
     facts: dict[str, Any] = {}
     if more:
@@ -218,100 +220,106 @@ def _written(schema: Schema) -> dict[str, Any]:
 # schemas by id
 
 
-async def list_schemas(call: Call) -> object:
-    return await _listed(call, [each for each in _readable(call) if each.schema.kind in KINDS])
+async def list_schemas(request: ApiRequest) -> object:
+    return await _listed(request, [each for each in _readable(request) if each.schema.kind in KINDS])
 
 
-async def list_all_schemas(call: Call) -> object:
+async def list_all_schemas(request: ApiRequest) -> object:
     """With the broker's own types."""
-    return await _listed(call, _readable(call))
+    return await _listed(request, _readable(request))
 
 
-def _readable(call: Call) -> list[Registered]:
-    found = call.desk.registry.schemas(call.query["subjectPrefix"], which(call), latest_only=call.query["latestOnly"])
-    return [each for each in found if may_read(call, each.subject)]
+def _readable(request: ApiRequest) -> list[RegisteredVersion]:
+    prefix, latest_only = request.query["subjectPrefix"], request.query["latestOnly"]
+    found = request.registry.schemas(prefix, which(request), latest_only=latest_only)
+    return [each for each in found if may_read(request, each.subject)]
 
 
-async def _listed(call: Call, found: Sequence[Registered]) -> Pieces:
+async def _listed(request: ApiRequest, found: Sequence[RegisteredVersion]) -> StreamedList:
     """A page of versions, each in the form that is asked for."""
-    chosen = [await _in_dialect(call, each) for each in page(call, found, SCHEMAS_MAX)]
-    return Pieces(b"[", map(msgspec.json.encode, chosen), b"]")
+    chosen = [await _in_dialect(request, each) for each in page(request, found, SCHEMAS_MAX)]
+    return StreamedList(b"[", map(msgspec.json.encode, chosen), b"]")
 
 
-async def get_schema(call: Call) -> object:
+async def get_schema(request: ApiRequest) -> object:
     """What most clients ask most: the answer is kept, encoded, for as long as the schema is the same."""
-    stored, hint = _stored(call), hinted_subject(call.query["subject"])
-    if call.query["fetchMaxId"] or call.query["format"] or (hint and call.more):
-        return await _schema_with(call, stored, hint)
-    body = call.part(Kept).get(stored.schema_id, stored)
+    stored, hint = _stored(request), hinted_subject(request.query["subject"])
+    if request.query["fetchMaxId"] or request.query["format"] or (hint and request.accepts_extensions):
+        return await _schema_with(request, stored, hint)
+    body = request.service(SchemaAnswerCache).get(stored.schema_id, stored)
     if body is None:
-        body = msgspec.json.encode(SchemaAnswer(**_written(await in_format(call, stored.schema_id, stored.schema))))
-        call.part(Kept).put(stored.schema_id, stored, body)
-    return Encoded(body)
+        body = msgspec.json.encode(SchemaAnswer(**_written(await in_format(request, stored.schema_id, stored.schema))))
+        request.service(SchemaAnswerCache).put(stored.schema_id, stored, body)
+    return EncodedAnswer(body)
 
 
-def _stored(call: Call) -> StoredSchema:
+def _stored(request: ApiRequest) -> StoredSchema:
     """Raises `SchemaNotFound` also where none of the subjects that have it may be read."""
-    stored, schema_id = call.desk.registry.schema(call.named["id"]), call.named["id"]
-    if call.desk.access.enabled and not any(
-        may_read(call, subject) for subject, _ in call.desk.registry.places(schema_id, Which.ALL)
+    stored, schema_id = request.registry.schema(request.path_params["id"]), request.path_params["id"]
+    if request.backend.access.enabled and not any(
+        may_read(request, subject)
+        for subject, _ in request.registry.versions_of_schema(schema_id, LookupFilter.INCLUDE_DELETED)
     ):
         raise SchemaNotFound(f"Schema {schema_id} not found", schema_id=schema_id)
     return stored
 
 
-async def _schema_with(call: Call, stored: StoredSchema, hint: str | None) -> SchemaAnswer:
+async def _schema_with(request: ApiRequest, stored: StoredSchema, hint: str | None) -> SchemaAnswer:
     more: dict[str, Any] = {}
-    if hint and call.more:
-        subject, version = _place(call, stored.schema_id, hint)
+    if hint and request.accepts_extensions:
+        subject, version = _place(request, stored.schema_id, hint)
         more = {"subject": subject, "version": version, "id": stored.schema_id}
-    if call.query["fetchMaxId"]:
-        more["max_id"] = call.part(Kept).max_id(call.desk.registry)
-    return SchemaAnswer(**_written(await in_format(call, stored.schema_id, stored.schema)), **more)
+    if request.query["fetchMaxId"]:
+        more["max_id"] = request.service(SchemaAnswerCache).max_id(request.registry)
+    return SchemaAnswer(**_written(await in_format(request, stored.schema_id, stored.schema)), **more)
 
 
-def _place(call: Call, schema_id: int, hint: str) -> Place:
+def _place(request: ApiRequest, schema_id: int, hint: str) -> VersionKey:
     """A version that has this schema, deleted or not: the newest of the subject hinted at, else of the first one.
 
     Clients hint at the subject that they would have registered it under, which another may name otherwise.
     """
-    places = [place for place in call.desk.registry.places(schema_id, Which.ALL) if may_read(call, place[0])]
+    places = [
+        place
+        for place in request.registry.versions_of_schema(schema_id, LookupFilter.INCLUDE_DELETED)
+        if may_read(request, place[0])
+    ]
     hinted = [place for place in places if place[0] == hint]
     return hinted[-1] if hinted else places[0]
 
 
-async def get_schema_text(call: Call) -> object:
-    hinted_subject(call.query["subject"])
-    stored = _stored(call)
-    return Encoded((await in_format(call, stored.schema_id, stored.schema)).text.encode())
+async def get_schema_text(request: ApiRequest) -> object:
+    hinted_subject(request.query["subject"])
+    stored = _stored(request)
+    return EncodedAnswer((await in_format(request, stored.schema_id, stored.schema)).text.encode())
 
 
-async def list_schema_subjects(call: Call) -> object:
-    return page(call, list(dict.fromkeys(subject for subject, _ in _places(call))))
+async def list_schema_subjects(request: ApiRequest) -> object:
+    return page(request, list(dict.fromkeys(subject for subject, _ in _places(request))))
 
 
-async def list_schema_versions(call: Call) -> object:
-    return page(call, [SubjectVersion(subject, version) for subject, version in _places(call)])
+async def list_schema_versions(request: ApiRequest) -> object:
+    return page(request, [SubjectVersion(subject, version) for subject, version in _places(request)])
 
 
-def _places(call: Call) -> list[tuple[str, int]]:
-    wanted = hinted_subject(call.query["subject"])
-    found = call.desk.registry.places(call.named["id"], which(call))
-    return [place for place in found if may_read(call, place[0]) and (not wanted or place[0] == wanted)]
+def _places(request: ApiRequest) -> list[tuple[str, int]]:
+    wanted = hinted_subject(request.query["subject"])
+    found = request.registry.versions_of_schema(request.path_params["id"], which(request))
+    return [place for place in found if may_read(request, place[0]) and (not wanted or place[0] == wanted)]
 
 
-async def in_format(call: Call, schema_id: int, schema: Schema) -> Schema:
+async def in_format(request: ApiRequest, schema_id: int, schema: Schema) -> Schema:
     """A schema in Protobuf as a .proto text, or as a serialised descriptor for those who ask for that, however it was
     registered; others as they are."""
     if schema.kind is not SchemaKind.PROTOBUF:
         return schema
-    wanted = Form.SERIALIZED if call.query.get("format") == Form.SERIALIZED else Form.TEXT
-    given = Form.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else Form.TEXT
+    wanted = SchemaForm.SERIALIZED if request.query.get("format") == SchemaForm.SERIALIZED else SchemaForm.TEXT
+    given = SchemaForm.SERIALIZED if DESCRIPTOR.fullmatch(schema.text.strip()) else SchemaForm.TEXT
     if wanted is given:
         return schema
-    return replace(schema, text=await call.desk.run(_rewritten(call.desk.registry.definition(schema_id), wanted)))
+    return replace(schema, text=await request.run(_rewritten(request.registry.definition(schema_id), wanted)))
 
 
-def _rewritten(definition: Definition, form: Form) -> Procedure[str]:
-    text: str = yield Examine(definition, form)
+def _rewritten(definition: Definition, form: SchemaForm) -> Procedure[str]:
+    text: str = yield ParseSchema(definition, form)
     return text

@@ -8,14 +8,14 @@ from penstock.broker.access.policy import Operation
 from penstock.core.limits import KIB, MIB
 from penstock.core.schemas import SCHEMA_BYTES_MAX, SUBJECT_CHARS_MAX
 from penstock.schema.errors import SchemaNotFound
-from penstock.schema.registry.models import version_number
+from penstock.schema.registry.models import parse_version
 from penstock.server.api.errors import FLAT, PLAIN
 from penstock.server.api.routing import (
     PUBLIC,
     Method,
-    Need,
     Parameter,
-    Row,
+    Permission,
+    Route,
     flag,
     number,
     quoted,
@@ -42,7 +42,7 @@ _GET, _POST, _PUT, _DELETE = Method.GET, Method.POST, Method.PUT, Method.DELETE
 
 def _version(text: str) -> str:
     """Raises `InvalidVersion`."""
-    version_number(text)
+    parse_version(text)
     return text
 
 
@@ -106,23 +106,23 @@ _FORCE: Final = flag("force", "true: also where there are schemas already")
 # the rows
 
 
-_READ: Final = Need(Operation.SCHEMA_READ, "subject")
-_WRITE: Final = Need(Operation.SCHEMA_WRITE, "subject")
-_REMOVE: Final = Need(Operation.SCHEMA_DELETE, "subject")
-_ANY: Final = Need(Operation.SCHEMA_READ, checked=False)
+_READ: Final = Permission(Operation.SCHEMA_READ, "subject")
+_WRITE: Final = Permission(Operation.SCHEMA_WRITE, "subject")
+_REMOVE: Final = Permission(Operation.SCHEMA_DELETE, "subject")
+_ANY: Final = Permission(Operation.SCHEMA_READ, checked=False)
 """What is shown is of the subjects alone that whoever asks may read."""
 
 
-def _row(method: Method, path: str, handler: Any, about: str, needs: Need, **more: Any) -> Row:
+def _route(method: Method, path: str, handler: Any, about: str, permission: Permission, **more: Any) -> Route:
     most = _BODY_BYTES_MAX.get(more.get("body"), _SMALL_BODY_BYTES_MAX)
     given: dict[str, Any] = {"body_bytes_max": most, "dialect": FLAT} | more
-    return Row(method=method, path=path, handler=handler, about=about, needs=needs, **given)
+    return Route(method=method, path=path, handler=handler, about=about, permission=permission, **given)
 
 
 _SERVER: Final = (
-    _row(_GET, "/contexts", dialect.list_contexts, "the one context", PUBLIC, query=_PAGE, answer=list[str]),
-    _row(_GET, "/v1/metadata/id", dialect.get_server_id, "who serves", PUBLIC, answer=models.ServerIdAnswer),
-    _row(
+    _route(_GET, "/contexts", dialect.list_contexts, "the one context", PUBLIC, query=_PAGE, answer=list[str]),
+    _route(_GET, "/v1/metadata/id", dialect.get_server_id, "who serves", PUBLIC, answer=models.ServerIdAnswer),
+    _route(
         _GET,
         "/v1/metadata/version",
         dialect.get_server_version,
@@ -133,47 +133,47 @@ _SERVER: Final = (
 )
 
 _SUBJECTS: Final = (
-    _row(
+    _route(
         _GET, "/subjects", dialect.list_subjects, "names of subjects", _ANY,
         query=(_PREFIX, _DELETED, _ONLY, *_PAGE), answer=list[str],
     ),
-    _row(
+    _route(
         _POST, "/subjects/{subject}", dialect.look_up, "the version that is this schema", _READ,
         query=(_NORMALIZE, _DELETED, _FORMAT), body=models.SchemaBody, answer=models.VersionAnswer,
         errors=(40401, 40403, 42201),
     ),
-    _row(
+    _route(
         _DELETE, "/subjects/{subject}", dialect.delete_subject, "delete all its versions", _REMOVE,
         query=(_PERMANENT,), answer=list[models.Version], errors=(40401, 40404, 40405, 42205, 42206),
     ),
-    _row(
+    _route(
         _GET, "/subjects/{subject}/metadata", dialect.get_with_metadata, "the latest version with these properties",
         _READ,
         query=(_KEY, _VALUE, _DELETED, _FORMAT), answer=models.VersionAnswer, errors=(40401, 40403),
     ),
-    _row(
+    _route(
         _GET, "/subjects/{subject}/versions", dialect.list_versions, "numbers of versions", _READ,
         query=(_DELETED, _ONLY, *_PAGE), answer=list[models.Version], errors=(40401,),
     ),
-    _row(
+    _route(
         _POST, "/subjects/{subject}/versions", dialect.register, "register a schema as the next version", _WRITE,
         query=(_NORMALIZE,), body=models.SchemaBody, answer=models.RegisteredAnswer,
         errors=(409, 42201, 42205),
     ),
-    _row(
+    _route(
         _GET, "/subjects/{subject}/versions/{version}", dialect.get_version, "one version", _READ,
         query=(_DELETED, _FORMAT), answer=models.VersionAnswer, errors=(40401, 40402, 42202),
     ),
-    _row(
+    _route(
         _DELETE, "/subjects/{subject}/versions/{version}", dialect.delete_version, "delete one version", _REMOVE,
         query=(_PERMANENT,), answer=models.Version, errors=(40401, 40402, 40406, 40407, 42202, 42205, 42206),
     ),
-    _row(
+    _route(
         _GET, "/subjects/{subject}/versions/{version}/schema", dialect.get_version_text,
         "its text, as it was written", _READ,
         query=(_DELETED, _FORMAT), answer=Any, errors=(40401, 40402, 42202),
     ),
-    _row(
+    _route(
         _GET, "/subjects/{subject}/versions/{version}/referencedby", dialect.list_referrers,
         "ids of schemas that refer to it", _READ,
         query=(_DELETED, *_PAGE), answer=list[models.SchemaId], errors=(40401, 40402, 42202),
@@ -183,36 +183,36 @@ _SUBJECTS: Final = (
 _LIST: Final = (_PREFIX, _DELETED, flag("latestOnly", "true: the last version of each"), *_PAGE)
 
 _SCHEMAS: Final = (
-    _row(
+    _route(
         _GET, "/schemas", dialect.list_schemas, "versions of all subjects that are Avro, JSON Schema or Protobuf", _ANY,
         query=(*_LIST, _FORMAT), answer=list[models.VersionAnswer],
     ),
-    _row(_GET, "/schemas/types", dialect.list_schema_types, "what schemas are written in", PUBLIC, answer=list[str]),
-    _row(
+    _route(_GET, "/schemas/types", dialect.list_schema_types, "what schemas are written in", PUBLIC, answer=list[str]),
+    _route(
         _GET, "/schemas/ids/{id}", dialect.get_schema, "a schema", _ANY,
         query=(_HINT, _FORMAT, flag("fetchMaxId", "true: with the highest id there is")),
         answer=models.SchemaAnswer, errors=(40403,),
     ),
-    _row(
+    _route(
         _GET, "/schemas/ids/{id}/schema", dialect.get_schema_text, "its text, as it was written", _ANY,
         query=(_HINT, _FORMAT), answer=Any, errors=(40403,),
     ),
-    _row(
+    _route(
         _GET, "/schemas/ids/{id}/subjects", dialect.list_schema_subjects, "subjects that have it", _ANY,
         query=(_SUBJECT, _DELETED, *_PAGE), answer=list[str], errors=(40403,),
     ),
-    _row(
+    _route(
         _GET, "/schemas/ids/{id}/versions", dialect.list_schema_versions, "versions that have it", _ANY,
         query=(_SUBJECT, _DELETED, *_PAGE), answer=list[models.SubjectVersion], errors=(40403,),
     ),
 )  # fmt: skip
 
 _COMPATIBILITY: Final = (
-    _row(
+    _route(
         _POST, "/compatibility/subjects/{subject}/versions", config.check, "whether it could be registered", _READ,
         query=(_VERBOSE, _NORMALIZE), body=models.SchemaBody, answer=models.CheckAnswer, errors=(42201,),
     ),
-    _row(
+    _route(
         _POST, "/compatibility/subjects/{subject}/versions/{version}", config.check_version,
         "whether it goes with one version", _READ,
         query=(_VERBOSE, _NORMALIZE), body=models.SchemaBody, answer=models.CheckAnswer,
@@ -221,51 +221,51 @@ _COMPATIBILITY: Final = (
 )  # fmt: skip
 
 
-def _settings(place: str, of: str) -> tuple[Row, ...]:
+def _settings(place: str, of: str) -> tuple[Route, ...]:
     """What holds for all, and what for one subject: the same rows twice."""
     subject = "subject" if place else None
-    read, write = Need(Operation.SCHEMA_READ, subject), Need(Operation.SCHEMA_WRITE, subject)
+    read, write = Permission(Operation.SCHEMA_READ, subject), Permission(Operation.SCHEMA_WRITE, subject)
     return (
-        _row(
+        _route(
             _GET, f"/config{place}", config.get_config, f"what new versions {of} are held to", read,
             query=(_GLOBAL,), answer=models.ConfigAnswer, errors=(40408,) if place else (),
         ),
-        _row(
+        _route(
             _PUT, f"/config{place}", config.put_config, f"hold new versions {of} to this", write,
             body=models.CompatibilityBody, answer=models.ConfigSetAnswer, errors=(42203, 42205),
         ),
-        _row(
+        _route(
             _DELETE, f"/config{place}", config.delete_config, f"what new versions {of} were held to; no longer", write,
             answer=models.ConfigAnswer, errors=(40401, 42205) if place else (42205,),
         ),
-        _row(
+        _route(
             _GET, f"/mode{place}", config.get_mode, f"what may be done with versions {of}", read,
             query=(_GLOBAL,), answer=models.ModeAnswer, errors=(40409,) if place else (),
         ),
-        _row(
+        _route(
             _PUT, f"/mode{place}", config.put_mode, f"let this be done with versions {of}", write,
             query=(_FORCE,), body=models.ModeBody, answer=models.ModeAnswer, errors=(42204, 42205),
         ),
-        _row(
+        _route(
             _DELETE, f"/mode{place}", config.delete_mode, f"what might be done with versions {of}; no longer", write,
             answer=models.ModeAnswer, errors=(40401,) if place else (),
         ),
     )  # fmt: skip
 
 
-def _own(method: Method, path: str, handler: Any, about: str, needs: Need, **more: Any) -> Row:
-    return _row(method, path, handler, about, needs, dialect=PLAIN, **more)
+def _own(method: Method, path: str, handler: Any, about: str, permission: Permission, **more: Any) -> Route:
+    return _route(method, path, handler, about, permission, dialect=PLAIN, **more)
 
 
 _OWN: Final = (
     _own(
         _GET, "/v1/topics/{topic}/schema", extensions.get_topic_schema,
-        "what a topic wants of its messages' schemas", Need(Operation.DESCRIBE, "topic"),
+        "what a topic wants of its messages' schemas", Permission(Operation.DESCRIBE, "topic"),
         answer=models.TopicSchemaAnswer, errors=(404,),
     ),
     _own(
         _PUT, "/v1/topics/{topic}/schema", extensions.put_topic_schema,
-        "let a topic want this", Need(Operation.ALTER, "topic"),
+        "let a topic want this", Permission(Operation.ALTER, "topic"),
         body=models.TopicSchemaBody, answer=models.TopicSchemaAnswer, errors=(404, 422),
     ),
     _own(
@@ -292,12 +292,12 @@ _OWN: Final = (
     ),
     _own(
         _GET, "/v1/export", extensions.export_schemas,
-        "all versions and settings, to be taken in elsewhere", Need(Operation.SCHEMA_READ),
+        "all versions and settings, to be taken in elsewhere", Permission(Operation.SCHEMA_READ),
         query=(_PREFIX,), answer=models.ExportAnswer,
     ),
     _own(
         _POST, "/v1/import", extensions.import_schemas,
-        "take in what was exported, with its ids and versions", Need(Operation.SCHEMA_WRITE),
+        "take in what was exported, with its ids and versions", Permission(Operation.SCHEMA_WRITE),
         body=models.ImportBody, answer=models.ImportedAnswer,
     ),
 )  # fmt: skip

@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 
 SMALL_BYTES: Final = 64 * KIB
 """A message, half of it there, that nobody is ended for: a part of the budget is kept for these."""
-STRANGERS_BYTES_MAX: Final = 16 * MIB
+UNAUTHENTICATED_BYTES_MAX: Final = 16 * MIB
 """Of all connections together that have not said who they are: a token comes in one piece, and is not held at all."""
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 """Between two looks at who holds others up."""
-_KEPT_SHARE: Final = 8
+_RESERVED_SHARE: Final = 8
 """An eighth of what may come in is for small messages, and of what goes out is free again when no more are ended."""
-_MOVED_SHARE: Final = 16
+_PROGRESS_SHARE: Final = 16
 """Between two looks a sixteenth of a message comes, or of what waits for a reader is read; or it does not get on."""
 
-_NOT_YET: Final = -1
+_UNKNOWN: Final = -1
 """Before the first look."""
 
 
-class Budget:
+class ByteBudget:
     """So many bytes and no more, for whoever holds some. Of a budget within another, both are taken."""
 
-    __slots__ = ("_around", "bytes_max", "used_bytes")
+    __slots__ = ("_parent", "bytes_max", "used_bytes")
 
-    def __init__(self, bytes_max: int, around: Budget | None = None) -> None:
+    def __init__(self, bytes_max: int, parent: ByteBudget | None = None) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
-        self._around = around
+        self._parent = parent
 
     @property
     def is_short(self) -> bool:
         return self.used_bytes > self.bytes_max
 
-    def take(self, size: int, *, leaving: int = 0) -> bool:
+    def try_take(self, size: int, *, leave: int = 0) -> bool:
         """Take so many, if so many others are left then; or none. Fewer than 0 are given back, which never fails."""
-        if size > 0 and self.used_bytes + size + leaving > self.bytes_max:
+        if size > 0 and self.used_bytes + size + leave > self.bytes_max:
             return False
-        if self._around is not None and not self._around.take(size, leaving=leaving):
+        if self._parent is not None and not self._parent.try_take(size, leave=leave):
             return False
         self.used_bytes += size
         return True
@@ -59,40 +59,49 @@ class Budget:
     def add(self, size: int) -> None:
         """Count what is there already, room or no room."""
         self.used_bytes += size
-        if self._around is not None:
-            self._around.add(size)
+        if self._parent is not None:
+            self._parent.add(size)
 
 
-class Holding:
+class BufferShare:
     """Of one connection: what it is charged for, and how far it was at the last look."""
 
-    __slots__ = ("budget", "came", "half_bytes", "is_stopped", "moved", "queued_bytes", "sent", "waits")
+    __slots__ = (
+        "budget",
+        "partial_bytes",
+        "paused_to_drain",
+        "progressed",
+        "queued_bytes",
+        "received_bytes",
+        "sent_bytes",
+        "waits_for_room",
+    )
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self.budget = budget
-        self.half_bytes = 0
+        self.partial_bytes = 0
         """Of a message of which only a part has come: all of it, once there is room."""
 
-        self.came = _NOT_YET
+        self.received_bytes = _UNKNOWN
         """How much of it was there at the last look."""
 
-        self.moved = False
+        self.progressed = False
         """A message was completed since then."""
 
-        self.waits = False
+        self.waits_for_room = False
         """There is no room for the rest of its message yet."""
 
-        self.is_stopped = False
+        self.paused_to_drain = False
         """It is not read because it does not read."""
 
         self.queued_bytes = 0
         """What waited to be sent, when something was last sent to it or it was looked at."""
 
-        self.sent = _NOT_YET
+        self.sent_bytes = _UNKNOWN
         """What had ever been sent to it at the last look."""
 
 
-class Holdings:
+class BufferBudget:
     """All of them, against one budget."""
 
     def __init__(
@@ -101,152 +110,152 @@ class Holdings:
         *,
         sessions: Callable[[], list[Session]],
         end: Callable[[Session, PenstockError], None],
-        go_on: Callable[[Session], None],
+        resume: Callable[[Session], None],
     ) -> None:
         """`end` tells a connection why and closes it, `go_on` has one read again for which there is room now."""
-        self.incoming = Budget(max(bytes_max // 2, 1))
-        self.outgoing = Budget(max(bytes_max // 2, 1))
-        self.strangers = Budget(min(STRANGERS_BYTES_MAX, self.incoming.bytes_max), self.incoming)
+        self.incoming = ByteBudget(max(bytes_max // 2, 1))
+        self.outgoing = ByteBudget(max(bytes_max // 2, 1))
+        self.unauthenticated = ByteBudget(min(UNAUTHENTICATED_BYTES_MAX, self.incoming.bytes_max), self.incoming)
         self._sessions = sessions
         self._end = end
-        self._go_on = go_on
+        self._resume = resume
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Session, int] = {}
         """How many bytes each needs."""
 
-        self._looking: asyncio.Handle | None = None
+        self._next_check: asyncio.Handle | None = None
 
     @property
     def used_bytes(self) -> int:
         return self.incoming.used_bytes + self.outgoing.used_bytes
 
-    def open(self, *, stranger: bool) -> Holding:
-        return Holding(self.strangers if stranger else self.incoming)
+    def open(self, *, unauthenticated: bool) -> BufferShare:
+        return BufferShare(self.unauthenticated if unauthenticated else self.incoming)
 
-    def known(self, holding: Holding) -> None:
+    def mark_authenticated(self, share: BufferShare) -> None:
         """It has said who it is."""
-        holding.budget.add(-holding.half_bytes)
-        holding.budget = self.incoming
-        self.incoming.add(holding.half_bytes)
+        share.budget.add(-share.partial_bytes)
+        share.budget = self.incoming
+        self.incoming.add(share.partial_bytes)
 
     def close(self, session: Session) -> None:
-        holding = session.holding
+        share = session.share
         self._waiting.pop(session, None)
-        holding.budget.add(-holding.half_bytes)
-        self.outgoing.add(-holding.queued_bytes)
-        holding.half_bytes = holding.queued_bytes = 0
+        share.budget.add(-share.partial_bytes)
+        self.outgoing.add(-share.queued_bytes)
+        share.partial_bytes = share.queued_bytes = 0
         self._admit()
 
     # messages of which only a part has come
 
     def measure(self, session: Session, wanted: int, held: int) -> None:
         """So many bytes of a message are there, of so many that it takes: it is charged, waits, or is over."""
-        holding = session.holding
-        freed = wanted < holding.half_bytes
-        if self._charge(holding, wanted):
+        share = session.share
+        freed = wanted < share.partial_bytes
+        if self._charge(share, wanted):
             self._waiting.pop(session, None)
-            holding.waits = False
+            share.waits_for_room = False
             if freed:
                 self._admit()
-        elif holding.budget is self.incoming and (held <= SMALL_BYTES or self._charge(holding, held)):
-            holding.budget.add(held - holding.half_bytes)
-            holding.half_bytes, holding.waits = held, True
+        elif share.budget is self.incoming and (held <= SMALL_BYTES or self._charge(share, held)):
+            share.budget.add(held - share.partial_bytes)
+            share.partial_bytes, share.waits_for_room = held, True
             self._waiting[session] = wanted
-            self.look_soon()
+            self.check_soon()
         else:
-            self._end(session, _no_room(holding.budget))
+            self._end(session, _no_room(share.budget))
 
-    def _charge(self, holding: Holding, size: int) -> bool:
+    def _charge(self, share: BufferShare, size: int) -> bool:
         """A message that is larger than all there may be is taken where it is the only one."""
-        budget, more = holding.budget, size - holding.half_bytes
-        leaving = 0 if size <= SMALL_BYTES else budget.bytes_max // _KEPT_SHARE
-        if not budget.take(more, leaving=leaving):
-            if budget.used_bytes > holding.half_bytes:
+        budget, more = share.budget, size - share.partial_bytes
+        leave = 0 if size <= SMALL_BYTES else budget.bytes_max // _RESERVED_SHARE
+        if not budget.try_take(more, leave=leave):
+            if budget.used_bytes > share.partial_bytes:
                 return False
             budget.add(more)
-        holding.half_bytes = size
+        share.partial_bytes = size
         return True
 
     def _admit(self) -> None:
         """There may be room for those who wait: for the smallest first, as most go on then."""
         for session in sorted(self._waiting, key=self._waiting.__getitem__):
-            self._go_on(session)
-            if session.holding.waits:
+            self._resume(session)
+            if session.share.waits_for_room:
                 return
 
     # what waits to be sent
 
-    def queued(self, holding: Holding, size: int) -> None:
+    def record_queued(self, share: BufferShare, size: int) -> None:
         """So many bytes wait to be sent to it now."""
-        self.outgoing.used_bytes += size - holding.queued_bytes
-        holding.queued_bytes = size
+        self.outgoing.used_bytes += size - share.queued_bytes
+        share.queued_bytes = size
         if self.outgoing.is_short:
-            self.look_soon()
+            self.check_soon()
 
-    def is_to_read_first(self, holding: Holding) -> bool:
+    def must_drain_first(self, share: BufferShare) -> bool:
         """Whether there is no room for what waits to be sent, and some of that waits for this one: what it sends now
         would bring it more answers that it does not take."""
-        return self.outgoing.is_short and holding.queued_bytes > SMALL_BYTES
+        return self.outgoing.is_short and share.queued_bytes > SMALL_BYTES
 
     # want of room
 
-    def look_soon(self) -> None:
-        if self._looking is None:
-            self._looking = self._loop.call_soon(self._look)
+    def check_soon(self) -> None:
+        if self._next_check is None:
+            self._next_check = self._loop.call_soon(self._check_progress)
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         """See what is really there, and end those who hold others up. Again after a while, as long as there is no room:
         between two looks has to be time to read."""
         sessions = self._sessions()
-        unsent = [session for session in sessions if self._does_not_send(session)]
-        unread = [session for session in sessions if self._does_not_read(session)]
+        unsent = [session for session in sessions if self._stalls_sending(session)]
+        unread = [session for session in sessions if self._stalls_reading(session)]
         if self._waiting:
-            self._end_unsent(unsent)
+            self._end_stalled_senders(unsent)
         if self.outgoing.is_short:
-            self._end_unread([session for session in unread if not session.ending])
+            self._end_stalled_readers([session for session in unread if not session.ending])
         self._admit()
         for session in sessions:
-            if session.holding.is_stopped and not session.ending:
-                self._go_on(session)
+            if session.share.paused_to_drain and not session.ending:
+                self._resume(session)
         if self._waiting or self.outgoing.is_short:
-            self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
+            self._next_check = self._loop.call_later(CHECK_SECONDS, self._check_progress)
         else:
-            self._looking = None
+            self._next_check = None
             for session in sessions:
-                session.holding.came = session.holding.sent = _NOT_YET
+                session.share.received_bytes = session.share.sent_bytes = _UNKNOWN
 
-    def _does_not_send(self, session: Session) -> bool:
+    def _stalls_sending(self, session: Session) -> bool:
         """There is room for its message, and next to nothing of it comes. At the first look nobody can say that."""
-        holding, (wanted, held) = session.holding, session.half()
-        moved, holding.moved = holding.moved, False
-        before, holding.came = holding.came, held
-        if not holding.half_bytes or holding.waits:
-            holding.came = _NOT_YET
+        share, (wanted, held) = session.share, session.partial_message()
+        progressed, share.progressed = share.progressed, False
+        before, share.received_bytes = share.received_bytes, held
+        if not share.partial_bytes or share.waits_for_room:
+            share.received_bytes = _UNKNOWN
             return False
-        return before != _NOT_YET and not moved and (held - before) * _MOVED_SHARE < wanted
+        return before != _UNKNOWN and not progressed and (held - before) * _PROGRESS_SHARE < wanted
 
-    def _does_not_read(self, session: Session) -> bool:
+    def _stalls_reading(self, session: Session) -> bool:
         """It has much to read and takes next to nothing of it."""
-        holding, (sent, queued) = session.holding, session.output()
-        before, holding.sent = holding.sent, sent
-        self.queued(holding, queued)
-        return before != _NOT_YET and queued > SMALL_BYTES and (sent - before) * _MOVED_SHARE < queued
+        share, (sent_bytes, queued) = session.share, session.output()
+        before, share.sent_bytes = share.sent_bytes, sent_bytes
+        self.record_queued(share, queued)
+        return before != _UNKNOWN and queued > SMALL_BYTES and (sent_bytes - before) * _PROGRESS_SHARE < queued
 
-    def _end_unsent(self, unsent: list[Session]) -> None:
-        for session in sorted(unsent, key=lambda each: each.holding.half_bytes, reverse=True):
-            self._end(session, _does_not_come(session.holding))
+    def _end_stalled_senders(self, unsent: list[Session]) -> None:
+        for session in sorted(unsent, key=lambda each: each.share.partial_bytes, reverse=True):
+            self._end(session, _stalled_sender(session.share))
             if not self._waiting:
                 return
 
-    def _end_unread(self, unread: list[Session]) -> None:
-        enough = self.outgoing.bytes_max - self.outgoing.bytes_max // _KEPT_SHARE
-        for session in sorted(unread, key=lambda each: each.holding.queued_bytes, reverse=True):
+    def _end_stalled_readers(self, unread: list[Session]) -> None:
+        enough = self.outgoing.bytes_max - self.outgoing.bytes_max // _RESERVED_SHARE
+        for session in sorted(unread, key=lambda each: each.share.queued_bytes, reverse=True):
             if self.outgoing.used_bytes <= enough:
                 return
-            self._end(session, _does_not_take(session.holding, self.outgoing))
+            self._end(session, _stalled_reader(session.share, self.outgoing))
 
 
-def _no_room(budget: Budget) -> QuotaExceeded:
+def _no_room(budget: ByteBudget) -> QuotaExceeded:
     return QuotaExceeded(
         f"No room for more of this message: {budget.bytes_max} bytes of half-received ones are held already;"
         " send it again on a new connection",
@@ -254,18 +263,18 @@ def _no_room(budget: Budget) -> QuotaExceeded:
     )
 
 
-def _does_not_come(holding: Holding) -> QuotaExceeded:
+def _stalled_sender(share: BufferShare) -> QuotaExceeded:
     return QuotaExceeded(
-        f"Half a message of {holding.half_bytes} bytes did not get on while others waited for room;"
+        f"Half a message of {share.partial_bytes} bytes did not get on while others waited for room;"
         " closing the connection",
-        bytes=holding.half_bytes,
+        bytes=share.partial_bytes,
     )
 
 
-def _does_not_take(holding: Holding, budget: Budget) -> QuotaExceeded:
+def _stalled_reader(share: BufferShare, budget: ByteBudget) -> QuotaExceeded:
     return QuotaExceeded(
-        f"Too slow: {holding.queued_bytes} bytes wait to be read, and all connections together are over the limit of"
+        f"Too slow: {share.queued_bytes} bytes wait to be read, and all connections together are over the limit of"
         f" {budget.bytes_max}; closing the connection",
-        bytes=holding.queued_bytes,
+        bytes=share.queued_bytes,
         held_bytes_max=budget.bytes_max,
     )

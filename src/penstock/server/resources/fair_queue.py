@@ -17,39 +17,39 @@ def _always() -> bool:
     return True
 
 
-class Asker(NamedTuple):
+class Requester(NamedTuple):
     """On whose behalf something is done, and whether that is still of any use."""
 
     name: str
-    waits: Callable[[], bool] = _always
+    is_waiting: Callable[[], bool] = _always
 
 
-_BROKER: Final = Asker("the broker")
-ASKER: Final[ContextVar[Asker]] = ContextVar("asker", default=_BROKER)
+_BROKER_ITSELF: Final = Requester("the broker")
+REQUESTER: Final[ContextVar[Requester]] = ContextVar("requester", default=_BROKER_ITSELF)
 """Of the task that asks: requests over HTTP and messages of a connection each have a task of their own."""
 
 
-def name_of(principal: Principal, address: str) -> str:
+def requester_name(principal: Principal, address: str) -> str:
     """One name for all that somebody opens: who it is or, where nobody says, the machine that it comes from."""
     return address.rpartition(":")[0] or address if principal is ANONYMOUS else str(principal)
 
 
 class _Waiting(NamedTuple):
-    asker: Asker
+    requester: Requester
     turn: asyncio.Future[None]
 
 
-class _Line:
+class _RequesterQueue:
     """What one of them waits for."""
 
-    __slots__ = ("asides", "others")
+    __slots__ = ("low_priority", "normal")
 
     def __init__(self) -> None:
-        self.others: deque[_Waiting] = deque()
-        self.asides: deque[_Waiting] = deque()
+        self.normal: deque[_Waiting] = deque()
+        self.low_priority: deque[_Waiting] = deque()
 
     def __len__(self) -> int:
-        return len(self.others) + len(self.asides)
+        return len(self.normal) + len(self.low_priority)
 
 
 class FairQueue:
@@ -59,31 +59,31 @@ class FairQueue:
         """`waiting_each_max`: of one who asks; what goes first and what does not are counted apart."""
         self._waiting_max = waiting_max
         self._each_max = waiting_each_max or waiting_max
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _RequesterQueue] = {}
         """Those with the next turn first."""
 
         self._waiting = 0
         self._busy = False
 
     @asynccontextmanager
-    async def turn(self, asker: Asker, *, aside: bool = False) -> AsyncIterator[None]:
+    async def turn(self, requester: Requester, *, low_priority: bool = False) -> AsyncIterator[None]:
         """Wait until it is this one's turn. `aside`: all else that the same one asks for goes before it.
 
         Raises `QuotaExceeded` if too much of the same one waits already, `ServiceUnavailable` if too much of all does,
         `Timeout` if nobody waits for it any more when its turn comes.
         """
-        await self._wait(asker, aside)
+        await self._wait(requester, low_priority)
         try:
             yield
         finally:
             self._next()
 
-    async def _wait(self, asker: Asker, aside: bool) -> None:
+    async def _wait(self, requester: Requester, low_priority: bool) -> None:
         if not self._busy:
             self._busy = True
             return
-        waiting = _Waiting(asker, asyncio.get_running_loop().create_future())
-        self._append(waiting, aside=aside)
+        waiting = _Waiting(requester, asyncio.get_running_loop().create_future())
+        self._append(waiting, low_priority=low_priority)
         try:
             await waiting.turn
         except asyncio.CancelledError:
@@ -91,42 +91,42 @@ class FairQueue:
                 self._next()  # it had just been given the turn
             raise
 
-    def _append(self, waiting: _Waiting, *, aside: bool) -> None:
-        line = self._lines.get(waiting.asker.name) or _Line()
-        same = line.asides if aside else line.others
+    def _append(self, waiting: _Waiting, *, low_priority: bool) -> None:
+        queue = self._queues.get(waiting.requester.name) or _RequesterQueue()
+        same = queue.low_priority if low_priority else queue.normal
         if len(same) >= self._each_max:
             raise QuotaExceeded(
                 f"{self._each_max} things that you asked for wait to be examined already; try again",
                 waiting_max=self._each_max,
             )
         if self._waiting >= self._waiting_max:
-            self._make_room(len(line))
-        self._lines[waiting.asker.name] = line
+            self._make_room(len(queue))
+        self._queues[waiting.requester.name] = queue
         same.append(waiting)
         self._waiting += 1
 
     def _make_room(self, own: int) -> None:
         """Of whoever has most waiting the last goes: one who has little is not refused because of who has much."""
-        longest = max(self._lines.values(), key=len)
+        longest = max(self._queues.values(), key=len)
         full = ServiceUnavailable("too many schemas or payloads wait to be examined; try again")
         if len(longest) <= own + 1:
             raise full
-        last = (longest.asides or longest.others).pop()
+        last = (longest.low_priority or longest.normal).pop()
         self._waiting -= 1
         _refuse(last, full)
 
     def _next(self) -> None:
         """The turn of the next who still waits."""
-        while self._lines:
-            name = next(iter(self._lines))
-            line = self._lines.pop(name)
-            waiting = (line.others or line.asides).popleft()
+        while self._queues:
+            name = next(iter(self._queues))
+            queue = self._queues.pop(name)
+            waiting = (queue.normal or queue.low_priority).popleft()
             self._waiting -= 1
-            if line:
-                self._lines[name] = line
+            if queue:
+                self._queues[name] = queue
             if waiting.turn.done():
                 continue  # given up
-            if waiting.asker.waits():
+            if waiting.requester.is_waiting():
                 waiting.turn.set_result(None)
                 return
             _refuse(waiting, Timeout("nobody waits for it any more: it was not examined"))

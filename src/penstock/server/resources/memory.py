@@ -11,9 +11,9 @@ from penstock.core.limits import MIB
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_KEPT_BYTES: Final = 64 * MIB
+_RETAINED_BYTES: Final = 64 * MIB
 """Free and not given back to the system: some groups, reads and blocks."""
-_LOOK_SECONDS: Final = 10.0
+_CHECK_SECONDS: Final = 10.0
 
 
 def keep_freed_buffers() -> None:
@@ -23,8 +23,8 @@ def keep_freed_buffers() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # another C library
         return
-    mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
-    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    mallopt(_M_MMAP_THRESHOLD, _RETAINED_BYTES // 2)
+    mallopt(_M_TRIM_THRESHOLD, _RETAINED_BYTES)
 
 
 class Heap(Protocol):
@@ -56,39 +56,39 @@ class Glibc:
         self._trim(ctypes.c_size_t(0))
 
 
-class Surplus:
+class HeapTrimmer:
     """Memory that is free, is not used again, and is given back: a flood is over some time."""
 
     def __init__(self, heap: Heap) -> None:
         self._heap = heap
-        self._before = 0
-        self._given = 0
+        self._free_before = 0
+        self._returned_bytes = 0
         """Of what is free, that the system has already."""
 
-    def look(self) -> bool:
+    def trim_if_idle(self) -> bool:
         """To be called now and then. What was free the last time and still is goes; whether anything did."""
         free = self._heap.free_bytes()
-        self._given = min(self._given, free)
-        idle, self._before = min(self._before, free), free
-        if idle - self._given <= 2 * _KEPT_BYTES:
+        self._returned_bytes = min(self._returned_bytes, free)
+        idle, self._free_before = min(self._free_before, free), free
+        if idle - self._returned_bytes <= 2 * _RETAINED_BYTES:
             return False
         self._heap.trim()
-        self._given = free
+        self._returned_bytes = free
         return True
 
 
-async def give_back() -> None:
+async def trim_regularly() -> None:
     """Look for a surplus until cancelled, beside the event loop."""
     try:
-        surplus = Surplus(Glibc())
+        trimmer = HeapTrimmer(Glibc())
     except (AttributeError, OSError):  # another C library
         return
     while True:
-        await asyncio.sleep(_LOOK_SECONDS)
-        await asyncio.to_thread(surplus.look)
+        await asyncio.sleep(_CHECK_SECONDS)
+        await asyncio.to_thread(trimmer.trim_if_idle)
 
 
-def keep_what_is_there() -> None:
+def freeze_startup_objects() -> None:
     """Have the garbage collector pass over what the start has made, which stays as long as the process does: going
     through all of it takes a tenth of a second, in which nobody is answered, and would be done again and again."""
     gc.freeze()

@@ -35,16 +35,16 @@ _SCHEMES: Final = "the Authorization header is 'Bearer KEY-OR-TOKEN' or 'Basic b
 _NO_SUCH: Final = "this key is not known here"
 
 
-class Guarded(Protocol):
+class HasAccess(Protocol):
     """Whoever knows what everybody may."""
 
     @property
     def access(self) -> Access: ...
 
 
-async def identify(desk: Guarded, scope: Scope) -> Principal:
+async def identify(backend: HasAccess, scope: Scope) -> Principal:
     """Who sent a request; `ANONYMOUS` where nobody says. Raises `Unauthorized` for credentials that are no good."""
-    access = desk.access
+    access = backend.access
     if not access.enabled:
         return ANONYMOUS
     found = shown_token(access, header(scope, b"authorization"), header(scope, b"x-api-key"), origin(scope))

@@ -29,7 +29,7 @@ _EXPOSED: Final = "content-range, etag, location, retry-after, www-authenticate"
 _PREFLIGHT_SECONDS: Final = 600
 
 
-class Headers:
+class SecurityHeaders:
     """An application whose answers have all of them."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -38,13 +38,13 @@ class Headers:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                message["headers"] = completed(message.get("headers", ()), SECURE)
+                message["headers"] = with_missing_headers(message.get("headers", ()), SECURE)
             return send(message)
 
         return self._app(scope, receive, sent)
 
 
-def completed(
+def with_missing_headers(
     headers: Iterable[tuple[bytes, bytes]], more: tuple[tuple[bytes, bytes], ...]
 ) -> list[tuple[bytes, bytes]]:
     """These headers, and of those more that they have not."""
@@ -53,7 +53,7 @@ def completed(
     return [*found, *(each for each in more if each[0] not in names)]
 
 
-def readable(origin: str, send: Send) -> Send:
+def allow_reading(origin: str, send: Send) -> Send:
     """Answers that pages of this origin may read. Without cookies: credentials are in headers that a page must add."""
     more = (
         (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -63,7 +63,7 @@ def readable(origin: str, send: Send) -> Send:
 
     def sent(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
-            message["headers"] = completed(message.get("headers", ()), more)
+            message["headers"] = with_missing_headers(message.get("headers", ()), more)
         return send(message)
 
     return sent

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from penstock.broker.access.policy import Binding, Principal, check_principal
 from penstock.core.errors import InvalidRequest, Unauthorized
 from penstock.core.limits import KIB
-from penstock.server.trust import TrustFiles
+from penstock.server.settings import TokenFiles
 
 CLAIM: Final = "penstock"
 """The claim with bindings: a list of texts such as `consumer@topic:orders.#`."""
@@ -62,10 +62,10 @@ class TrustedKey:
     """By which it is known here: another key, another mark."""
 
 
-class Trust:
+class TokenVerifier:
     """Keys from files, read again when those change. Raises `InvalidRequest` where they cannot be used."""
 
-    def __init__(self, files: TrustFiles) -> None:
+    def __init__(self, files: TokenFiles) -> None:
         self._files = files
         self._keys = _keys_in(files)
         self._seen = self._stamps()
@@ -135,7 +135,7 @@ class Trust:
         raise Unauthorized("this token is not good here: it must name its key (kid), and nothing critical")
 
 
-class _Twice(ValueError):
+class _DuplicateMember(ValueError):
     """A member that is there twice: two readers would each believe another."""
 
 
@@ -144,7 +144,7 @@ def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         head, claims, _ = map(jwt.utils.base64url_decode, token.split("."))
         return _members(head), _members(claims)
-    except _Twice:
+    except _DuplicateMember:
         raise Unauthorized("this token is not good here: its head or its claims have a member twice") from None
     except (ValueError, RecursionError):
         raise Unauthorized("this is neither a key (psk_...) nor a signed token (JWT)") from None
@@ -152,16 +152,16 @@ def _parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _members(written: bytes) -> dict[str, Any]:
     """Raises `ValueError` for anything but an object in which every name is there once."""
-    found = json.loads(written.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+    found = json.loads(written.decode(), object_pairs_hook=_without_duplicates, parse_constant=_no_number)
     if not isinstance(found, dict):
         raise ValueError("no object")
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _Twice
+        raise _DuplicateMember
     return found
 
 
@@ -208,7 +208,7 @@ def _principal_in(claims: Mapping[str, Any], mark: str) -> Principal:
 # the files
 
 
-def _keys_in(files: TrustFiles) -> tuple[TrustedKey, ...]:
+def _keys_in(files: TokenFiles) -> tuple[TrustedKey, ...]:
     found = [*_secret_in(files.secret), *_public_in(files.jwks)]
     names = [each.key_id for each in found if each.key_id is not None]
     if len(set(names)) < len(names):

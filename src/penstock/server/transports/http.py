@@ -27,19 +27,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from penstock.broker.access.policy import Origin
 from penstock.core.errors import Forbidden
 from penstock.core.limits import KIB, WireLimits
-from penstock.server.api.bodies import refusal
+from penstock.server.api.bodies import error_response
 from penstock.server.api.errors import flat_error
 from penstock.server.http_scope import WHOLE, header, raw_path, target_host
-from penstock.server.resources.file_descriptors import of_this_process
+from penstock.server.resources.file_descriptors import process_descriptors
 from penstock.server.security.credentials import CERTIFICATE, OTHER_NAME, OTHER_SITE, certificate_name
 from penstock.server.security.credentials import origin as origin_of
-from penstock.server.security.response_headers import Headers, preflight, readable
+from penstock.server.security.response_headers import SecurityHeaders, allow_reading, preflight
 from penstock.server.settings import is_loopback
-from penstock.server.transports.http_cycle import Cycle
-from penstock.server.transports.http_parser import HEAD_BYTES_MAX, Parser, Refused
-from penstock.server.transports.http_slots import Place, Places, whose
+from penstock.server.transports.http_cycle import RequestCycle
+from penstock.server.transports.http_parser import HEAD_BYTES_MAX, Parser, RequestRejected
+from penstock.server.transports.http_slots import ConnectionSlots, SlotKind, address_group
 from penstock.server.transports.listener import Listener, listen
-from penstock.server.transports.unread_bodies import Unread
+from penstock.server.transports.unread_bodies import UnreadBodyGuard
 from penstock.server.transports.websocket import origin_allowed
 
 IMPLEMENTATION: Final = "h11"
@@ -81,7 +81,7 @@ _NO_FILES: Final = (
 """To a connection for which there is no file but those of the log."""
 
 
-class Http:
+class HttpServer:
     """A listener. Whoever opened it closes it."""
 
     def __init__(self, server: _Server, listener: Listener, closing: Callable[[], None] | None = None) -> None:
@@ -102,14 +102,14 @@ class Http:
         each_max: int = _LIMITS.http_address_connections_max,
         denied: Callable[[Origin, str], None] | None = None,
         closing: Callable[[], None] | None = None,
-    ) -> Http:
+    ) -> HttpServer:
         """Accepts connections on return; port 0 is any free one. Raises `OSError` where it cannot listen.
 
         One address has at most `each_max` of them. `denied` is told of pages that may not ask, and `closing` when it
         closes: answers that go on and on end then.
         """
-        guarded = Guard(app, origins, here=is_loopback(host), denied=denied)
-        server = _Server(_config(Unread(Headers(guarded))), Places(each_max))
+        guarded_app = OriginGuard(app, origins, loopback_only=is_loopback(host), denied=denied)
+        server = _Server(_config(UnreadBodyGuard(SecurityHeaders(guarded_app))), ConnectionSlots(each_max))
         listener = await listen(
             partial(_Connection, server),
             host,
@@ -117,7 +117,7 @@ class Http:
             tls=tls,
             handshake_seconds=_HANDSHAKE_SECONDS,
             refusal=lambda: _NO_FILES,
-            descriptors=of_this_process().lent(),
+            descriptors=process_descriptors().for_probes(),
         )
         server.servers = [listener]  # type: ignore[list-item]
         return cls(server, listener, closing)
@@ -152,10 +152,10 @@ def _config(app: ASGIApp) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """Listens already when it is started, stops when it is told and not at the next tick, and leaves signals alone."""
 
-    def __init__(self, config: uvicorn.Config, places: Places[_Connection]) -> None:
+    def __init__(self, config: uvicorn.Config, slots: ConnectionSlots[_Connection]) -> None:
         super().__init__(config)
         self.stop = asyncio.Event()
-        self.places = places
+        self.slots = slots
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class _Server(uvicorn.Server):
             connection.shutdown()
         try:
             async with asyncio.timeout(_GRACE_SECONDS):
-                await self._finished()
+                await self._drained()
         except TimeoutError:
             await self._cut_off()
 
@@ -194,12 +194,12 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.transport.close()
 
-    async def _finished(self) -> None:
+    async def _drained(self) -> None:
         while self.server_state.connections or self.server_state.tasks:
             await asyncio.sleep(_FINISHED_SECONDS)
 
 
-class _Flow(FlowControl):
+class _ReadFlow(FlowControl):
     """Reading stops also while some of what was read waits for its turn, whoever else would go on."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -234,49 +234,49 @@ class _Connection(H11Protocol):
     def __init__(self, server: _Server) -> None:
         super().__init__(server.config, server.server_state, app_state={})
         self._stop = server.stop
-        self._places = server.places
-        self._place = Place.NONE
-        self._parser = self.conn = Parser(self._asked)
-        self._arrived = bytearray()
+        self._slots = server.slots
+        self._slot = SlotKind.NONE
+        self._parser = self.conn = Parser(self._head_received)
+        self._unparsed = bytearray()
         self._turn: asyncio.Handle | None = None
         self._watch: asyncio.TimerHandle | None = None
-        self._seen: object = None
-        self._over = False
-        self._moved = True
+        self._last_cycle: object = None
+        self._ended = False
+        self._output_progressed = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = self._reading = _Flow(transport)
+        self.flow = self._reading = _ReadFlow(transport)
         name = certificate_name(transport)
         if name is not None:
             self.app_state[CERTIFICATE] = name
         self.app_state[ABORT], self.app_state[CLOSE] = transport.abort, transport.close
         if self._stop.is_set():
             self.transport.abort()
-        elif self._enter() is Place.NONE:
-            self._say(_no_place())
+        elif self._acquire_slot() is SlotKind.NONE:
+            self._write_error(_no_slot())
             self.transport.close()
         else:
-            _keep_alive(transport)
+            _enable_tcp_keepalive(transport)
             self._watch_later()
 
-    def _enter(self) -> Place:
+    def _acquire_slot(self) -> SlotKind:
         """Those who go instead of it are gone at once: they hold nothing but their place."""
-        address = whose(self.client[0]) if self.client else ""
-        self._place, gone = self._places.enter(self, address, self.loop.time())
+        address = address_group(self.client[0]) if self.client else ""
+        self._slot, gone = self._slots.acquire(self, address, self.loop.time())
         for each in gone:
             each.transport.abort()
-        if self._place is Place.SPARE:
+        if self._slot is SlotKind.SPARE:
             self._parser.head_bytes_max = SPARE_HEAD_BYTES_MAX
-        return self._place
+        return self._slot
 
     def resume_writing(self) -> None:
         """What was waiting for the other side has been taken, but for a little."""
-        self._moved = True
+        self._output_progressed = True
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._places.leave(self)
+        self._slots.release(self)
         for each in (self._watch, self._turn):
             if each is not None:
                 each.cancel()
@@ -285,14 +285,14 @@ class _Connection(H11Protocol):
     # what comes
 
     def data_received(self, data: bytes) -> None:
-        if self._over:
+        if self._ended:
             return
         self._unset_keepalive_if_required()
         if self._turn is not None:
-            self._arrived += data
+            self._unparsed += data
             self._reading.hold()
-        elif self._arrived or len(data) > TURN_BYTES or self._is_busy():
-            self._arrived += data
+        elif self._unparsed or len(data) > TURN_BYTES or self._is_busy():
+            self._unparsed += data
             self._take_turn()
         else:
             self._take_turn(data)
@@ -300,27 +300,27 @@ class _Connection(H11Protocol):
     def _take_turn(self, data: bytes = b"") -> None:
         """Read `data`, or some of what came before. The rest has a turn of its own; until then nothing more comes."""
         self._turn = None
-        if self._parser.is_deaf:
-            self._arrived.clear()
+        if self._parser.is_finished:
+            self._unparsed.clear()
             return
         self._parser.begin_turn()
-        if self._arrived and not self._is_busy():
-            data = bytes(self._arrived[:TURN_BYTES])
-            del self._arrived[:TURN_BYTES]
+        if self._unparsed and not self._is_busy():
+            data = bytes(self._unparsed[:TURN_BYTES])
+            del self._unparsed[:TURN_BYTES]
         if data:
             self._parser.receive_data(data)
         self.handle_events()
-        self._go_on()
+        self._continue_reading()
 
-    def _go_on(self) -> None:
+    def _continue_reading(self) -> None:
         """In another turn where something is left that can be read now; or else more may come."""
-        if self._over or self.transport.is_closing():
-            self._arrived.clear()
-        elif self._parser.cut_short or (self._arrived and not self._is_busy()):
+        if self._ended or self.transport.is_closing():
+            self._unparsed.clear()
+        elif self._parser.cut_short or (self._unparsed and not self._is_busy()):
             self._reading.hold()
             if self._turn is None:
                 self._turn = self.loop.call_soon(self._take_turn)
-        elif self._arrived:
+        elif self._unparsed:
             self._reading.hold()
         elif self._reading.held:
             self._reading.release()
@@ -370,7 +370,7 @@ class _Connection(H11Protocol):
             "headers": self.headers,
             "state": self.app_state.copy(),
         }
-        self.cycle = Cycle(
+        self.cycle = RequestCycle(
             scope=self.scope,
             conn=self.conn,
             transport=self.transport,
@@ -406,33 +406,35 @@ class _Connection(H11Protocol):
         self.cycle.message_event.set()
         return self._parser.their_state is h11.MUST_CLOSE
 
-    def _asked(self, request: h11.Request) -> h11.Request:
+    def _head_received(self, request: h11.Request) -> h11.Request:
         """A head has come. Raises `Refused` for what a spare place is not for."""
-        self._places.asked(self)
-        if self._place is not Place.SPARE:
+        self._slots.request_received(self)
+        if self._slot is not SlotKind.SPARE:
             return request
         if request.method not in _READS or request.target.partition(b"?")[0] not in HEALTH:
-            raise _no_place()
+            raise _no_slot()
         headers = [*request.headers, CLOSE_HEADER]
         return h11.Request(
             method=request.method, target=request.target, headers=headers, http_version=request.http_version
         )
 
     def on_response_complete(self) -> None:
-        self._places.answered(self, self.loop.time())
+        self._slots.response_sent(self, self.loop.time())
         self._parser.begin_turn()
         super().on_response_complete()
-        self._go_on()
+        self._continue_reading()
 
     # silence
 
     def _watch_later(self) -> None:
-        self._seen, self._moved = self.cycle, False
-        self._watch = self.loop.call_later(SILENCE_SECONDS, self._look)
+        self._last_cycle, self._output_progressed = self.cycle, False
+        self._watch = self.loop.call_later(SILENCE_SECONDS, self._check_silence)
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         """Nothing new since the last look, and nothing of ours that it waits for: it is only held."""
-        if self.cycle is self._seen and (self._is_idle() or (self.flow.write_paused and not self._moved)):
+        if self.cycle is self._last_cycle and (
+            self._is_idle() or (self.flow.write_paused and not self._output_progressed)
+        ):
             self.transport.abort()
         else:
             self._watch_later()
@@ -443,7 +445,7 @@ class _Connection(H11Protocol):
         One that was answered before its body had come is not quiet: it owes us the rest.
         """
         cycle: Any = self.cycle
-        if self._over or self.transport.is_closing():
+        if self._ended or self.transport.is_closing():
             return True
         if cycle is not None and not cycle.response_complete:
             return False
@@ -456,15 +458,15 @@ class _Connection(H11Protocol):
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()
         else:
-            self._say(Refused.of(sys.exception()))
-            self._hang_up()
+            self._write_error(RequestRejected.of(sys.exception()))
+            self._end_after_error()
 
-    def _hang_up(self) -> None:
+    def _end_after_error(self) -> None:
         """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
-        self._over = True
+        self._ended = True
         self._reading.release()
         self._reading.resume_reading()
-        self._places.answered(self, self.loop.time())
+        self._slots.response_sent(self, self.loop.time())
         cycle: Any = self.cycle
         if cycle is not None and not cycle.response_complete:  # nobody hears its answer any more
             cycle.disconnected = True
@@ -474,7 +476,7 @@ class _Connection(H11Protocol):
         else:
             self.transport.close()
 
-    def _say(self, refused: Refused) -> None:
+    def _write_error(self, refused: RequestRejected) -> None:
         """Without a request there is nobody to ask what to say."""
         status = refused.status
         answer = flat_error(status, status, refused.message)
@@ -483,11 +485,11 @@ class _Connection(H11Protocol):
         self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
 
 
-def _no_place() -> Refused:
-    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections: try again later")
+def _no_slot() -> RequestRejected:
+    return RequestRejected(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections: try again later")
 
 
-def _keep_alive(transport: asyncio.Transport) -> None:
+def _enable_tcp_keepalive(transport: asyncio.Transport) -> None:
     """Have the system find out about machines that are gone: a stream with nothing to say would never know."""
     connection: socket.socket = transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -496,7 +498,7 @@ def _keep_alive(transport: asyncio.Transport) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class Guard:
+class OriginGuard:
     """Keeps out pages of other sites, which would ask in the name of whoever looks at them. Programs may ask."""
 
     def __init__(
@@ -504,40 +506,40 @@ class Guard:
         app: ASGIApp,
         origins: tuple[str, ...],
         *,
-        here: bool,
+        loopback_only: bool,
         denied: Callable[[Origin, str], None] | None = None,
     ) -> None:
         self._app = app
         self._origins = origins
-        self._here = here
+        self._here = loopback_only
         self._denied = denied
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        origin, host = header(scope, b"origin"), _asked_of(scope)
+        origin, host = header(scope, b"origin"), _requested_host(scope)
         if self._here and host is not None and not is_loopback(_name(host)):
             # A page whose own name was made to mean this machine: to the browser it is the same site.
             return self._forbidden(scope, OTHER_NAME, f"{host!r} is not a name of this machine")(scope, receive, send)
         if origin is None:
             return self._app(scope, receive, send)
-        if origin_allowed(origin, host, self._origins, here=self._here):
-            return self._ask_for_a_page(origin, scope, receive, send)
+        if origin_allowed(origin, host, self._origins, loopback_only=self._here):
+            return self._answer_page(origin, scope, receive, send)
         return self._forbidden(scope, OTHER_SITE, f"pages of {origin!r} may not ask here")(scope, receive, send)
 
     def _forbidden(self, scope: Scope, reason: str, message: str) -> Response:
         if self._denied is not None:
             self._denied(origin_of(scope), reason)
-        return refusal(Forbidden(message), scope)
+        return error_response(Forbidden(message), scope)
 
-    async def _ask_for_a_page(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_page(self, origin: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Of an origin that may: its browser asks first whether it may, and then lets it read the answer."""
         if scope["method"] == "OPTIONS" and header(scope, b"access-control-request-method") is not None:
             asked = header(scope, b"access-control-request-headers")
             await preflight(origin, asked)(scope, receive, send)
         else:
-            await self._app(scope, receive, readable(origin, send))
+            await self._app(scope, receive, allow_reading(origin, send))
 
 
-def _asked_of(scope: Scope) -> str | None:
+def _requested_host(scope: Scope) -> str | None:
     """The name by which it is asked: a target that is a whole address says it, whatever else the head says."""
     named = target_host(raw_path(scope))
     return header(scope, b"host") if named is None else named

@@ -20,7 +20,7 @@ _END: Final = h11.EndOfMessage()
 _Header = tuple[bytes, bytes]
 
 
-class Cycle(RequestResponseCycle):
+class RequestCycle(RequestResponseCycle):
     """A request that is being answered."""
 
     _is_taken = False

@@ -35,7 +35,7 @@ _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _NOT_HTTP: Final = "not HTTP/1.1"
 
 
-class Refused(h11.RemoteProtocolError):
+class RequestRejected(h11.RemoteProtocolError):
     """What is wrong with a request, as a status and a sentence. Its connection ends."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
@@ -44,9 +44,9 @@ class Refused(h11.RemoteProtocolError):
         self.message = message
 
     @classmethod
-    def of(cls, error: BaseException | None) -> Refused:
+    def of(cls, error: BaseException | None) -> RequestRejected:
         """What h11 found, in our words; the same however the bytes arrived."""
-        if isinstance(error, Refused):
+        if isinstance(error, RequestRejected):
             return error
         hint = getattr(error, "error_status_hint", HTTPStatus.BAD_REQUEST)
         if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
@@ -54,20 +54,20 @@ class Refused(h11.RemoteProtocolError):
         return cls(HTTPStatus.BAD_REQUEST, _NOT_HTTP)
 
 
-def head_too_large(most: int) -> Refused:
-    return Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {most} bytes")
+def head_too_large(most: int) -> RequestRejected:
+    return RequestRejected(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {most} bytes")
 
 
 class Parser(h11.Connection):
     """One connection's requests. `asked` sees each head first, and may refuse it or have another in its place."""
 
-    def __init__(self, asked: Callable[[h11.Request], h11.Request]) -> None:
+    def __init__(self, head_received: Callable[[h11.Request], h11.Request]) -> None:
         super().__init__(h11.SERVER, HEAD_BYTES_MAX)
         self.head_bytes_max = HEAD_BYTES_MAX
         self.cut_short = False
         """The turn was over before all was read."""
 
-        self._asked = asked
+        self._head_received = head_received
         self._events = 0
         self._chunks = 0
         self._chunk_bytes = 0
@@ -76,7 +76,7 @@ class Parser(h11.Connection):
         self._events, self.cut_short = 0, False
 
     @property
-    def is_deaf(self) -> bool:
+    def is_finished(self) -> bool:
         """Nothing that still comes means anything."""
         return self.their_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
@@ -97,7 +97,7 @@ class Parser(h11.Connection):
         if type(event) is h11.Request:
             _check_framing(event)
             self._chunks = self._chunk_bytes = 0
-            return self._asked(event)
+            return self._head_received(event)
         if type(event) is h11.Data:
             self._check_chunks(event)
         return event
@@ -115,14 +115,16 @@ class Parser(h11.Connection):
         if size > self.head_bytes_max:
             raise head_too_large(self.head_bytes_max)
         if waiting.count(b"\n", 0, size) > HEADERS_MAX + 2:  # the request line, and the empty one
-            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEADERS_MAX} headers")
+            raise RequestRejected(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEADERS_MAX} headers"
+            )
         return True
 
     def _check_chunks(self, event: h11.Data) -> None:
         self._chunks += event.chunk_start
         self._chunk_bytes += len(event.data)
         if self._chunks > CHUNKS_MAX and self._chunk_bytes < self._chunks * CHUNK_BYTES_MEAN_MIN:
-            raise Refused(
+            raise RequestRejected(
                 HTTPStatus.BAD_REQUEST,
                 f"a body of more than {CHUNKS_MAX} chunks has {CHUNK_BYTES_MEAN_MIN} bytes or more in each, on average:"
                 " send larger ones",
@@ -133,4 +135,6 @@ def _check_framing(request: h11.Request) -> None:
     """A proxy may believe one length and we the other: what is a body to one is the next request to the other."""
     names = {name.lower() for name, _ in request.headers.raw_items()}
     if names.issuperset((b"content-length", b"transfer-encoding")):
-        raise Refused(HTTPStatus.BAD_REQUEST, "a request has either Content-Length or Transfer-Encoding, not both")
+        raise RequestRejected(
+            HTTPStatus.BAD_REQUEST, "a request has either Content-Length or Transfer-Encoding, not both"
+        )

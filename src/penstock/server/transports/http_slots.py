@@ -20,104 +20,106 @@ CONNECTIONS_MAX: Final = 1024
 SPARE_MAX: Final = 64
 """Beyond those, for who asks about health and measurements: orchestrators and scrapers ask from a few machines."""
 
-PRESSED_SECONDS: Final = 3.0
+SHORTAGE_WAIT_SECONDS: Final = 3.0
 """For a head to come when three of four places are taken: a slow network's round trips, and no more."""
 
-_PRESSED_SHARE: Final = 0.75
+_SHORTAGE_SHARE: Final = 0.75
 _NETWORK_BITS: Final = 64
 """Of an IPv6 address: who has one has the whole network behind it."""
 
-Guest = TypeVar("Guest", bound=Hashable)
+Connection = TypeVar("Connection", bound=Hashable)
 
 
-class Place(Enum):
+class SlotKind(Enum):
     ORDINARY = "ordinary"
     SPARE = "spare"
     NONE = "none"
 
 
 @dataclass(slots=True)
-class _Room(Generic[Guest]):
+class _SlotPool(Generic[Connection]):
     """Places of one kind, and who of those that have one waits, the longest first."""
 
-    most: int
-    taken: dict[Guest, str] = field(default_factory=dict)
-    waiting: OrderedDict[Guest, float] = field(default_factory=OrderedDict)
+    size: int
+    taken: dict[Connection, str] = field(default_factory=dict)
+    waiting: OrderedDict[Connection, float] = field(default_factory=OrderedDict)
 
 
-class Places(Generic[Guest]):
+class ConnectionSlots(Generic[Connection]):
     """All of a listener. `each` is how many ordinary ones one address may have."""
 
-    def __init__(self, each: int, most: int = CONNECTIONS_MAX, spare: int = SPARE_MAX) -> None:
-        self._each = each
-        self._ordinary: _Room[Guest] = _Room(most)
-        self._spare: _Room[Guest] = _Room(spare)
-        self._of: Counter[str] = Counter()
+    def __init__(self, address_max: int, size: int = CONNECTIONS_MAX, spare: int = SPARE_MAX) -> None:
+        self._address_max = address_max
+        self._ordinary: _SlotPool[Connection] = _SlotPool(size)
+        self._spare: _SlotPool[Connection] = _SlotPool(spare)
+        self._by_address: Counter[str] = Counter()
 
-    def enter(self, guest: Guest, address: str, now: float) -> tuple[Place, list[Guest]]:
+    def acquire(self, connection: Connection, address: str, now: float) -> tuple[SlotKind, list[Connection]]:
         """A place for a newcomer, and those who have just lost theirs."""
         gone = list(self._overdue(now))
-        if self._of[address] >= self._each:
+        if self._by_address[address] >= self._address_max:
             gone += self._longest(self._ordinary, address)
-        elif len(self._ordinary.taken) >= self._ordinary.most:
+        elif len(self._ordinary.taken) >= self._ordinary.size:
             gone += self._longest(self._ordinary)
-        if self._of[address] < self._each and len(self._ordinary.taken) < self._ordinary.most:
-            self._of[address] += 1
-            return self._seat(self._ordinary, guest, address, now, Place.ORDINARY), gone
-        if len(self._spare.taken) >= self._spare.most:
+        if self._by_address[address] < self._address_max and len(self._ordinary.taken) < self._ordinary.size:
+            self._by_address[address] += 1
+            return self._occupy(self._ordinary, connection, address, now, SlotKind.ORDINARY), gone
+        if len(self._spare.taken) >= self._spare.size:
             gone += self._longest(self._spare)
-        if len(self._spare.taken) < self._spare.most:
-            return self._seat(self._spare, guest, address, now, Place.SPARE), gone
-        return Place.NONE, gone
+        if len(self._spare.taken) < self._spare.size:
+            return self._occupy(self._spare, connection, address, now, SlotKind.SPARE), gone
+        return SlotKind.NONE, gone
 
-    def asked(self, guest: Guest) -> None:
+    def request_received(self, connection: Connection) -> None:
         """The head of a request has come."""
-        for room in (self._ordinary, self._spare):
-            room.waiting.pop(guest, None)
+        for pool in (self._ordinary, self._spare):
+            pool.waiting.pop(connection, None)
 
-    def answered(self, guest: Guest, now: float) -> None:
+    def response_sent(self, connection: Connection, now: float) -> None:
         """It waits again."""
-        for room in (self._ordinary, self._spare):
-            if guest in room.taken:
-                room.waiting[guest] = now
-                room.waiting.move_to_end(guest)
+        for pool in (self._ordinary, self._spare):
+            if connection in pool.taken:
+                pool.waiting[connection] = now
+                pool.waiting.move_to_end(connection)
 
-    def leave(self, guest: Guest) -> None:
-        address = self._ordinary.taken.get(guest)
+    def release(self, connection: Connection) -> None:
+        address = self._ordinary.taken.get(connection)
         if address is not None:
-            self._of[address] -= 1
-            if not self._of[address]:
-                del self._of[address]
-        for room in (self._ordinary, self._spare):
-            room.taken.pop(guest, None)
-            room.waiting.pop(guest, None)
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+        for pool in (self._ordinary, self._spare):
+            pool.taken.pop(connection, None)
+            pool.waiting.pop(connection, None)
 
     @staticmethod
-    def _seat(room: _Room[Guest], guest: Guest, address: str, now: float, place: Place) -> Place:
-        room.taken[guest] = address
-        room.waiting[guest] = now
-        return place
+    def _occupy(
+        pool: _SlotPool[Connection], connection: Connection, address: str, now: float, kind: SlotKind
+    ) -> SlotKind:
+        pool.taken[connection] = address
+        pool.waiting[connection] = now
+        return kind
 
-    def _overdue(self, now: float) -> Iterator[Guest]:
+    def _overdue(self, now: float) -> Iterator[Connection]:
         """Those who have waited for long, where places begin to be short."""
-        room = self._ordinary
-        while room.waiting and len(room.taken) > room.most * _PRESSED_SHARE:
-            guest, since = next(iter(room.waiting.items()))
-            if now - since < PRESSED_SECONDS:
+        pool = self._ordinary
+        while pool.waiting and len(pool.taken) > pool.size * _SHORTAGE_SHARE:
+            connection, since = next(iter(pool.waiting.items()))
+            if now - since < SHORTAGE_WAIT_SECONDS:
                 return
-            self.leave(guest)
-            yield guest
+            self.release(connection)
+            yield connection
 
-    def _longest(self, room: _Room[Guest], address: str | None = None) -> list[Guest]:
+    def _longest(self, pool: _SlotPool[Connection], address: str | None = None) -> list[Connection]:
         """The one that has waited for longest, of all or of one address, which has its place no more."""
-        found = next((each for each in room.waiting if address in (None, room.taken[each])), None)
+        found = next((connection for connection in pool.waiting if address in (None, pool.taken[connection])), None)
         if found is None:
             return []
-        self.leave(found)
+        self.release(found)
         return [found]
 
 
-def whose(host: str) -> str:
+def address_group(host: str) -> str:
     """Among whom places are shared out: an IPv4 address, or the network of an IPv6 one."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from penstock.server.resources.file_descriptors import Descriptors, of_this_process
+from penstock.server.resources.file_descriptors import DescriptorLimits, process_descriptors
 
 _LOG: Final = logging.getLogger(__name__)
-_ACCEPTED_A_TURN: Final = 64
+_ACCEPTS_PER_TURN: Final = 64
 """Before others have their turn, too."""
 _BACKLOG: Final = 1024
-_AGAIN_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 0.1
 """After the system had nothing left for a connection."""
-_TELL_SECONDS: Final = 600.0
+_WARNING_SECONDS: Final = 600.0
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def _nothing() -> bytes:
+def _no_refusal() -> bytes:
     return b""
 
 
@@ -37,7 +37,7 @@ class Listener:
         tls: ssl.SSLContext | None,
         handshake_seconds: float,
         refusal: Callable[[], bytes],
-        descriptors: Descriptors,
+        descriptors: DescriptorLimits,
     ) -> None:
         """`refusal` is what a connection is told that there is no file for, where it can be read without TLS."""
         self.sockets = sockets
@@ -47,7 +47,7 @@ class Listener:
         self._descriptors = descriptors
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[object]] = set()
-        self._tell_again = 0.0
+        self._next_warning = 0.0
         for each in sockets:
             self._loop.add_reader(each, self._accept, each)
 
@@ -62,7 +62,7 @@ class Listener:
             each.close()
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTED_A_TURN):
+        for _ in range(_ACCEPTS_PER_TURN):
             try:
                 connection, _address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -71,7 +71,7 @@ class Listener:
                 self._pause(listening, error)
                 return
             connection.setblocking(False)  # noqa: FBT003 - the name says what it means
-            if connection.fileno() < self._descriptors.connection_below:
+            if connection.fileno() < self._descriptors.connection_limit:
                 self._open(connection)
             else:
                 self._refuse(connection)
@@ -93,26 +93,26 @@ class Listener:
         said = b"" if self._tls else self._refusal()
         with connection, suppress(OSError):  # it is refused all the same
             connection.send(said)
-        self._tell()
+        self._warn_refused()
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         """Where the system has nothing left, asking again at once would be all that is done."""
         if error.errno not in _SHORT or not self.sockets:
             _LOG.error("a port cannot be listened on", extra={"error": str(error)})
             return
-        self._tell()
+        self._warn_refused()
         self._loop.remove_reader(listening)
-        self._loop.call_later(_AGAIN_SECONDS, self._go_on, listening)
+        self._loop.call_later(_RETRY_SECONDS, self._resume_accepting, listening)
 
-    def _go_on(self, listening: socket.socket) -> None:
+    def _resume_accepting(self, listening: socket.socket) -> None:
         if listening in self.sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
-    def _tell(self) -> None:
+    def _warn_refused(self) -> None:
         """Once for all that are refused in a while."""
         now = self._loop.time()
-        if now >= self._tell_again:
-            self._tell_again = now + _TELL_SECONDS
+        if now >= self._next_warning:
+            self._next_warning = now + _WARNING_SECONDS
             facts = {"open_files_max": self._descriptors.limit, "reserve": self._descriptors.reserve}
             _LOG.warning("connections are refused: the files that are left are for the log", extra=facts)
 
@@ -124,8 +124,8 @@ async def listen(
     *,
     tls: ssl.SSLContext | None = None,
     handshake_seconds: float = 10.0,
-    refusal: Callable[[], bytes] = _nothing,
-    descriptors: Descriptors | None = None,
+    refusal: Callable[[], bytes] = _no_refusal,
+    descriptors: DescriptorLimits | None = None,
 ) -> Listener:
     """Accepts connections on return, on every address that the host has; port 0 is any free one.
 
@@ -135,16 +135,16 @@ async def listen(
     sockets: list[socket.socket] = []
     try:
         for family, _kind, _protocol, _name, address in dict.fromkeys(found):
-            sockets.append(_bound(family, (address[0], port, *address[2:])))
+            sockets.append(_bind(family, (address[0], port, *address[2:])))
             port = int(sockets[0].getsockname()[1])
     except OSError:
         for each in sockets:
             each.close()
         raise
-    return Listener(sockets, factory, tls, handshake_seconds, refusal, descriptors or of_this_process())
+    return Listener(sockets, factory, tls, handshake_seconds, refusal, descriptors or process_descriptors())
 
 
-def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setblocking(False)  # noqa: FBT003 - the name says what it means

@@ -11,7 +11,7 @@ from typing import Final
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.core.errors import PenstockError, ServiceUnavailable
 from penstock.server.hub import Hub
-from penstock.server.resources.file_descriptors import Descriptors
+from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import certificate_name, certified
 from penstock.server.session import Session
@@ -22,23 +22,23 @@ _UNSENT_BYTES: Final = 256 * 1024
 """Of one connection in the system's own queue: a read's worth, so that it never runs dry."""
 
 
-class TcpStream(BudgetedProtocol):
+class TcpTransport(BudgetedProtocol):
     """One connection. The transport's own queue is the session's queue."""
 
-    __slots__ = ("_hub", "_said_all", "_session", "_transport")
+    __slots__ = ("_eof_seen", "_hub", "_session", "_transport")
 
     def __init__(self, hub: Hub) -> None:
-        super().__init__(hub.reads)
+        super().__init__(hub.read_budget)
         self._hub = hub
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
-        self._said_all = False
+        self._eof_seen = False
 
     # what the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
+        limit_write_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
         principal = certified(certificate_name(transport)) if self._hub.access.enabled else ANONYMOUS
         self._session = self._hub.connect(self, peer_address(transport), principal=principal)
 
@@ -48,7 +48,7 @@ class TcpStream(BudgetedProtocol):
 
     def eof_received(self) -> bool:
         """It says no more, and may still listen: what it asked is answered before the connection is closed."""
-        self._said_all = True
+        self._eof_seen = True
         if self._session is None or self._session.ending or self._transport is None:
             return False
         if not self._transport.can_write_eof():
@@ -99,7 +99,7 @@ class TcpStream(BudgetedProtocol):
         """What still comes is read and not looked at: to close on unread bytes would take back what was said last."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self._transport.can_write_eof() and not self._said_all:
+        if self._transport.can_write_eof() and not self._eof_seen:
             self._transport.resume_reading()
             self._transport.write_eof()
         else:
@@ -110,7 +110,7 @@ class TcpStream(BudgetedProtocol):
             self._transport.abort()
 
 
-def bound_queue(transport: asyncio.Transport, high_bytes: int) -> None:
+def limit_write_queue(transport: asyncio.Transport, high_bytes: int) -> None:
     """Be told when this much waits here; and let the system hold little, where it cannot be shared or counted."""
     transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
     connection = transport.get_extra_info("socket")
@@ -124,10 +124,10 @@ def peer_address(transport: asyncio.BaseTransport) -> str:
 
 
 async def listen(
-    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: Descriptors | None = None
+    hub: Hub, host: str, port: int, tls: ssl.SSLContext | None, descriptors: DescriptorLimits | None = None
 ) -> Listener:
     return await listener.listen(
-        partial(TcpStream, hub),
+        partial(TcpTransport, hub),
         host,
         port,
         tls=tls,
@@ -139,9 +139,9 @@ async def listen(
 
 def _refusal(hub: Hub) -> bytes:
     hub.broker.metrics.add("connection.rejected")
-    return hub.broker.refusal(no_files())
+    return hub.broker.refusal(no_descriptors())
 
 
-def no_files() -> ServiceUnavailable:
+def no_descriptors() -> ServiceUnavailable:
     """Why a connection is refused for which there is no file."""
     return ServiceUnavailable("Connection refused: the files that are left are for the log; try again later")

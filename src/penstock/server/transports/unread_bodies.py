@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.limits import KIB
 from penstock.server.http_scope import WHOLE, body_bytes, header
-from penstock.server.security.response_headers import completed
+from penstock.server.security.response_headers import with_missing_headers
 
 DROPPED_BYTES_MAX: Final = 64 * KIB
 """Of an unread body behind which a connection goes on: it has come by the time somebody has read the answer."""
@@ -28,7 +28,7 @@ LINGER_SECONDS: Final = 2.0
 _CLOSE: Final = ((b"connection", b"close"),)
 
 
-class Unread:
+class UnreadBodyGuard:
     """An application whose answers end the connection where much of the request has not been read."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -66,23 +66,23 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._ends = self._is_to_end(message["status"])
+            self._ends = self._ends_connection(message["status"])
             if self._ends:
-                message["headers"] = completed(message.get("headers", ()), _CLOSE)
+                message["headers"] = with_missing_headers(message.get("headers", ()), _CLOSE)
         elif self._ends and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
             with suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    await self._drop()
+                    await self._discard()
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
-    def _is_to_end(self, status: int) -> bool:
+    def _ends_connection(self, status: int) -> bool:
         """What has not come in all the time that it had will not come now."""
         if self._is_read:
             return False
         return self._declared is None or self._declared > DROPPED_BYTES_MAX or status == HTTPStatus.REQUEST_TIMEOUT
 
-    async def _drop(self) -> None:
+    async def _discard(self) -> None:
         while not self._is_read:
             await self.receive()

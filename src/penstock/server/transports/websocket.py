@@ -20,18 +20,18 @@ from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, P
 from penstock.record.hashing import as_array
 from penstock.record.kernels.frame_kernels import to_websocket
 from penstock.server.hub import Hub
-from penstock.server.resources.file_descriptors import Descriptors
+from penstock.server.resources.file_descriptors import DescriptorLimits
 from penstock.server.resources.read_budget import BudgetedProtocol
 from penstock.server.security.credentials import OTHER_SITE, certificate_name, certified, note_page, shown_token
 from penstock.server.session import Session
 from penstock.server.settings import is_loopback
 from penstock.server.transports import listener
 from penstock.server.transports.listener import Listener
-from penstock.server.transports.tcp import bound_queue, no_files, peer_address
+from penstock.server.transports.tcp import limit_write_queue, no_descriptors, peer_address
 from penstock.server.transports.websocket_upgrade import NotUpgraded, Upgrade, UpgradeReader
 
 SURFACE: Final = "websocket"
-FRAMES_A_TURN: Final = 128
+FRAMES_PER_TURN: Final = 128
 """Fragments and control frames of one connection that are looked at before others have their turn: a millisecond."""
 IDLE_FRAMES_MAX: Final = 256
 """Pings, pongs and empty fragments within `IDLE_FRAMES_MS`, no message between them: clients send a few a minute."""
@@ -59,7 +59,7 @@ class IdleFrames:
         self._count = 0
         self._since_ms = 0
 
-    def too_many(self, now_ms: int) -> bool:
+    def exceeds_limit(self, now_ms: int) -> bool:
         """One more has come."""
         if now_ms - self._since_ms > IDLE_FRAMES_MS:
             self._count, self._since_ms = 0, now_ms
@@ -71,41 +71,41 @@ class IdleFrames:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class WebSocketPort:
     """What all connections of one port share."""
 
     hub: Hub
     origins: tuple[str, ...]
-    here: bool
+    loopback_only: bool
     """Only this machine can come in."""
 
-    reframed: Reframed = field(default_factory=lambda: Reframed())
+    reframed: FrameConverter = field(default_factory=lambda: FrameConverter())
 
 
-class WebSocketStream(BudgetedProtocol):
+class WebSocketTransport(BudgetedProtocol):
     """One connection. A message is one frame of the protocol."""
 
     __slots__ = (
-        "_asking",
-        "_door",
+        "_close_reason",
+        "_closing",
+        "_eof_seen",
         "_hub",
         "_idle",
-        "_over",
         "_paused",
+        "_port",
         "_reader",
-        "_said_all",
         "_session",
         "_timer",
         "_transport",
-        "_waits",
-        "_why",
+        "_turn_pending",
+        "_upgrade_reader",
     )
 
-    def __init__(self, door: Door) -> None:
-        super().__init__(door.hub.reads)
-        self._door = door
-        self._hub = door.hub
-        self._asking: UpgradeReader | None = UpgradeReader()
+    def __init__(self, port: WebSocketPort) -> None:
+        super().__init__(port.hub.read_budget)
+        self._port = port
+        self._hub = port.hub
+        self._upgrade_reader: UpgradeReader | None = UpgradeReader()
         """Until it is a WebSocket."""
 
         self._reader = WebSocketReader(0)
@@ -113,39 +113,39 @@ class WebSocketStream(BudgetedProtocol):
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._why = "closed by the client"
-        self._over = False
+        self._close_reason = "closed by the client"
+        self._closing = False
         """It was refused, or said goodbye: whatever came after that is not looked at."""
 
-        self._said_all = False
+        self._eof_seen = False
         self._paused = False
         """The hub wants nothing more of it for now."""
 
-        self._waits = False
+        self._turn_pending = False
         """It has had its turn, and more of what it sent is to be looked at in the next."""
 
     # what the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        bound_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
+        limit_write_queue(self._transport, self._hub.queued_high_bytes)  # type: ignore[arg-type]
         seconds = self._hub.limits.handshake_ms / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._over:
+        if self._closing:
             return
-        if self._asking is not None:
-            self._upgrade(self._asking, data)
+        if self._upgrade_reader is not None:
+            self._upgrade(self._upgrade_reader, data)
         else:
             self._reader.receive_data(data)
-            if not self._waits:
+            if not self._turn_pending:
                 self._take_turn()
 
     def eof_received(self) -> bool:
         """What it sent before is looked at before the connection is closed."""
-        self._said_all = True
-        return self._waits and self._transport is not None and self._transport.can_write_eof()
+        self._eof_seen = True
+        return self._turn_pending and self._transport is not None and self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
         if self._session is not None:
@@ -157,10 +157,10 @@ class WebSocketStream(BudgetedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         session, self._session, self._transport = self._session, None, None
-        self._over = True
+        self._closing = True
         self._stop_timer()
         if session is not None and not session.ending:
-            session.lost(self._why)
+            session.lost(self._close_reason)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -169,25 +169,25 @@ class WebSocketStream(BudgetedProtocol):
 
     # the upgrade
 
-    def _upgrade(self, asking: UpgradeReader, data: bytes) -> None:
+    def _upgrade(self, upgrade_reader: UpgradeReader, data: bytes) -> None:
         assert self._transport is not None  # noqa: S101 - it has just received something
         try:
-            request = asking.receive_data(data)
+            request = upgrade_reader.receive_data(data)
             if request is None:
                 return
-            principal, answer = self._admitted(request), request.accepted()
+            principal, answer = self._authenticate(request), request.accepted()
         except NotUpgraded as refused:
             self._hub.broker.metrics.add("connection.rejected")
-            self._over = True
+            self._closing = True
             self._transport.write(refused.answer())
             self._transport.close()
             return
         self._stop_timer()
-        self._asking = None
+        self._upgrade_reader = None
         self._transport.write(answer)
         self._open(principal)
-        if asking.behind:
-            self.data_received(asking.behind)
+        if upgrade_reader.behind:
+            self.data_received(upgrade_reader.behind)
 
     def _open(self, principal: Principal) -> None:
         assert self._transport is not None  # noqa: S101 - it has just been written to
@@ -196,12 +196,14 @@ class WebSocketStream(BudgetedProtocol):
         if self._session is not None:
             self._reader.bytes_max = self._session.message_bytes_max
 
-    def _admitted(self, request: Upgrade) -> Principal:
+    def _authenticate(self, request: Upgrade) -> Principal:
         """Who opens it. Raises `NotUpgraded` for a page that may not, and for credentials that are no good."""
         assert self._transport is not None  # noqa: S101 - it has just received something
         access, whence = self._hub.access, Origin(SURFACE, peer_address(self._transport))
         origin = request.header("Origin")
-        if not origin_allowed(origin, request.header("Host"), self._door.origins, here=self._door.here):
+        if not origin_allowed(
+            origin, request.header("Host"), self._port.origins, loopback_only=self._port.loopback_only
+        ):
             note_page(access, whence, OTHER_SITE)
             raise NotUpgraded(HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: list it with --ws-origin")
         if not access.enabled:
@@ -218,46 +220,46 @@ class WebSocketStream(BudgetedProtocol):
 
     def _take_turn(self) -> None:
         """Look at what it sent, as far as its turn goes; the rest in the next."""
-        self._waits = False
-        for _ in range(FRAMES_A_TURN):
-            event = None if self._over else self._reader.next_event()
+        self._turn_pending = False
+        for _ in range(FRAMES_PER_TURN):
+            event = None if self._closing else self._reader.next_event()
             if event is None:
                 break
-            self._happened(event)
+            self._handle_event(event)
         else:
-            self._wait_for_turn()
+            self._schedule_turn()
             return
-        if self._said_all and self._transport is not None:
+        if self._eof_seen and self._transport is not None:
             self._transport.close()
         elif self._session is not None and (self._reader.wanted_bytes or self._session.is_counted):
-            self._hub.read_or_not(self._session)
+            self._hub.update_reading(self._session)
 
-    def _wait_for_turn(self) -> None:
+    def _schedule_turn(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._waits = True
+            self._turn_pending = True
             self._transport.pause_reading()
             if self._session is not None:
                 self._session.measure()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._run_next_turn)
 
-    def _go_on(self) -> None:
+    def _run_next_turn(self) -> None:
         self._take_turn()
-        if not self._waits and not self._paused:
+        if not self._turn_pending and not self._paused:
             self.resume_reading()
 
-    def _happened(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         match event:
             case Messages(frames):
                 self._idle.message()
                 self._received(frames)
             case Part(size):
                 if not size:
-                    self._count()
+                    self._count_idle_frame()
             case Ping(payload):
                 self._pong(payload)
-                self._sign_of_life()
+                self._control_frame_received()
             case Pong():
-                self._sign_of_life()
+                self._control_frame_received()
             case Farewell(code, reason):
                 self._refuse(code, reason)
 
@@ -271,14 +273,14 @@ class WebSocketStream(BudgetedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(bytes((0x80 | wire.PONG, len(payload))) + payload)
 
-    def _sign_of_life(self) -> None:
-        self._count()
+    def _control_frame_received(self) -> None:
+        self._count_idle_frame()
         if self._session is not None:
-            self._session.alive()
+            self._session.heard()
 
-    def _count(self) -> None:
+    def _count_idle_frame(self) -> None:
         """A frame that carries nothing costs as much as a message, and nothing bounds how many fit into a read."""
-        if self._idle.too_many(self._hub.now_ms()):
+        if self._idle.exceeds_limit(self._hub.now_ms()):
             seconds = IDLE_FRAMES_MS // 1000
             idle = f"more than {IDLE_FRAMES_MAX} pings, pongs or empty fragments in {seconds} s, and no message"
             self._hub.broker.metrics.add("flood.ended")
@@ -286,13 +288,13 @@ class WebSocketStream(BudgetedProtocol):
 
     def _refuse(self, code: int, why: str) -> None:
         """What the WebSocket protocol itself forbids, it also answers itself. What came before is answered first."""
-        self._why = why or self._why
-        self._say_goodbye(code, why)
+        self._close_reason = why or self._close_reason
+        self._send_close(code, why)
 
-    def _say_goodbye(self, code: int, why: str) -> None:
-        if self._over or self._transport is None or self._transport.is_closing():
+    def _send_close(self, code: int, why: str) -> None:
+        if self._closing or self._transport is None or self._transport.is_closing():
             return
-        self._over = True
+        self._closing = True
         whole = why.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")  # no half of a character
         said = code.to_bytes(2, "big") + whole.encode()
         self._transport.write(bytes((0x80 | wire.CLOSE, len(said))) + said)
@@ -302,8 +304,8 @@ class WebSocketStream(BudgetedProtocol):
 
     def write(self, frames: bytes) -> None:
         """All of them as one write."""
-        if self._transport is not None and not self._over and not self._transport.is_closing():
-            self._transport.write(self._door.reframed(frames))
+        if self._transport is not None and not self._closing and not self._transport.is_closing():
+            self._transport.write(self._port.reframed(frames))
 
     def queued_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -324,18 +326,18 @@ class WebSocketStream(BudgetedProtocol):
 
     def resume_reading(self) -> None:
         self._paused = False
-        if not self._waits and self._transport is not None and not self._transport.is_closing():
+        if not self._turn_pending and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close(self, reason: PenstockError) -> None:
-        self._say_goodbye(_CLOSE_CODES.get(reason.code, _INTERNAL_ERROR), reason.message)
+        self._send_close(_CLOSE_CODES.get(reason.code, _INTERNAL_ERROR), reason.message)
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
 
-class Reframed:
+class FrameConverter:
     """TCP frames as WebSocket frames. One delivery to many is done once: they all hold the same bytes."""
 
     def __init__(self) -> None:
@@ -351,7 +353,7 @@ class Reframed:
         return after
 
 
-def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, here: bool) -> bool:
+def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ...], *, loopback_only: bool) -> bool:
     """A browser says which page opens the connection, and which host it asked. Programs say nothing, and may.
 
     A broker that listens only here (on this machine) takes pages of this machine, by their own names: any other name
@@ -366,7 +368,7 @@ def origin_allowed(origin: str | None, asked: str | None, allowed: tuple[str, ..
         return False
     if page is None:
         return False
-    return (is_loopback(page) and is_loopback(host or "")) if here else page == host
+    return (is_loopback(page) and is_loopback(host or "")) if loopback_only else page == host
 
 
 async def listen(
@@ -374,12 +376,12 @@ async def listen(
     host: str,
     port: int,
     tls: ssl.SSLContext | None,
-    descriptors: Descriptors | None = None,
+    descriptors: DescriptorLimits | None = None,
     *,
     origins: tuple[str, ...] = (),
 ) -> Listener:
     return await listener.listen(
-        partial(WebSocketStream, Door(hub, origins, is_loopback(host))),
+        partial(WebSocketTransport, WebSocketPort(hub, origins, is_loopback(host))),
         host,
         port,
         tls=tls,
@@ -391,4 +393,4 @@ async def listen(
 
 def _refusal(hub: Hub) -> bytes:
     hub.broker.metrics.add("connection.rejected")
-    return NotUpgraded(HTTPStatus.SERVICE_UNAVAILABLE, no_files().message).answer()
+    return NotUpgraded(HTTPStatus.SERVICE_UNAVAILABLE, no_descriptors().message).answer()

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "Decoded": "decoder",
     "Decoder": "decoder",
-    "Mode": "choices",
-    "Unnamed": "choices",
+    "Mode": "options",
+    "Unnamed": "options",
     "Target": "target",
     "has_schemas": "target",
     "target_for": "target",

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.errors import MalformedMessage
-from penstock.spark.decode.plans import Made
+from penstock.spark.decode.payload_decoders import DecodedRows
 
 BAD: Final = pa.schema(
     [
@@ -26,11 +26,11 @@ BAD: Final = pa.schema(
 _NONE_BAD: Final = pa.RecordBatch.from_struct_array(pa.nulls(0, pa.struct(list(BAD))))
 """Made of no Python list: for that, pyarrow imports pandas, where there is one."""
 
-Places = Any
+RowNumbers = Any
 """An array of numbers of rows."""
 
 
-class Assembly:
+class BatchAssembly:
     """Of one batch."""
 
     def __init__(self, fields: pa.Schema, size: int) -> None:
@@ -38,9 +38,9 @@ class Assembly:
         self._fields = fields
         self._size = size
         self._batches: list[pa.RecordBatch] = []
-        self._places: list[Places] = []
+        self._places: list[RowNumbers] = []
 
-    def add(self, made: Made, places: Places) -> None:
+    def add(self, made: DecodedRows, places: RowNumbers) -> None:
         """`places`: of the payloads that this was made of."""
         for batch, part in made.parts:
             self._batches.append(batch)

@@ -13,11 +13,11 @@ from penstock.client.serde.framing import framed_id
 from penstock.client.serde.schemas import AUTO, CONFLUENT
 from penstock.core.errors import InvalidRequest
 from penstock.core.schemas import SchemaKind
-from penstock.spark.decode.assembly import Assembly, bad_rows, failure
-from penstock.spark.decode.groups import NO_SCHEMA, Group, Unreadable, by_prefix, by_schema
+from penstock.spark.decode.assembly import BatchAssembly, bad_rows, failure
 from penstock.spark.decode.languages.writer_schemas import Registry, Schemas
 from penstock.spark.decode.options import Mode, Unnamed
-from penstock.spark.decode.plans import Plan, Refusal, pieces, plan_for
+from penstock.spark.decode.payload_decoders import PayloadDecoder, RefusingDecoder, payload_decoder_for, pieces
+from penstock.spark.decode.schema_groups import NO_SCHEMA, SchemaGroup, Unreadable, by_prefix, by_schema
 from penstock.spark.decode.target import Target
 
 PIECE_BYTES: Final = 8 << 20
@@ -60,7 +60,7 @@ class Decoder:
         self._framing = framing
         self._unnamed = Unnamed(unnamed)
         self._fields = target.fields
-        self._plans: dict[tuple[int, tuple[int, ...] | None], Plan] = {}
+        self._plans: dict[tuple[int, tuple[int, ...] | None], PayloadDecoder] = {}
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """`batch` has `value`, `schema_id`, `schema_version`, `offset` and `id` at least.
@@ -68,7 +68,7 @@ class Decoder:
         Raises `MalformedMessage` for the first bad row if the mode is `fail`, and whatever keeps the registry from
         answering: that is nobody's fault whose rows these are.
         """
-        made = Assembly(self._fields, batch.num_rows)
+        made = BatchAssembly(self._fields, batch.num_rows)
         payloads = batch.column("value")
         for group in self._groups(payloads, batch.column("schema_id"), made):
             self._decode_group(group, payloads, made)
@@ -78,7 +78,7 @@ class Decoder:
         rows, kept = made.rows(keep_all=self.mode is Mode.NULL)
         return Decoded(rows, kept, bad, made.reasons())
 
-    def _groups(self, payloads: pa.Array, schema_ids: pa.Array, made: Assembly) -> Iterator[Group]:
+    def _groups(self, payloads: pa.Array, schema_ids: pa.Array, made: BatchAssembly) -> Iterator[SchemaGroup]:
         """Without the rows that have no payload, or of which it cannot be told."""
         present = np.asarray(payloads.is_valid())
         made.faults |= dict.fromkeys(np.flatnonzero(~present).tolist(), NO_PAYLOAD)
@@ -88,12 +88,12 @@ class Decoder:
             else:
                 yield each._replace(places=each.places[present[each.places]]) if payloads.null_count else each
 
-    def _found(self, payloads: pa.Array, schema_ids: pa.Array) -> Iterator[Group | Unreadable]:
+    def _found(self, payloads: pa.Array, schema_ids: pa.Array) -> Iterator[SchemaGroup | Unreadable]:
         if self._framing is None:
             return by_schema(schema_ids)
         return by_prefix(payloads, schema_ids, self._framing, self._has_indexes)
 
-    def _decode_group(self, group: Group, payloads: pa.Array, made: Assembly) -> None:
+    def _decode_group(self, group: SchemaGroup, payloads: pa.Array, made: BatchAssembly) -> None:
         own = payloads if len(group.places) == len(payloads) else payloads.take(pa.array(group.places))
         plan = self._plan(group)
         for begin, piece in pieces(own, PIECE_BYTES):
@@ -102,7 +102,7 @@ class Decoder:
             self._add_hints(found.faults, group, piece)
             made.add(found, group.places[begin:])
 
-    def _add_hints(self, faults: dict[int, str], group: Group, payloads: pa.Array) -> None:
+    def _add_hints(self, faults: dict[int, str], group: SchemaGroup, payloads: pa.Array) -> None:
         """Payloads that begin with the id of their schema, where nobody said that they do."""
         if self._framing is not None or group.schema_id is None:
             return
@@ -110,12 +110,12 @@ class Decoder:
             if framed_id(payloads[place].as_py()) == group.schema_id:
                 faults[place] += FRAMED
 
-    def _plan(self, group: Group) -> Plan:
+    def _plan(self, group: SchemaGroup) -> PayloadDecoder:
         schema_id = group.schema_id
         if schema_id is None and self._unnamed is Unnamed.LATEST:
             schema_id = self.target.schema_ids[-1]
         if schema_id is None:
-            return Refusal(NO_SCHEMA)
+            return RefusingDecoder(NO_SCHEMA)
         key = schema_id, group.indexes
         known = self._plans.get(key)
         if known is None:
@@ -125,14 +125,14 @@ class Decoder:
             self._plans[key] = known
         return known
 
-    def _new_plan(self, schema_id: int, indexes: tuple[int, ...] | None) -> Plan:
+    def _new_plan(self, schema_id: int, indexes: tuple[int, ...] | None) -> PayloadDecoder:
         try:
             definition = self._schemas.schema(schema_id)
         except InvalidRequest as error:
             if "schema_id" not in error.details:
                 raise
-            return Refusal(error.message)
-        return plan_for(self.target, definition, indexes)
+            return RefusingDecoder(error.message)
+        return payload_decoder_for(self.target, definition, indexes)
 
     def _has_indexes(self, schema_id: int) -> bool:
         try:

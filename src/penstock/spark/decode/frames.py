@@ -19,7 +19,7 @@ from penstock.spark.decode.options import LATEST, Mode, Unnamed
 from penstock.spark.decode.quarantine import BadRecords
 from penstock.spark.decode.target import target_for
 from penstock.spark.files.location import BROKER_SCHEMES, Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.runtime.versions import arrow_schema, spark_schema
 
 BadSink = str | Callable[[pa.RecordBatch], None]
@@ -38,7 +38,7 @@ def decode(
     df: DataFrame,
     *,
     topic: str | Sequence[str],
-    registry: str | RegistryAt,
+    registry: str | RegistryLocation,
     pick: str = LATEST,
     subject: str | None = None,
     message: str | None = None,
@@ -69,7 +69,7 @@ def decode(
     target = target_for(at.open(), _topics(topic), pick=pick, subject=subject, message=message)
     kept = arrow_schema(df.schema)
     layout = Layout.of(target, kept, chosen)
-    work = _Work(layout, at, chosen, framing, _word(Unnamed, "unnamed", unnamed), bad_records)
+    work = _DecodeTask(layout, at, chosen, framing, _word(Unnamed, "unnamed", unnamed), bad_records)
     work.decoder()
     good = df.mapInArrow(work.good, spark_schema(layout.schema))
     if chosen is not Mode.QUARANTINE or bad_records is not None:
@@ -78,11 +78,11 @@ def decode(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _DecodeTask:
     """What workers do."""
 
     layout: Layout
-    registry: RegistryAt
+    registry: RegistryLocation
     mode: Mode
     framing: str | None
     unnamed: Unnamed
@@ -112,15 +112,15 @@ class _Work:
             yield decoder.decode(batch).bad
 
 
-def registry_at(given: str | RegistryAt) -> RegistryAt:
+def registry_at(given: str | RegistryLocation) -> RegistryLocation:
     """Raises `InvalidRequest` for what is no such place."""
-    if isinstance(given, RegistryAt):
+    if isinstance(given, RegistryLocation):
         return given
     if given.startswith(tuple(f"{scheme}://" for scheme in BROKER_SCHEMES)):
-        return RegistryAt(Location.parse(url=given))
+        return RegistryLocation(Location.parse(url=given))
     if Path(given).expanduser().is_dir():
-        return RegistryAt(Location.parse(path=given))
-    return RegistryAt(Location(""), str(Path(given).expanduser().absolute()))
+        return RegistryLocation(Location.parse(path=given))
+    return RegistryLocation(Location(""), str(Path(given).expanduser().absolute()))
 
 
 def _topics(given: str | Sequence[str]) -> list[TopicName]:

@@ -9,13 +9,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.client.serde.schemas import needs_schemas
+from penstock.client.serde.schemas import require_schema_extra
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.schemas import SchemaKind
 from penstock.spark.decode.columns.merged_shapes import merged
-from penstock.spark.decode.columns.shapes import Record, arrow_schema, bare, root
-from penstock.spark.decode.languages.writer_schemas import Schemas, written
+from penstock.spark.decode.columns.shapes import Record, arrow_schema, root_record, without_readers
+from penstock.spark.decode.languages.writer_schemas import Schemas, writer_schema
 from penstock.spark.decode.options import LATEST, MERGED
 
 _DIGITS_MAX: Final = 10
@@ -74,10 +74,10 @@ def target_for(
 
 def target_of(schemas: Schemas, topic: str, ids: Sequence[int], *, message: str | None = None) -> Target:
     """The columns of these schemas, the latest last. Raises `InvalidRequest` for an id that is not known."""
-    with needs_schemas():
+    with require_schema_extra():
         definitions = [schemas.schema(each) for each in ids]
-        shapes = [bare(written(each, message).shape) for each in definitions]
-        together = root(bare(reduce(merged, shapes)))
+        shapes = [without_readers(writer_schema(each, message).shape) for each in definitions]
+        together = root_record(without_readers(reduce(merged, shapes)))
         keys = frozenset(key for field in together.fields for key in field.keys)
         return Target(topic, together, frozenset(each.kind for each in definitions), tuple(ids), keys)
 

@@ -12,8 +12,8 @@ import msgspec
 
 from penstock.client.wire.credentials import find_secret
 from penstock.core.errors import InvalidRequest, ServiceUnavailable
-from penstock.spark.files.remote import Entry, Listing, RemoteDisk
-from penstock.spark.files.web import Answer, Web
+from penstock.spark.files.remote import Listing, RemoteDisk, RemoteEntry
+from penstock.spark.files.web import HttpAnswer, HttpClient
 from penstock.storage.base.layout import IDENTITY, TOPICS
 
 LOGS: Final = "/v1/logs"
@@ -26,7 +26,7 @@ class HttpDisk(RemoteDisk):
     """Of a broker's address; paths are those of its data directory."""
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        super().__init__(HttpPlace(Web(url, options, secret=find_secret())))
+        super().__init__(BrokerFiles(HttpClient(url, options, secret=find_secret())))
 
 
 class RootAnswer(msgspec.Struct, frozen=True):
@@ -48,10 +48,10 @@ class LogAnswer(msgspec.Struct, frozen=True):
     files: tuple[FileAnswer, ...]
 
 
-class HttpPlace:
-    def __init__(self, web: Web) -> None:
-        self.name = web.name
-        self._web = web
+class BrokerFiles:
+    def __init__(self, client: HttpClient) -> None:
+        self.name = client.name
+        self._client = client
 
     def list(self, path: str) -> Listing:
         match path.split("/") if path else []:
@@ -60,18 +60,18 @@ class HttpPlace:
             case [first] if first == TOPICS:
                 return Listing({}, self._root().namespaces)
             case [first, namespace] if first == TOPICS:
-                found = self._told(f"{LOGS}/{quote(namespace, safe='')}", NamespaceAnswer)
+                found = self._get(f"{LOGS}/{quote(namespace, safe='')}", NamespaceAnswer)
                 return Listing({}, () if found is None else found.logs)
             case [first, namespace, log] if first == TOPICS:
-                listed = self._told(f"{LOGS}/{quote(namespace, safe='')}/{quote(log, safe='')}", LogAnswer)
+                listed = self._get(f"{LOGS}/{quote(namespace, safe='')}/{quote(log, safe='')}", LogAnswer)
                 files = () if listed is None else listed.files
-                return Listing({each.name: Entry(each.bytes, each.tag) for each in files}, ())
+                return Listing({each.name: RemoteEntry(each.bytes, each.tag) for each in files}, ())
             case _:
                 return Listing({}, ())
 
-    def find(self, path: str) -> Entry:
+    def find(self, path: str) -> RemoteEntry:
         if path == IDENTITY:
-            return Entry(len(self._identity()), _IDENTITY_TAG)
+            return RemoteEntry(len(self._identity()), _IDENTITY_TAG)
         folder, _, name = path.rpartition("/")
         found = self.list(folder).files.get(name)
         if found is None:
@@ -82,7 +82,7 @@ class HttpPlace:
         if path == IDENTITY:
             return self._identity()[start:stop]
         below = path.removeprefix(f"{TOPICS}/")
-        answer = self._web.get(f"{LOGS}/{quote(below)}", {"range": f"bytes={start}-{stop - 1}", "accept": "*/*"})
+        answer = self._client.get(f"{LOGS}/{quote(below)}", {"range": f"bytes={start}-{stop - 1}", "accept": "*/*"})
         match answer.status:
             case HTTPStatus.PARTIAL_CONTENT:
                 return self._checked(path, answer, start, stop)
@@ -91,11 +91,11 @@ class HttpPlace:
             case HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return b""
             case HTTPStatus.OK:
-                raise self._web.strange(path, answer)
+                raise self._client.unexpected_answer(path, answer)
             case _:
-                raise self._web.refused(answer)
+                raise self._client.answer_error(answer)
 
-    def _checked(self, path: str, answer: Answer, start: int, stop: int) -> bytes:
+    def _checked(self, path: str, answer: HttpAnswer, start: int, stop: int) -> bytes:
         """A proxy on the way may have its own mind about ranges."""
         told = answer.headers.get("content-range", "")
         if not told.startswith(f"bytes {start}-") or not 0 < len(answer.body) <= stop - start:
@@ -105,7 +105,7 @@ class HttpPlace:
         return answer.body
 
     def _root(self) -> RootAnswer:
-        found = self._told(LOGS, RootAnswer)
+        found = self._get(LOGS, RootAnswer)
         if found is None:
             raise InvalidRequest(
                 f"{self.name} has no logs to read: it is no Penstock broker, one of an older release, or one with"
@@ -117,9 +117,9 @@ class HttpPlace:
         """As the data directory has it, but for what is the broker's own affair."""
         return json.dumps({"format": self._root().format, "node": 0}).encode()
 
-    def _told(self, path: str, kind: type[_Answer]) -> _Answer | None:
+    def _get(self, path: str, kind: type[_Answer]) -> _Answer | None:
         """None where there is no such thing. Raises `InvalidRequest` if it is no broker that answers."""
-        said = self._web.get_json(path)
+        said = self._client.get_json(path)
         try:
             return None if said is None else msgspec.convert(said, kind)
         except msgspec.ValidationError as error:

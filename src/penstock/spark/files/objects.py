@@ -17,8 +17,8 @@ from obstore.exceptions import (
 from obstore.store import ObjectStore, from_url
 
 from penstock.core.errors import Forbidden, InvalidRequest, ServiceUnavailable
-from penstock.spark.files.remote import Entry, Listing, RemoteDisk
-from penstock.spark.files.store_options import split_options, unknown
+from penstock.spark.files.remote import Listing, RemoteDisk, RemoteEntry
+from penstock.spark.files.store_options import split_options, unknown_option
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -34,29 +34,29 @@ class ObjectDisk(RemoteDisk):
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         """Raises `InvalidRequest` for options that the store does not have."""
-        super().__init__(ObjectPlace(url, opened(url, options or {})))
+        super().__init__(ObjectStoreFiles(url, open_store(url, options or {})))
 
 
-class ObjectPlace:
+class ObjectStoreFiles:
     def __init__(self, url: str, store: ObjectStore) -> None:
         self.name = url
         self._store = store
 
     def list(self, path: str) -> Listing:
-        with self._answering():
+        with self._translated_errors():
             found = cast("Any", obstore.list_with_delimiter(self._store, path or None))
         below = len(f"{path}/") if path else 0
         files = {meta["path"][below:]: _entry(meta) for meta in found["objects"]}
         folders = tuple(prefix.rstrip("/")[below:] for prefix in found["common_prefixes"])
         return Listing(files, folders)
 
-    def find(self, path: str) -> Entry:
-        with self._answering():
+    def find(self, path: str) -> RemoteEntry:
+        with self._translated_errors():
             return _entry(obstore.head(self._store, path))
 
     def fetch(self, path: str, start: int, stop: int) -> bytes:
         try:
-            with self._answering():
+            with self._translated_errors():
                 return bytes(obstore.get_range(self._store, path, start=start, end=stop))
         except ServiceUnavailable:
             if start >= self.find(path).size:
@@ -64,25 +64,26 @@ class ObjectPlace:
             raise
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """What the store raises, in our words; `FileNotFoundError` is one."""
         try:
             yield
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise Forbidden(
-                f"{self.name} may not be read: {_said(error)}; give credentials as storage.* options", url=self.name
+                f"{self.name} may not be read: {_first_line(error)}; give credentials as storage.* options",
+                url=self.name,
             ) from None
         except BaseError as error:
-            raise ServiceUnavailable(f"{self.name} cannot be read: {_said(error)}", url=self.name) from None
+            raise ServiceUnavailable(f"{self.name} cannot be read: {_first_line(error)}", url=self.name) from None
 
 
 def check_options(url: str, options: Mapping[str, str]) -> None:
     """Refuse options that the store does not have, or cannot take together. Nothing is asked of the store itself, so
     this is for the moment before anything is begun. Raises `InvalidRequest`, which names the option."""
-    opened(url, options)
+    open_store(url, options)
 
 
-def opened(url: str, options: Mapping[str, str], *, retries: RetryConfig | None = RETRIES) -> ObjectStore:
+def open_store(url: str, options: Mapping[str, str], *, retries: RetryConfig | None = RETRIES) -> ObjectStore:
     """A store of that URL, asked nothing yet. Without `retries`, it is as patient as its client is by itself.
 
     Raises `InvalidRequest`, which names the option or the URL.
@@ -97,9 +98,9 @@ def opened(url: str, options: Mapping[str, str], *, retries: RetryConfig | None 
         with _without_panic():
             return from_url(url, **given)
     except UnknownConfigurationKeyError as error:
-        raise unknown(url, _said(error)) from None
+        raise unknown_option(url, _first_line(error)) from None
     except (BaseError, ValueError, TypeError) as error:
-        raise InvalidRequest(f"{url} cannot be opened: {_said(error)}", url=url) from None
+        raise InvalidRequest(f"{url} cannot be opened: {_first_line(error)}", url=url) from None
 
 
 @contextmanager
@@ -112,10 +113,10 @@ def _without_panic() -> Iterator[None]:
         raise ValueError(str(error)) from None
 
 
-def _entry(meta: Any) -> Entry:
-    return Entry(int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
+def _entry(meta: Any) -> RemoteEntry:
+    return RemoteEntry(int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """Its first line: what follows is for those who made the library."""
     return str(error).partition("\n")[0]

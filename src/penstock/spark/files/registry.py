@@ -1,6 +1,6 @@
 """Where the schemas are: with the data, in a registry's HTTP, or in a file that was exported. Read, never written.
 
-`RegistryAt` travels to executors; `SchemaSource` is made there and keeps what an id means, which never changes.
+`RegistryLocation` travels to executors; `SchemaSource` is made there and keeps what an id means, which never changes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, Definition, Reference, Schema, SchemaKind, default_subject
 from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import BROKER_SCHEMES, Location
-from penstock.spark.files.web import Web
+from penstock.spark.files.web import HttpClient
 from penstock.storage.base.layout import CATALOG
 from penstock.storage.catalog.reader import CatalogReader
 
-_KEPT_SECONDS: Final = 60.0
+_REUSED_SECONDS: Final = 60.0
 """For so long a process goes on with the source it has: tasks of a stream come several times a second."""
-_KEPT_MAX: Final = 16
+_SOURCES_MAX: Final = 16
 
 _Kind = TypeVar("_Kind")
 
@@ -113,7 +113,7 @@ class SchemaSource:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryAt:
+class RegistryLocation:
     """Where the schemas are. `uri`: the URL of a registry, or a file made by `penstock schema export`; None: with the
     data, in the catalog of a directory or at the broker."""
 
@@ -124,42 +124,42 @@ class RegistryAt:
         """Raises `InvalidRequest` where no schemas can be."""
         key = (os.getpid(), self)
         since, source = _opened.get(key, (0.0, None))
-        if source is None or time.monotonic() > since + _KEPT_SECONDS:
+        if source is None or time.monotonic() > since + _REUSED_SECONDS:
             source = self._source()
-            while len(_opened) >= _KEPT_MAX:
+            while len(_opened) >= _SOURCES_MAX:
                 _opened.pop(next(iter(_opened)), None)
             _opened[key] = time.monotonic(), source
         return source
 
     def _source(self) -> SchemaSource:
         if self.uri is None:
-            with_data = _beside(self.location)
+            with_data = _registry_with_data(self.location)
             if with_data is None:
                 raise InvalidRequest(
                     f"there are no schemas with the files in {self.location}: name a registry with the option registry"
                     " (http://HOST:PORT, or a file that `penstock schema export` wrote)"
                 )
             return SchemaSource(with_data)
-        registry = _named(self.uri)
-        return SchemaSource(registry, _beside(self.location) or registry)
+        registry = _registry_at(self.uri)
+        return SchemaSource(registry, _registry_with_data(self.location) or registry)
 
 
-_opened: Final[dict[tuple[int, RegistryAt], tuple[float, SchemaSource]]] = {}
+_opened: Final[dict[tuple[int, RegistryLocation], tuple[float, SchemaSource]]] = {}
 
 
-def _beside(location: Location) -> Registry | None:
+def _registry_with_data(location: Location) -> Registry | None:
     """What is kept with the data; None where that is messages alone."""
     if location.is_broker:
-        return HttpRegistry(Web(location.uri, dict(location.storage_options), secret=find_secret()))
+        return HttpRegistry(HttpClient(location.uri, dict(location.storage_options), secret=find_secret()))
     directory = location.directory
     catalog = None if directory is None else directory / CATALOG
     return CatalogReader(catalog) if catalog is not None and catalog.exists() else None
 
 
-def _named(uri: str) -> Registry:
+def _registry_at(uri: str) -> Registry:
     parts = urlsplit(uri)
     if parts.scheme in BROKER_SCHEMES and parts.hostname:
-        return HttpRegistry(Web(uri, what="the registry", secret=secret_in(REGISTRY_VARIABLE)))
+        return HttpRegistry(HttpClient(uri, what="the registry", secret=secret_in(REGISTRY_VARIABLE)))
     path = Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri).expanduser()
     if path.is_dir() and (path / CATALOG).exists():
         return CatalogReader(path / CATALOG)
@@ -168,7 +168,7 @@ def _named(uri: str) -> Registry:
             f"registry={uri!r} is neither the URL of a registry (http://HOST:PORT), nor a data directory, nor a file"
             " that `penstock schema export` wrote"
         )
-    return exported(path)
+    return read_export(path)
 
 
 class ExportedRegistry:
@@ -194,7 +194,7 @@ class ExportedRegistry:
         return None
 
 
-def exported(path: Path) -> ExportedRegistry:
+def read_export(path: Path) -> ExportedRegistry:
     """What `penstock schema export` wrote. Raises `InvalidRequest`, with the number of the line, for anything else."""
     records: list[VersionRecord] = []
     with path.open("rb") as file:
@@ -251,9 +251,9 @@ class _TopicAnswer(msgspec.Struct, frozen=True):
 class HttpRegistry:
     """A broker's registry, or any other that speaks the same dialect."""
 
-    def __init__(self, web: Web) -> None:
-        self._web = web
-        self.name = web.name
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+        self.name = client.name
 
     def schema(self, schema_id: int) -> Schema | None:
         found = self._get(f"/schemas/ids/{schema_id}", _SchemaAnswer)
@@ -280,7 +280,7 @@ class HttpRegistry:
         return None if found is None else found.subjects
 
     def _get(self, path: str, kind: type[_Kind]) -> _Kind | None:
-        said = self._web.get_json(path)
+        said = self._client.get_json(path)
         if said is None:
             return None
         try:

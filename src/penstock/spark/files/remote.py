@@ -1,6 +1,6 @@
 """Files that are elsewhere: read in ranges, ahead of who reads, and kept for a while. One disk for all such places.
 
-A place has three things to answer (`Place`). What a listing of a directory has said holds until the next listing of it;
+A place answers three questions (`RemoteFiles`). What a listing of a directory said holds until the next listing of it;
 bytes are kept within that time alone, but for segments with another behind them, whose bytes do not change. Who follows
 a log lists its directory first, and so never sees old bytes for new.
 """
@@ -29,7 +29,7 @@ KEPT_BYTES_MAX: Final = 48 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RemoteEntry:
     """A file, as a listing has it. `tag` is another when its bytes are."""
 
     size: int
@@ -38,11 +38,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    files: Mapping[str, Entry]
+    files: Mapping[str, RemoteEntry]
     folders: tuple[str, ...]
 
 
-class Place(Protocol):
+class RemoteFiles(Protocol):
     """Where files are. Paths are relative, with slashes. Raises `FileNotFoundError` for a file that is not there."""
 
     name: str
@@ -51,7 +51,7 @@ class Place(Protocol):
         """Empty where there is nothing."""
         ...
 
-    def find(self, path: str) -> Entry: ...
+    def find(self, path: str) -> RemoteEntry: ...
 
     def fetch(self, path: str, start: int, stop: int) -> bytes:
         """These bytes; fewer only where the file ends."""
@@ -61,19 +61,19 @@ class Place(Protocol):
 class RemoteDisk:
     """The read side of a disk. Not for several threads at once."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._found: dict[Path, Entry] = {}
+    def __init__(self, place: RemoteFiles) -> None:
+        self._source = place
+        self._found: dict[Path, RemoteEntry] = {}
         self._listed: dict[Path, set[Path]] = {}
-        self._spans = Spans(KEPT_BYTES_MAX)
+        self._cache = RangeCache(KEPT_BYTES_MAX)
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
         if write or create:
             self._refuse()
         entry = self._found.get(path)
         if entry is None:
-            self._spans.drop(path)
-            entry = self._place.find(str(path))
+            self._cache.drop(path)
+            entry = self._source.find(str(path))
         return RemoteFile(self, path, entry.size)
 
     def names(self, path: Path) -> list[str]:
@@ -85,7 +85,7 @@ class RemoteDisk:
 
     def exists(self, path: Path) -> bool:
         try:
-            self._place.find(str(path))
+            self._source.find(str(path))
         except FileNotFoundError:
             return bool(self.names(path))
         return True
@@ -93,32 +93,32 @@ class RemoteDisk:
     def read(self, path: Path, start: int, stop: int) -> bytes | memoryview:
         """Bytes of a file that has some at `start`, from there on and none past `stop`; at least one, unless it has
         become shorter."""
-        kept = self._spans.get(path, start, stop)
+        kept = self._cache.get(path, start, stop)
         if kept is not None:
             return kept
-        size = self._spans.window(path, start, stop - start)
+        size = self._cache.window(path, start, stop - start)
         try:
-            data = self._place.fetch(str(path), start, start + size)
+            data = self._source.fetch(str(path), start, start + size)
         except FileNotFoundError:
             self._found.pop(path, None)
             raise
-        self._spans.put(path, start, data)
+        self._cache.put(path, start, data)
         return memoryview(data)[: stop - start]
 
     def _list(self, path: Path) -> Listing:
-        listing = self._place.list("" if path == Path() else str(path))
+        listing = self._source.list("" if path == Path() else str(path))
         found = {path / name: entry for name, entry in listing.files.items()}
-        steady = _steady(found)
+        steady = _sealed_files(found)
         for known in self._listed.get(path, set()):
             if known not in steady or found[known] != self._found.get(known):
-                self._spans.drop(known)
+                self._cache.drop(known)
             self._found.pop(known, None)
         self._found |= found
         self._listed[path] = set(found)
         return listing
 
     def _refuse(self) -> NoReturn:
-        raise InvalidRequest(f"{self._place.name} is only read here")
+        raise InvalidRequest(f"{self._source.name} is only read here")
 
     def make_directory(self, path: Path) -> None:  # noqa: ARG002
         self._refuse()
@@ -139,7 +139,7 @@ class RemoteDisk:
         self._refuse()
 
 
-def _steady(found: Mapping[Path, Entry]) -> set[Path]:
+def _sealed_files(found: Mapping[Path, RemoteEntry]) -> set[Path]:
     """The segments that have another behind them, and their indexes."""
     segments = sorted(path for path in found if base_of(path.name) is not None)
     stems = {path.stem for path in segments[:-1]}
@@ -188,7 +188,7 @@ class RemoteFile:
         raise InvalidRequest(f"{self._path} is only read here")
 
 
-class Spans:
+class RangeCache:
     """Pieces of files that were fetched lately, and how far ahead each file is being read."""
 
     def __init__(self, bytes_max: int) -> None:

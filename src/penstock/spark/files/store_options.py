@@ -139,7 +139,7 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     return config, connection
 
 
-def unknown(url: str, said: str) -> InvalidRequest:
+def unknown_option(url: str, said: str) -> InvalidRequest:
     """The refusal of an option that the store does not have, with the one that was meant; `said` is the sentence of the
     store's client, which names it."""
     found = _REFUSED.search(said)

@@ -33,7 +33,7 @@ _BROKEN: Final = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     status: int
     headers: Mapping[str, str]
     """By their names in lower case."""
@@ -44,7 +44,7 @@ class Answer:
         return json.loads(self.body)
 
 
-class Web:
+class HttpClient:
     """One server. Calls may come from several threads; each has a connection to itself while it lasts.
 
     Options are files: `tls_ca` to trust instead of the machine's own, `tls_cert` and `tls_key` to show, `token_file`
@@ -63,7 +63,7 @@ class Web:
         parts = urlsplit(url)
         self._options = dict(options or {})
         self.name = _without_secrets(parts)
-        self._what = f"{what} at {self.name}"
+        self._described = f"{what} at {self.name}"
         self._host, self._port, self._tls = parts.hostname or "", parts.port, parts.scheme == "https"
         self._path = parts.path.rstrip("/")
         self._headers = {"accept": "application/json, */*;q=0.5"} | _credentials(parts)
@@ -73,7 +73,7 @@ class Web:
         self._pid = os.getpid()
         weakref.finalize(self, _close, self._idle)
 
-    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
         """What is answered, whatever its status, unless it says to try again later.
 
         Raises `ServiceUnavailable` if nobody answers, or all are too busy, however often they are asked.
@@ -83,15 +83,15 @@ class Web:
             if attempt:
                 time.sleep(_PAUSE_SECONDS * 2 ** (attempt - 1))
             try:
-                answer = self._ask(path, {**self._headers, **self._bearer(), **(headers or {})})
+                answer = self._request(path, {**self._headers, **self._bearer(), **(headers or {})})
             except _BROKEN as error:
                 reason = str(error) or type(error).__name__
                 continue
             if answer.status not in _BUSY:
                 return answer
-            reason = f"it answers {answer.status}: {_said(answer)}"
+            reason = f"it answers {answer.status}: {_error_text(answer)}"
         raise ServiceUnavailable(
-            f"{self._what} does not answer ({reason}): is it running, and is this its HTTP address?", url=self.name
+            f"{self._described} does not answer ({reason}): is it running, and is this its HTTP address?", url=self.name
         )
 
     def _bearer(self) -> dict[str, str]:
@@ -104,15 +104,15 @@ class Web:
         if answer.status == http.HTTPStatus.NOT_FOUND:
             return None
         if answer.status != http.HTTPStatus.OK:
-            raise self.refused(answer)
+            raise self.answer_error(answer)
         try:
             return answer.json()
         except ValueError:
-            raise self.strange(path, answer) from None
+            raise self.unexpected_answer(path, answer) from None
 
-    def refused(self, answer: Answer) -> PenstockError:
+    def answer_error(self, answer: HttpAnswer) -> PenstockError:
         """What an answer other than a good one says, as an error."""
-        message = f"{self._what} answers {answer.status}: {_said(answer)}"
+        message = f"{self._described} answers {answer.status}: {_error_text(answer)}"
         try:
             said = answer.json()
         except ValueError:
@@ -123,25 +123,25 @@ class Web:
             return from_dict({**said, "message": message})
         return InvalidRequest(message, status=answer.status)
 
-    def strange(self, path: str, answer: Answer) -> InvalidRequest:
+    def unexpected_answer(self, path: str, answer: HttpAnswer) -> InvalidRequest:
         """Somebody else answers there."""
         return InvalidRequest(
-            f"{self._what} answers GET {path} with something else than a Penstock broker or a schema registry would"
-            f" ({_said(answer)}): is this its HTTP address?",
+            f"{self._described} answers GET {path} with something else than a Penstock broker or a schema registry"
+            f" would ({_error_text(answer)}): is this its HTTP address?",
             url=self.name,
         )
 
-    def _ask(self, path: str, headers: Mapping[str, str]) -> Answer:
+    def _request(self, path: str, headers: Mapping[str, str]) -> HttpAnswer:
         """On a kept connection, which may have been closed meanwhile: then on a new one, at once."""
-        connection = self._kept()
+        connection = self._idle_connection()
         if connection is not None:
             try:
                 return self._exchange(connection, path, headers)
             except _BROKEN:
                 pass
-        return self._exchange(self._new(), path, headers)
+        return self._exchange(self._new_connection(), path, headers)
 
-    def _exchange(self, connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> Answer:
+    def _exchange(self, connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str]) -> HttpAnswer:
         try:
             connection.request("GET", self._path + path, headers=dict(headers))
             response = connection.getresponse()
@@ -153,9 +153,9 @@ class Web:
             connection.close()
         else:
             self._idle.append(connection)
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+        return HttpAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _idle_connection(self) -> http.client.HTTPConnection | None:
         if self._pid != os.getpid():  # forked since: the other end must not hear two voices
             self._pid = os.getpid()
             _close(self._idle)
@@ -164,7 +164,7 @@ class Web:
         except IndexError:
             return None
 
-    def _new(self) -> http.client.HTTPConnection:
+    def _new_connection(self) -> http.client.HTTPConnection:
         if not self._tls:
             return http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS)
         return http.client.HTTPSConnection(self._host, self._port, timeout=_SECONDS, context=self._context())
@@ -186,7 +186,7 @@ def _close(idle: list[http.client.HTTPConnection]) -> None:
         idle.pop().close()
 
 
-def _said(answer: Answer) -> str:
+def _error_text(answer: HttpAnswer) -> str:
     try:
         said = answer.json()
         text = str(said.get("error", said)["message"])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.spark.runtime.classic import context
-from penstock.spark.scan.slice_work import settle
+from penstock.spark.scan.read_tasks import freeze_gc
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -31,7 +31,7 @@ TASKS_MAX: Final = 4096
 _LOOK_SECONDS: Final = 0.2
 
 
-def nobody(_done: int, _all: int) -> None:
+def no_progress(_done: int, _all: int) -> None:
     """Progress that is not shown."""
 
 
@@ -41,7 +41,7 @@ def run(
     tasks: Sequence[_Task],
     *,
     what: str,
-    progress: Progress = nobody,
+    progress: Progress = no_progress,
 ) -> list[_Result]:
     """What `work` makes of each task, in their order. Tasks and results pickle; `work` stands in a module.
 
@@ -51,11 +51,11 @@ def run(
         return []
     driver = context(spark)
     with _watched(driver, what, len(tasks), progress):
-        found: list[_Result] = driver.parallelize(tasks, len(tasks)).map(Worker(work)).collect()
+        found: list[_Result] = driver.parallelize(tasks, len(tasks)).map(WorkerCall(work)).collect()
     return found
 
 
-class Worker:
+class WorkerCall:
     """Does the work, in a worker that does not walk through all of its memory after every task."""
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
@@ -63,7 +63,7 @@ class Worker:
 
     def __call__(self, task: Any) -> Any:
         result = self._work(task)
-        settle()
+        freeze_gc()
         return result
 
 
@@ -97,7 +97,7 @@ def _watch(context: SparkContext, group: str, count: int, progress: Progress, en
         progress(min(done, count), count)
 
 
-def grouped(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int], cores: int) -> list[list[_Weighed]]:
+def group_by_bytes(items: Iterable[_Weighed], bytes_of: Callable[[_Weighed], int], cores: int) -> list[list[_Weighed]]:
     """Neighbours together, in groups of about equal size: enough of them for the cores, not more than are worth it."""
     waiting = list(items)
     total = sum(map(bytes_of, waiting))

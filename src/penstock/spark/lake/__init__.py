@@ -6,17 +6,17 @@ does, or much is to be done (`frames`, `engines`): tables, files, their upkeep a
 
 from __future__ import annotations
 
-from penstock.spark.lake.tables.table import AlreadyThere, Committed, DataFile, LakeTable, Marker, Range
-from penstock.spark.lake.tables.table_factory import KINDS, open_table, table_names
+from penstock.spark.lake.tables.table import AlreadyCommitted, CommitMarker, Committed, DataFile, LakeTable, OffsetRange
+from penstock.spark.lake.tables.table_factory import TABLE_FORMATS, open_table, table_names
 
 __all__ = [
-    "KINDS",
-    "AlreadyThere",
+    "TABLE_FORMATS",
+    "AlreadyCommitted",
+    "CommitMarker",
     "Committed",
     "DataFile",
     "LakeTable",
-    "Marker",
-    "Range",
+    "OffsetRange",
     "open_table",
     "table_names",
 ]

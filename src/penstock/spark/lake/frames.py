@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.lake.tables.cast import fitted
-from penstock.spark.lake.tables.columns import canonical, merged
-from penstock.spark.lake.tables.compaction import shape_of
+from penstock.spark.lake.tables.cast import cast_array
+from penstock.spark.lake.tables.columns import canonical, merged_type
+from penstock.spark.lake.tables.compaction import file_layout_of
 from penstock.spark.lake.tables.file_writer import FileWriter
-from penstock.spark.lake.tables.table import AlreadyThere, Committed, DataFile, LakeTable, Marker
+from penstock.spark.lake.tables.table import AlreadyCommitted, CommitMarker, Committed, DataFile, LakeTable
 from penstock.spark.lake.tables.table_scan import file_batches
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 from penstock.spark.runtime.versions import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ _PARTITIONS: Final = (pa.types.is_date32, pa.types.is_string, pa.types.is_intege
 
 
 def write_frame(
-    frame: DataFrame, table: LakeTable, marker: Marker, *, partition_by: str | None = None
-) -> Committed | AlreadyThere:
+    frame: DataFrame, table: LakeTable, marker: CommitMarker, *, partition_by: str | None = None
+) -> Committed | AlreadyCommitted:
     """Add the rows of a DataFrame to a table, once for each marker: a batch that is there already is not computed.
 
     A table that is not there is made, with the frame's columns, partitioned by one of them if that is asked for; one
@@ -41,10 +41,10 @@ def write_frame(
     if not table.exists():
         _check_partition(wanted, partition_by)
         table.create(wanted, partition_by)
-    batch = table.held(marker.query_id, []).batch
+    batch = table.table_state(marker.query_id, []).batch
     if batch is not None and marker.batch_id <= batch:
-        return AlreadyThere()
-    table.evolve(grown(table, wanted))
+        return AlreadyCommitted()
+    table.evolve(grown_schema(table, wanted))
     return table.commit(_written(frame, table, marker), marker)
 
 
@@ -64,12 +64,12 @@ def _check_partition(schema: pa.Schema, partition_by: str | None) -> None:
         )
 
 
-def grown(table: LakeTable, wanted: pa.Schema) -> pa.Schema:
+def grown_schema(table: LakeTable, wanted: pa.Schema) -> pa.Schema:
     """The table's schema with what the rows add to it."""
     have = {each.name: each.type for each in table.schema()}
     for each in wanted:
         there = have.get(each.name, each.type)
-        together = merged(there, each.type) or (there if _is_wider(there, each.type) else None)
+        together = merged_type(there, each.type) or (there if _is_wider(there, each.type) else None)
         if together is None:
             raise InvalidRequest(
                 f"column {each.name!r} is {each.type}, and in table {table.name} it is {there}: cast it, or give it"
@@ -87,18 +87,18 @@ def _is_wider(there: pa.DataType, given: pa.DataType) -> bool:
     return bool(pa.types.is_float64(there) and pa.types.is_float32(given))
 
 
-def _written(frame: DataFrame, table: LakeTable, marker: Marker) -> list[DataFile]:
-    folder, shape = table.folder, shape_of(table)
+def _written(frame: DataFrame, table: LakeTable, marker: CommitMarker) -> list[DataFile]:
+    folder, layout = table.folder, file_layout_of(table)
     name = f"frame-{re.sub('[^A-Za-z0-9-]+', '_', marker.query_id)[:80]}-{marker.batch_id:08d}"
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with FileWriter(folder, shape, f"{name}-{uuid.uuid4().hex[:8]}") as writer:
+        with FileWriter(folder, layout, f"{name}-{uuid.uuid4().hex[:8]}") as writer:
             for batch in batches:
-                writer.write(as_rows(batch, shape.schema))
+                writer.write(as_rows(batch, layout.schema))
             texts = [json.dumps(asdict(each)) for each in writer.finish()]
         yield pa.RecordBatch.from_pydict({"file": pa.array(texts, pa.string())})
 
-    with ours():
+    with penstock_errors():
         rows: list[Any] = frame.mapInArrow(write, "file string").collect()
     return [DataFile(**json.loads(row[0])) for row in rows]
 
@@ -107,7 +107,7 @@ def as_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows with all columns of a table, in its types."""
     names = set(batch.schema.names)
     arrays = [
-        fitted(batch.column(each.name), each.type) if each.name in names else pa.nulls(batch.num_rows, each.type)
+        cast_array(batch.column(each.name), each.type) if each.name in names else pa.nulls(batch.num_rows, each.type)
         for each in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -119,9 +119,11 @@ def read_frame(spark: SparkSession, table: LakeTable) -> DataFrame:
     Raises `InvalidRequest` if it is not there.
     """
     if not table.exists():
-        raise InvalidRequest(f"there is no {table.kind} table {table.name} in {table.folder.uri}", table=table.name)
+        raise InvalidRequest(
+            f"there is no {table.table_format} table {table.name} in {table.folder.uri}", table=table.name
+        )
     schema = spark_schema(table.schema())
-    files = table.live()
+    files = table.live_files()
     if not files:
         return spark.createDataFrame([], schema)
     if not table.folder.is_local:

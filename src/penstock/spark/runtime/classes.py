@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import ServiceUnavailable
-from penstock.spark.runtime.home import Home
+from penstock.spark.runtime.home import SparkHome
 from penstock.spark.runtime.java import Java
 
 TRAINING: Final = "PENSTOCK_SPARK_TRAINING"
@@ -25,24 +25,24 @@ _TRAINING_SECONDS: Final = 600.0
 _QUIET: Final = ("-Xlog:disable", "-Xlog:all=off")
 
 
-def archive_path(home: Home) -> Path:
+def archive_path(home: SparkHome) -> Path:
     return home.root / "classes"
 
 
-def options(java: Java, home: Home) -> list[str]:
+def options(java: Java, home: SparkHome) -> list[str]:
     """What the JVM is told: to write an archive, to use the one there is, or nothing."""
     wanted = os.environ.get(TRAINING)
     if wanted:
-        return [_writing(java, wanted), *_QUIET]
+        return [_write_option(java, wanted), *_QUIET]
     kept = archive_path(home)
-    return [*_reading(java, kept), *_QUIET] if kept.exists() else []
+    return [*_read_options(java, kept), *_QUIET] if kept.exists() else []
 
 
-def _writing(java: Java, path: str) -> str:
+def _write_option(java: Java, path: str) -> str:
     return f"-XX:AOTCacheOutput={path}" if java.major >= _AOT_VERSION else f"-XX:ArchiveClassesAtExit={path}"
 
 
-def _reading(java: Java, path: Path) -> list[str]:
+def _read_options(java: Java, path: Path) -> list[str]:
     return [f"-XX:AOTCache={path}"] if java.major >= _AOT_VERSION else [f"-XX:SharedArchiveFile={path}"]
 
 
@@ -51,7 +51,7 @@ def can_train(java: Java) -> bool:
     return java.major >= _AOT_VERSION or (java.home / "lib" / "server" / "classes.jsa").exists()
 
 
-def train(java: Java, home: Home) -> Path | None:
+def train(java: Java, home: SparkHome) -> Path | None:
     """Run Spark once over what everybody does, and keep its classes; about half a minute. None where it cannot be.
 
     Raises `ServiceUnavailable` with what Spark said if it fails.

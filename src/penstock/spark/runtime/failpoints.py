@@ -12,7 +12,7 @@ from typing import Final
 
 VARIABLE: Final = "PENSTOCK_FAILPOINT"
 
-PLACES: Final = (
+FAILPOINTS: Final = (
     "batch-started",
     "table-ready",
     "files-written",
@@ -26,24 +26,24 @@ PLACES: Final = (
 )
 """Every step of an archive's batch, in order."""
 
-_wanted = ""
-_left = 0
+_armed = ""
+_visits_left = 0
 
 
 def arm(text: str) -> None:
     """Where this process is to die: `PLACE` or `PLACE:VISIT`; nowhere if it is empty."""
-    global _wanted, _left
-    _wanted, _, count = text.partition(":")
-    _left = int(count) if count.isdigit() else 1
+    global _armed, _visits_left
+    _armed, _, count = text.partition(":")
+    _visits_left = int(count) if count.isdigit() else 1
 
 
 def reach(name: str) -> None:
     """Die here if that was said."""
-    if name != _wanted:
+    if name != _armed:
         return
-    global _left
-    _left -= 1
-    if _left <= 0:
+    global _visits_left
+    _visits_left -= 1
+    if _visits_left <= 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -21,26 +21,26 @@ _EMPTY: Final = re.compile(r"(Exception thrown in awaitResult|Job aborted due to
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`kind` is the name of the error of ours that it was, if it was one."""
+    """`error_name` is the name of the error of ours that it was, if it was one."""
 
     reason: str
-    kind: str | None = None
+    error_name: str | None = None
 
     def error(self, what: str) -> PenstockError:
         """The error of that name, said of `what`; the plain one if it is none of ours."""
-        found = getattr(errors, self.kind or "", PenstockError)
-        made = found if isinstance(found, type) and issubclass(found, PenstockError) else PenstockError
-        return made(f"{what}: {self.reason}")
+        named = getattr(errors, self.error_name or "", PenstockError)
+        error_type = named if isinstance(named, type) and issubclass(named, PenstockError) else PenstockError
+        return error_type(f"{what}: {self.reason}")
 
 
-def failure(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> Failure:
     """What was said by whoever knew best: Penstock, a function of the user's, Spark itself; wherever in the chain of
     causes it stands."""
     texts = list(_texts(error))
     for text in texts:
-        ours = _PENSTOCK.findall(text)
-        if ours:
-            return Failure(ours[-1][1][:_CHARS_MAX], ours[-1][0])
+        named = _PENSTOCK.findall(text)
+        if named:
+            return Failure(named[-1][1][:_CHARS_MAX], named[-1][0])
     for text in texts:
         raised = _raised_in_python(text)
         if raised:
@@ -49,27 +49,29 @@ def failure(error: BaseException) -> Failure:
 
 
 def reason(error: BaseException) -> str:
-    return failure(error).reason
+    return failure_of(error).reason
 
 
-def raised(error: BaseException) -> PenstockError:
+def to_penstock_error(error: BaseException) -> PenstockError:
     """The error that it was, if it was ours and Spark only the messenger; else `StorageFailed` with what Spark says."""
     if isinstance(error, PenstockError):
         return error
-    found = failure(error)
-    if found.kind is None:
-        return StorageFailed(f"Spark failed: {found.reason}")
-    kind = getattr(errors, found.kind, StorageFailed)  # one that is not in the tree is a kind of damage: DataLoss
-    return (kind if isinstance(kind, type) and issubclass(kind, PenstockError) else StorageFailed)(found.reason)
+    failure = failure_of(error)
+    if failure.error_name is None:
+        return StorageFailed(f"Spark failed: {failure.reason}")
+    # A name that the module of errors does not have is a kind of damage: DataLoss.
+    error_type = getattr(errors, failure.error_name, StorageFailed)
+    is_ours = isinstance(error_type, type) and issubclass(error_type, PenstockError)
+    return (error_type if is_ours else StorageFailed)(failure.reason)
 
 
 @contextmanager
-def ours() -> Iterator[None]:
+def penstock_errors() -> Iterator[None]:
     """What a worker raises in here, as it was, and not as Spark tells of it."""
     try:
         yield
     except Exception as error:
-        raise raised(error) from error
+        raise to_penstock_error(error) from error
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:

@@ -25,7 +25,7 @@ _FORMAT: Final = "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class SparkHome:
     """All paths are absolute."""
 
     root: Path
@@ -54,13 +54,13 @@ def package() -> Path:
     return Path(spec.origin).parent
 
 
-def prepare(java: Java) -> Home:
+def prepare(java: Java) -> SparkHome:
     """The home for this Spark and this Java; made if it is not there, whole or not at all."""
     source = package()
     root = cache_directory() / _key(source, java)
     if not root.exists():
         _make(root, source, java)
-    return Home(root=root, spark=root / "home", java=root / "java" if java.bundled else java.home)
+    return SparkHome(root=root, spark=root / "home", java=root / "java" if java.bundled else java.home)
 
 
 def _key(source: Path, java: Java) -> str:
@@ -104,7 +104,7 @@ def _wrap_java(home: Path, java: Java) -> None:
     (home / "release").write_text(f'JAVA_VERSION="{java.version}"\n')
 
 
-def scala_version(home: Home) -> str:
+def scala_version(home: SparkHome) -> str:
     """2.13 of `spark-core_2.13-4.3.0.jar`."""
     core = next(home.jars.glob("spark-core_*.jar"))
     return core.name.removeprefix("spark-core_").partition("-")[0]

@@ -83,10 +83,10 @@ def _bundled() -> Path | None:
 def _at(home: Path, origin: str) -> Iterator[Java]:
     executable = home / "bin" / "java"
     if os.access(executable, os.X_OK):
-        yield Java(home=home, version=_written(home) or _asked(executable), origin=origin)
+        yield Java(home=home, version=_version_in_release_file(home) or _version_asked(executable), origin=origin)
 
 
-def _written(home: Path) -> str | None:
+def _version_in_release_file(home: Path) -> str | None:
     """What its `release` file says: quicker than asking."""
     try:
         found = _RELEASE.search((home / "release").read_text("utf-8", "replace"))
@@ -95,7 +95,7 @@ def _written(home: Path) -> str | None:
     return found[1] if found else None
 
 
-def _asked(executable: Path) -> str:
+def _version_asked(executable: Path) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - the Java that the user's environment names
             [executable, "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False

@@ -21,7 +21,7 @@ from typing import Final
 
 from penstock.core.errors import ServiceUnavailable
 from penstock.spark.runtime import classes
-from penstock.spark.runtime.home import Home
+from penstock.spark.runtime.home import SparkHome
 from penstock.spark.runtime.java import Java
 
 _START_SECONDS: Final = 120.0
@@ -106,7 +106,7 @@ class Gateway:
                 os.environ.pop(name, None)
 
 
-def command(java: Java, home: Home, config: Mapping[str, str], properties: Path, *, quick: bool) -> list[str]:
+def command(java: Java, home: SparkHome, config: Mapping[str, str], properties: Path, *, quick: bool) -> list[str]:
     """The command line of the driver's JVM. Spark's settings are in a file: others can see a command line."""
     opened = _OPENED + (_OPENED_UNTIL_23 if java.major < 24 else ())
     known = {**_defaults(home), **config}  # what only the JVM's own command line can say is read here
@@ -131,11 +131,11 @@ def command(java: Java, home: Home, config: Mapping[str, str], properties: Path,
     ]
 
 
-def _settings_directory(home: Home) -> Path:
+def _settings_directory(home: SparkHome) -> Path:
     return Path(os.environ.get("SPARK_CONF_DIR", home.spark / "conf"))
 
 
-def _defaults(home: Home) -> dict[str, str]:
+def _defaults(home: SparkHome) -> dict[str, str]:
     """The user's own settings for every Spark, where there are any."""
     try:
         text = (_settings_directory(home) / "spark-defaults.conf").read_text()
@@ -160,7 +160,7 @@ def _log_settings() -> Path:
     return Path(__file__).with_name("log4j2.properties")
 
 
-def start(java: Java, home: Home, config: Mapping[str, str], *, quick: bool) -> Gateway:
+def start(java: Java, home: SparkHome, config: Mapping[str, str], *, quick: bool) -> Gateway:
     """Returns when it listens. Raises `ServiceUnavailable` if it does not come up."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
     try:

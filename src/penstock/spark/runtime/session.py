@@ -157,12 +157,12 @@ def _checked_memory(memory: str) -> str:
     return memory
 
 
-def _foreign_home(place: home.Home) -> bool:
+def _foreign_home(place: home.SparkHome) -> bool:
     """Somebody's own Spark is started by its own scripts."""
     return os.environ.get("SPARK_HOME", str(place.spark)) != str(place.spark)
 
 
-def _prepare_environment(master: str, place: home.Home) -> None:
+def _prepare_environment(master: str, place: home.SparkHome) -> None:
     """What Spark reads from the environment, where the user has not said it."""
     os.environ.setdefault("SPARK_HOME", str(place.spark))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

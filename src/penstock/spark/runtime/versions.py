@@ -32,12 +32,12 @@ class Feature:
     instead: str
 
     @property
-    def there(self) -> bool:
+    def is_available(self) -> bool:
         return release() >= self.since
 
-    def need(self) -> None:
+    def require(self) -> None:
         """Raises `InvalidRequest` where it is not there."""
-        if not self.there:
+        if not self.is_available:
             raise InvalidRequest(
                 f"{self.what} needs PySpark {_text(self.since)} or newer, and this is {installed()}: {self.instead}"
             )

@@ -15,7 +15,7 @@ from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.record import layout as at
 from penstock.record.block import Block
 from penstock.record.kernels import column_kernels as kernels
-from penstock.spark.scan.memory import room
+from penstock.spark.scan.memory import allocate
 
 _TYPES: Final[dict[str, pa.DataType]] = {
     "key": pa.binary(),
@@ -65,7 +65,7 @@ def schema_of(names: Sequence[str]) -> pa.Schema:
     return pa.schema([COLUMNS.field(name) for name in names])
 
 
-class Maker:
+class BatchBuilder:
     """Makes batches of the columns asked for out of the records of one partition. What is the same in every row is made
     once. Nothing in a batch points into the records."""
 
@@ -109,13 +109,13 @@ class _Columns:
 
     def __init__(self, block: Block, wants: int) -> None:
         self.rows = rows = len(block)
-        self._numbers = room(kernels.NUMBERS, rows if wants & _ANY_NUMBER else 0, kind=np.int64)
-        self._versions = room(rows if wants & kernels.SCHEMA else 0, kind=np.int32)
-        self._ids = room(rows * at.ID_BYTES if wants & kernels.ID else 0)
-        self._present = room(2, (rows + 7) // 8)
-        self._ends = room(kernels.TEXTS, rows + 1, kind=np.int32)
+        self._numbers = allocate(kernels.NUMBERS, rows if wants & _ANY_NUMBER else 0, kind=np.int64)
+        self._versions = allocate(rows if wants & kernels.SCHEMA else 0, kind=np.int32)
+        self._ids = allocate(rows * at.ID_BYTES if wants & kernels.ID else 0)
+        self._present = allocate(2, (rows + 7) // 8)
+        self._ends = allocate(kernels.TEXTS, rows + 1, kind=np.int32)
         sizes = _text_sizes(block, wants)
-        self._texts = [room(size if wants & bits else 0) for bits, size in zip(_TEXT_BITS, sizes, strict=True)]
+        self._texts = [allocate(size if wants & bits else 0) for bits, size in zip(_TEXT_BITS, sizes, strict=True)]
         numbers = self._numbers, self._versions, self._ids
         found = kernels.fill(block.data, block.columns, wants, *numbers, self._present, self._ends, *self._texts)
         self._counts: tuple[int, int] = found

@@ -30,7 +30,7 @@ _WORD: Final = 0xFFFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberFilter:
     """Whole numbers in `[start, stop)`; None where there is no bound. `among`: and one of these."""
 
     start: int | None = None
@@ -44,17 +44,17 @@ class Numbers:
             and (self.among is None or value in self.among)
         )
 
-    def at_least(self, value: int) -> Numbers:
+    def at_least(self, value: int) -> NumberFilter:
         return replace(self, start=value if self.start is None else max(self.start, value))
 
-    def below(self, value: int) -> Numbers:
+    def below(self, value: int) -> NumberFilter:
         return replace(self, stop=value if self.stop is None else min(self.stop, value))
 
-    def one_of(self, values: Iterable[int]) -> Numbers:
+    def one_of(self, values: Iterable[int]) -> NumberFilter:
         wanted = frozenset(values)
         among = wanted if self.among is None else self.among & wanted
         if not among:
-            return Numbers(0, 0, among)
+            return NumberFilter(0, 0, among)
         return replace(self, among=among).at_least(min(among)).below(max(among) + 1)
 
     def clip(self, start: int, stop: int) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TextFilter:
     """Texts among some, if that is not None, that begin with every one of the prefixes."""
 
     among: frozenset[str] | None = None
@@ -86,28 +86,28 @@ class Texts:
     def __contains__(self, text: str) -> bool:
         return (self.among is None or text in self.among) and all(map(text.startswith, self.prefixes))
 
-    def one_of(self, values: Iterable[str]) -> Texts:
+    def one_of(self, values: Iterable[str]) -> TextFilter:
         wanted = frozenset(values)
         return replace(self, among=wanted if self.among is None else self.among & wanted)
 
-    def starting(self, prefix: str) -> Texts:
+    def starting(self, prefix: str) -> TextFilter:
         return replace(self, prefixes=(*self.prefixes, prefix))
 
 
-ANY_NUMBER: Final = Numbers()
-ANY_TEXT: Final = Texts()
+ANY_NUMBER: Final = NumberFilter()
+ANY_TEXT: Final = TextFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
     """All of them must hold. Times are in microseconds, as Spark has them; ids are numbers of 128 bits."""
 
-    topic: Texts = field(default=ANY_TEXT)
-    partition: Numbers = field(default=ANY_NUMBER)
-    offset: Numbers = field(default=ANY_NUMBER)
-    timestamp: Numbers = field(default=ANY_NUMBER)
-    id: Numbers = field(default=ANY_NUMBER)
-    type: Texts = field(default=ANY_TEXT)
+    topic: TextFilter = field(default=ANY_TEXT)
+    partition: NumberFilter = field(default=ANY_NUMBER)
+    offset: NumberFilter = field(default=ANY_NUMBER)
+    timestamp: NumberFilter = field(default=ANY_NUMBER)
+    id: NumberFilter = field(default=ANY_NUMBER)
+    type: TextFilter = field(default=ANY_TEXT)
 
     def wants(self, topic: str, partition: int) -> bool:
         return topic in self.topic and partition in self.partition
@@ -158,7 +158,7 @@ def _offset_of(disk: Disk, view: View, id_number: int) -> int:
     return int(find_id(disk, view, id_number >> 64, id_number & _WORD))
 
 
-def _id_mask(block: Block, wanted: Numbers) -> Bools | None:
+def _id_mask(block: Block, wanted: NumberFilter) -> Bools | None:
     if wanted == ANY_NUMBER:
         return None
     if wanted.among is not None:
@@ -187,7 +187,7 @@ def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filte
     """What of a query's filters is done here, exactly, and those that Spark must apply itself."""
     left = []
     for one in filters:
-        less = _narrowed(done, one)
+        less = _with_spark_filter(done, one)
         if less is None:
             left.append(one)
         else:
@@ -195,15 +195,15 @@ def translate(filters: Sequence[Any], done: Filters = NO_FILTERS) -> tuple[Filte
     return done, left
 
 
-def _narrowed(filters: Filters, one: Any) -> Filters | None:
+def _with_spark_filter(filters: Filters, one: Any) -> Filters | None:
     """None for a filter that is not ours to apply."""
     path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1:
         return None
-    return narrowed(filters, path[0].lower(), type(one).__name__, getattr(one, "value", None))
+    return with_condition(filters, path[0].lower(), type(one).__name__, getattr(one, "value", None))
 
 
-def narrowed(filters: Filters, column: str, kind: str, value: Any) -> Filters | None:
+def with_condition(filters: Filters, column: str, kind: str, value: Any) -> Filters | None:
     """The filters with one more condition, by the name that Spark has for its kind; None if it cannot be applied."""
     if kind == "IsNotNull":
         return filters if column in FILTERED or column in _NEVER_NULL else None
@@ -238,7 +238,7 @@ def _read(values: Iterable[Any], parse: Callable[[Any], _T | None]) -> list[_T] 
 _EQUAL: Final = ("EqualTo", "EqualNullSafe", "In")
 
 
-def _text(now: Texts, kind: str, value: Any) -> Texts | None:
+def _text(now: TextFilter, kind: str, value: Any) -> TextFilter | None:
     if kind == "StringStartsWith" and isinstance(value, str):
         return now.starting(value)
     if kind not in _EQUAL or (kind != "In" and value is None):
@@ -247,7 +247,7 @@ def _text(now: Texts, kind: str, value: Any) -> Texts | None:
     return None if wanted is None else now.one_of(wanted)
 
 
-def _number(now: Numbers, kind: str, value: Any, parse: Callable[[Any], int | None]) -> Numbers | None:
+def _number(now: NumberFilter, kind: str, value: Any, parse: Callable[[Any], int | None]) -> NumberFilter | None:
     if kind in _EQUAL:
         if kind != "In" and value is None:
             return None
@@ -258,10 +258,10 @@ def _number(now: Numbers, kind: str, value: Any, parse: Callable[[Any], int | No
     return None if bound is None or narrow is None else narrow(now, bound)
 
 
-_BOUNDS: Final[Mapping[str, Callable[[Numbers, int], Numbers]]] = {
+_BOUNDS: Final[Mapping[str, Callable[[NumberFilter, int], NumberFilter]]] = {
     "GreaterThan": lambda now, bound: now.at_least(bound + 1),
-    "GreaterThanOrEqual": Numbers.at_least,
-    "LessThan": Numbers.below,
+    "GreaterThanOrEqual": NumberFilter.at_least,
+    "LessThan": NumberFilter.below,
     "LessThanOrEqual": lambda now, bound: now.below(bound + 1),
 }
 
@@ -276,7 +276,7 @@ def _microseconds(value: Any) -> int | None:
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
-def _id(now: Numbers, kind: str, value: Any) -> Numbers | None:
+def _id(now: NumberFilter, kind: str, value: Any) -> NumberFilter | None:
     """Bytes of any length are compared as Spark does it; only sixteen of them can be equal to an id."""
     if kind in _EQUAL:
         if kind != "In" and value is None:

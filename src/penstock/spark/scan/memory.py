@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 
-def room(*shape: int, kind: Any = np.uint8) -> Any:
+def allocate(*shape: int, kind: Any = np.uint8) -> Any:
     """An array of that shape, with anything in it."""
     size = math.prod(shape) * np.dtype(kind).itemsize
     if not size:

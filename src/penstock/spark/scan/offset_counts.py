@@ -18,8 +18,8 @@ from penstock.core.ids import high_word, ticks_of_id, ticks_of_unix_ms, unix_ms_
 from penstock.record import layout as at
 from penstock.record.block import EMPTY, Block
 from penstock.spark.scan.filters import NO_FILTERS, Filters
-from penstock.spark.scan.slice_reader import Loss, LossCount, fail
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slice_reader import LossCounter, LostRange, raise_loss
+from penstock.spark.scan.slices import Slice, open_data, view_within
 from penstock.storage.base.disk import Disk
 from penstock.storage.log import log_view
 from penstock.storage.log.log_view import View
@@ -45,7 +45,7 @@ HOUR_COLUMNS: Final[pa.Schema] = COUNT_COLUMNS.insert(2, pa.field("hour", pa.tim
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CountedRange:
     """Offsets `[start, stop)` that are all there; of one hour, where that was asked for."""
 
     start: int
@@ -57,17 +57,19 @@ class Run:
         return self.stop - self.start
 
 
-def runs(part: Slice, *, hourly: bool = False, on_loss: Callable[[Loss], None] = fail) -> Iterator[Run]:
+def counted_ranges(
+    part: Slice, *, hourly: bool = False, on_loss: Callable[[LostRange], None] = raise_loss
+) -> Iterator[CountedRange]:
     """What a slice holds, in order; offsets in no segment are told to `on_loss`."""
-    data = opened_data(part.location)
+    data = open_data(part.location)
     view = view_within(data, part.topic, part.partition, part.start, part.stop)
     for start, stop, there in _pieces(view, part.start, part.stop):
         if not there:
-            on_loss(Loss(part.topic, part.partition, start, stop, "the segment is missing"))
+            on_loss(LostRange(part.topic, part.partition, start, stop, "the segment is missing"))
         elif hourly:
             yield from _hours(data.disk, view, start, stop)
         else:
-            yield Run(start, stop)
+            yield CountedRange(start, stop)
 
 
 def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
@@ -87,21 +89,21 @@ def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]
         yield start, stop, False
 
 
-def _hours(disk: Disk, view: View, start: int, stop: int) -> Iterator[Run]:
-    clock = _Clock(disk, view)
+def _hours(disk: Disk, view: View, start: int, stop: int) -> Iterator[CountedRange]:
+    clock = _PublishTimes(disk, view)
     last_ms = clock.near(stop - 1, stop - 1)
     while start < stop:
         time_ms = clock.near(start, stop)
         if time_ms is None:
-            yield Run(start, stop)
+            yield CountedRange(start, stop)
             return
         hour_ms = time_ms - time_ms % HOUR_MS
         end = clock.first_at(hour_ms + HOUR_MS, (start, time_ms), (stop, last_ms))
-        yield Run(start, end, hour_ms)
+        yield CountedRange(start, end, hour_ms)
         start = end
 
 
-class _Clock:
+class _PublishTimes:
     """When the messages of a log were published: times rise with the offset. What is asked is read and verified, so
     that a damaged record leads nobody astray."""
 
@@ -161,7 +163,7 @@ def _time_ms(block: Block, place: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CountRows:
+class CountTask:
     """What a task does in place of reading its slice. Made on the driver, done in the workers: it pickles."""
 
     schema: pa.Schema
@@ -169,8 +171,8 @@ class CountRows:
     fail_on_data_loss: bool = True
 
     def run(self, part: Slice, _filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
-        lose = fail if self.fail_on_data_loss else LossCount()
-        found = list(runs(part, hourly=self.hourly, on_loss=lose))
+        lose = raise_loss if self.fail_on_data_loss else LossCounter()
+        found = list(counted_ranges(part, hourly=self.hourly, on_loss=lose))
         values = {
             "topic": [part.topic] * len(found),
             "partition": [part.partition] * len(found),

@@ -14,7 +14,7 @@ from penstock.storage.log.log_view import Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class RecordPositions:
     """Claims, of which only those are looked into that a read begins or ends at: within a read, the records themselves
     tell whether they are where they should be."""
 
@@ -30,7 +30,7 @@ class Places:
     _begins_segment: bool
 
     @classmethod
-    def of(cls, index: IndexFile, segment: Segment, first: int, stop: int) -> Places:
+    def of(cls, index: IndexFile, segment: Segment, first: int, stop: int) -> RecordPositions:
         ordinal = first - segment.base
         entries = index.entries(max(0, ordinal - 1), stop - segment.base)
         claimed = claimed_ends(entries)

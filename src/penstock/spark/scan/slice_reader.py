@@ -20,11 +20,11 @@ from penstock.core.errors import OffsetOutOfRange, StorageFailed
 from penstock.core.names import TopicName
 from penstock.record import layout as at
 from penstock.record.block import After, Block, scan
-from penstock.spark.scan.columns import Maker
+from penstock.spark.scan.columns import BatchBuilder
 from penstock.spark.scan.filters import NO_FILTERS, Filters
-from penstock.spark.scan.memory import room
-from penstock.spark.scan.positions import Places
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.memory import allocate
+from penstock.spark.scan.positions import RecordPositions
+from penstock.spark.scan.slices import Slice, open_data, view_within
 from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log import log_view
@@ -42,7 +42,7 @@ _ENTRIES_MAX: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostRange:
     """Offsets `[start, stop)` that should be there and cannot be read, and why."""
 
     topic: str
@@ -65,7 +65,7 @@ class DataLoss(StorageFailed):
     """Messages that should be there are not, or are damaged."""
 
 
-def fail(loss: Loss) -> None:
+def raise_loss(loss: LostRange) -> None:
     raise DataLoss(
         f"{loss}. To read on without what is lost, and have it counted, {READ_ON}",
         topic=loss.topic,
@@ -75,18 +75,18 @@ def fail(loss: Loss) -> None:
     )
 
 
-def ending(next_offset: int) -> str:
+def end_of_log(next_offset: int) -> str:
     """What a log says to offsets behind its end."""
     return f"the log ends with offset {next_offset - 1}" if next_offset else "the log is empty"
 
 
-class LossCount:
+class LossCounter:
     """Counts what is lost, and says each in the log."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, loss: Loss) -> None:
+    def __call__(self, loss: LostRange) -> None:
         self.count += loss.stop - loss.start
         _LOG.warning("%s (left out; lost by this reader so far: %d)", loss, self.count)
 
@@ -98,7 +98,7 @@ def batches(
     verify: bool = True,
     filters: Filters = NO_FILTERS,
     fail_on_data_loss: bool = True,
-    on_loss: Callable[[Loss], None] | None = None,
+    on_loss: Callable[[LostRange], None] | None = None,
     rows_max: int = ROWS_MAX,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a slice that pass the filters, as batches of exactly these columns, none of them empty.
@@ -108,8 +108,8 @@ def batches(
     """
     if not filters.wants(part.topic, part.partition):
         return
-    maker = Maker(columns, part.topic, part.partition, rows_max=rows_max)
-    lose = fail if fail_on_data_loss else on_loss or LossCount()
+    maker = BatchBuilder(columns, part.topic, part.partition, rows_max=rows_max)
+    lose = raise_loss if fail_on_data_loss else on_loss or LossCounter()
     for block in blocks(part, verify=verify, filters=filters, on_loss=lose, rows_max=rows_max):
         chosen = filters.choose(block)
         if len(chosen):
@@ -121,15 +121,15 @@ def blocks(
     *,
     verify: bool = True,
     filters: Filters = NO_FILTERS,
-    on_loss: Callable[[Loss], None] = fail,
+    on_loss: Callable[[LostRange], None] = raise_loss,
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Iterator[Block]:
     """The records of a slice as they lie on the disk, in order; what is lost is told to `on_loss` where it would be.
     Of the filters, those that are ranges of offsets are applied."""
-    reader = _SliceReader(opened_data(part.location), part, verify, rows_max, bytes_max)
+    reader = _SliceReader(open_data(part.location), part, verify, rows_max, bytes_max)
     for found in reader.read(*filters.offset.clip(part.start, part.stop)):
-        if isinstance(found, Loss):
+        if isinstance(found, LostRange):
             on_loss(found)
         else:
             yield found
@@ -144,10 +144,10 @@ class _SliceReader:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
 
-    def _loss(self, start: int, stop: int, reason: str) -> Loss:
-        return Loss(self._part.topic, self._part.partition, start, stop, reason)
+    def _loss(self, start: int, stop: int, reason: str) -> LostRange:
+        return LostRange(self._part.topic, self._part.partition, start, stop, reason)
 
-    def read(self, start: int, stop: int) -> Iterator[Block | Loss]:
+    def read(self, start: int, stop: int) -> Iterator[Block | LostRange]:
         """Everything from `start` to `stop`, block or loss, without a gap between them."""
         stuck_at = -1
         while start < stop:
@@ -156,13 +156,13 @@ class _SliceReader:
                 view = replace(view, segments=tuple(one for one in view.segments if self._disk.exists(one.path)))
             try:
                 for found in self._view(view, start, stop):
-                    start = found.stop if isinstance(found, Loss) else int(found.offsets.stop)
+                    start = found.stop if isinstance(found, LostRange) else int(found.offsets.stop)
                     yield found
                 return
             except FileNotFoundError:
                 stuck_at = start
 
-    def _view(self, view: View, start: int, stop: int) -> Iterator[Block | Loss]:
+    def _view(self, view: View, start: int, stop: int) -> Iterator[Block | LostRange]:
         for segment in view.segments:
             first = max(segment.base, int(view.first_offset))
             if start < min(first, stop):
@@ -181,13 +181,13 @@ class _SliceReader:
         )
         if start < edges.start:
             return f"the log begins with offset {edges.start} now"
-        return ending(edges.stop) if start >= edges.stop else "the segment is missing"
+        return end_of_log(edges.stop) if start >= edges.stop else "the segment is missing"
 
-    def _segment(self, view: View, segment: Segment, start: int, stop: int) -> Iterator[Block | Loss]:
+    def _segment(self, view: View, segment: Segment, start: int, stop: int) -> Iterator[Block | LostRange]:
         index = IndexFile(self._disk, index_path(segment.path), segment.base)
         with opened(self._disk, segment.path) as file:
             for first in range(start, stop, _ENTRIES_MAX):
-                places = Places.of(index, segment, first, min(stop, first + _ENTRIES_MAX))
+                places = RecordPositions.of(index, segment, first, min(stop, first + _ENTRIES_MAX))
                 for row, end in places.cut(self._rows_max, self._bytes_max):
                     span = places.span(row, end)
                     found = None if span is None else self._block(file, *span, first + row, end - row)
@@ -198,7 +198,7 @@ class _SliceReader:
 
     def _block(self, file: File, start: int, stop: int, offset: int, rows: int) -> Block | None:
         """None if what lies there is not exactly the records that should."""
-        data = room(stop - start)
+        data = allocate(stop - start)
         try:
             if file.read_into(data, start) < data.size:
                 return None
@@ -206,11 +206,11 @@ class _SliceReader:
             if error.errno != errno.EIO:
                 raise
             return None
-        table = room(rows, at.COLUMNS, kind=np.int64)
+        table = allocate(rows, at.COLUMNS, kind=np.int64)
         block, end = scan(data, after=After(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
         return block if len(block) == rows and end.position == data.size else None
 
-    def _carefully(self, view: View, start: int, stop: int) -> Iterator[Block | Loss]:
+    def _carefully(self, view: View, start: int, stop: int) -> Iterator[Block | LostRange]:
         """By the log's own reader, which knows what to do about damage."""
         while start < stop:
             try:
@@ -228,7 +228,7 @@ class _SliceReader:
                 return
             start = int(chunk.next_offset)
 
-    def _pieces(self, block: Block, stop: int) -> Iterator[Block | Loss]:
+    def _pieces(self, block: Block, stop: int) -> Iterator[Block | LostRange]:
         """What of a block lies before `stop`, no more rows at once than are asked for."""
         block = block.select(0, max(0, stop - int(block.offsets.start)))
         for row in range(0, len(block), self._rows_max):

@@ -47,7 +47,7 @@ class Slice:
 
 
 @lru_cache(maxsize=8)
-def opened_data(location: Location) -> DataReader:
+def open_data(location: Location) -> DataReader:
     """The data at a location, opened once in each process: a worker reads many slices of it."""
     return location.open()
 
@@ -58,7 +58,7 @@ def view_within(data: DataReader, topic: str, partition: int, start: int, stop: 
     return view_of(data.disk, path, within=OffsetRange.of(start, max(start, stop)))
 
 
-def plan(
+def plan_slices(
     location: Location,
     ranges: Mapping[tuple[str, int], tuple[int, int]],
     *,
@@ -72,14 +72,14 @@ def plan(
     so many where there are so many offsets. Whether the offsets are there is not judged here: whoever reads a slice
     finds out.
     """
-    data = opened_data(location) if data is None else data
+    data = open_data(location) if data is None else data
     spans = [
-        _Span(key, start, stop, Ruler(data.disk, view_within(data, *key, start, stop)))
+        _PartitionRange(key, start, stop, ByteRuler(data.disk, view_within(data, *key, start, stop)))
         for key, (start, stop) in sorted(ranges.items())
         if start < stop
     ]
     total = sum(span.size for span in spans)
-    aim = worthwhile(total) if slice_bytes is None else slice_bytes
+    aim = best_slice_bytes(total) if slice_bytes is None else slice_bytes
     target = max(1, min(aim, -(-total // slices_min) if slices_min else aim))
     return [
         Slice(location, *span.key, start, stop, size)
@@ -88,13 +88,13 @@ def plan(
     ]
 
 
-def worthwhile(total: int) -> int:
+def best_slice_bytes(total: int) -> int:
     """How large slices of so many bytes had best be."""
     count = _AT_ONCE * max(1, -(-total // (_AT_ONCE * SLICE_BYTES_MAX)))
     return max(SLICE_BYTES_MIN, -(-total // count))
 
 
-class Ruler:
+class ByteRuler:
     """Where the offsets of a view lie, in bytes from the start of its first segment."""
 
     def __init__(self, disk: Disk, view: View) -> None:
@@ -143,10 +143,10 @@ class Ruler:
         return high
 
 
-class _Span:
+class _PartitionRange:
     """A range of one partition, measured."""
 
-    def __init__(self, key: tuple[str, int], start: int, stop: int, ruler: Ruler) -> None:
+    def __init__(self, key: tuple[str, int], start: int, stop: int, ruler: ByteRuler) -> None:
         self.key = key
         self._start, self._stop = start, stop
         self._ruler = ruler

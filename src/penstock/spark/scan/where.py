@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.core.ids import parse_id
 from penstock.core.names import TopicName
-from penstock.spark.scan.filters import FILTERED, NO_FILTERS, Filters, narrowed
+from penstock.spark.scan.filters import FILTERED, NO_FILTERS, Filters, with_condition
 
 WHERE: Final = (
     "conditions such as type = 'a' and timestamp >= '2026-01-31T12:00:00Z' and partition in (0, 3), on"
@@ -43,7 +43,7 @@ def parse_where(text: str) -> Filters:
     filters = NO_FILTERS
     while True:
         for column, kind, value in _condition(tokens):
-            less = narrowed(filters, column, kind, value)
+            less = with_condition(filters, column, kind, value)
             if less is None:
                 raise ValueError(f"it is no condition that can be searched by: {column} {kind} {value!r}")
             filters = less

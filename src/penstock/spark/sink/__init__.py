@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import InvalidRequest
 from penstock.spark.sink.columns import check_kinds
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.staging import once
+from penstock.spark.sink.staging import single_use_name
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -23,7 +23,7 @@ def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Da
     from penstock.spark.sink.writers import BatchWriter
 
     chosen = _checked(options, schema, overwrite, 'mode("overwrite")', 'mode("append")')
-    return BatchWriter(chosen, chosen.run or once())
+    return BatchWriter(chosen, chosen.run or single_use_name())
 
 
 def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.client.produce.receipts import Receipt
 from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError, TopicNotSupported
 from penstock.core.names import TopicName
-from penstock.spark.sink.options import Numbers, SinkOptions
+from penstock.spark.sink.options import RowNumbers, SinkOptions
 
 if TYPE_CHECKING:
     from penstock.client.consume.messages import StreamMessage
@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger(__name__)
 _SECONDS: Final = 10.0
 
 
-def check_alike(
+def check_same_row(
     client: Client, topic: str, partitions: int, rows: pa.RecordBatch, outcomes: list[Receipt | PenstockError]
 ) -> None:
     """Raise `InvalidRequest` if the last of these rows that was stored before is another one there."""
@@ -67,7 +67,7 @@ _BYTES: Final = ("binary", "string")
 _WHOLE: Final = ("bigint", "int", "smallint", "tinyint")
 _PAIRS: Final = ("map<string,string>",)
 
-TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
+ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {
     "value": _BYTES,
     "key": _BYTES,
     "type": _TEXT,
@@ -80,7 +80,7 @@ TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
 NUMBERED: Final[Mapping[str, tuple[str, ...]]] = {"producer_name": _TEXT, "request_id": _WHOLE}
 """Taken with `numbers=columns`."""
 
-THE_LOGS: Final = ("offset", "timestamp", "id", "producer_id", "producer_name", "request_id")
+IGNORED: Final = ("offset", "timestamp", "id", "producer_id", "producer_name", "request_id")
 """Columns of the source that the log gives anew: not looked at, so that what was read can be written as it is."""
 
 MESSAGE: Final = ("value", "key", "type", "attributes", "schema_id", "schema_version")
@@ -89,7 +89,7 @@ MESSAGE: Final = ("value", "key", "type", "attributes", "schema_id", "schema_ver
 
 def check_kinds(kinds: Mapping[str, str], options: SinkOptions) -> None:
     """Raise `InvalidRequest` for a DataFrame with these columns, named with Spark's own words for their types."""
-    taken = _taken(options)
+    taken = _accepted(options)
     for name, kind in kinds.items():
         if name not in taken:
             _check_ignored(name, taken)
@@ -100,13 +100,13 @@ def check_kinds(kinds: Mapping[str, str], options: SinkOptions) -> None:
     _check_present(kinds, options)
 
 
-def _taken(options: SinkOptions) -> dict[str, tuple[str, ...]]:
-    numbered = NUMBERED if options.numbers is Numbers.COLUMNS else {}
-    return {**TAKEN, **numbered}
+def _accepted(options: SinkOptions) -> dict[str, tuple[str, ...]]:
+    numbered = NUMBERED if options.numbers is RowNumbers.COLUMNS else {}
+    return {**ACCEPTED, **numbered}
 
 
 def _check_ignored(name: str, taken: Mapping[str, object]) -> None:
-    if name not in THE_LOGS:
+    if name not in IGNORED:
         raise InvalidRequest(
             f"the sink has no column {name!r}: it takes {', '.join(taken)}; leave out the others with select or drop",
             column=name,
@@ -125,15 +125,15 @@ def _check_present(kinds: Mapping[str, str], options: SinkOptions) -> None:
             "a broker chooses the partition by the key: drop the column 'partition', or write with path",
             column="partition",
         )
-    if options.numbers is Numbers.COLUMNS:
+    if options.numbers is RowNumbers.COLUMNS:
         for name in NUMBERED:
             if name not in kinds:
                 raise InvalidRequest(f"numbers=columns needs the column {name!r}", column=name)
 
 
-def taken_columns(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
+def accepted_columns(batch: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
     """Those that are looked at."""
-    names = [name for name in batch.schema.names if name in _taken(options)]
+    names = [name for name in batch.schema.names if name in _accepted(options)]
     if options.topic is not None and "topic" in names:
         names.remove("topic")
     return batch.select(names)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.core.errors import PenstockError
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 from penstock.spark.sink.columns import check_kinds
-from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.identity import WriteCounts, WriteIdentity
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.publisher import connect
 from penstock.spark.sink.staged_commit import commit
-from penstock.spark.sink.tasks import Written, write_task
+from penstock.spark.sink.tasks import TaskResult, write_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,25 +35,27 @@ _LOOK_SECONDS: Final = 0.5
 _RESULT: Final = "written binary"
 
 
-def publish(rows: DataFrame, options: SinkOptions, identity: Identity, *, progress: Progress | None = None) -> Tally:
+def publish(
+    rows: DataFrame, options: SinkOptions, identity: WriteIdentity, *, progress: Progress | None = None
+) -> WriteCounts:
     """Everything is on disk on return. Raises `InvalidRequest` for columns that cannot be, and what keeps a row from
     being read or published; `StorageFailed` where Spark could not do it."""
     check_kinds({field.name: field.dataType.simpleString() for field in rows.schema.fields}, options)
-    with _watched(options, progress), ours():
-        found = rows.mapInArrow(Task(options, identity), _RESULT).collect()
+    with _watched(options, progress), penstock_errors():
+        found = rows.mapInArrow(PublishTask(options, identity), _RESULT).collect()
     outcomes = [pickle.loads(row["written"]) for row in found]  # noqa: S301 - our own, from our tasks
     failed = [each for each in outcomes if isinstance(each, PenstockError)]
     if failed:
         raise failed[0]
     if not options.staged:
-        return sum((each.tally for each in outcomes), Tally())
+        return sum((each.tally for each in outcomes), WriteCounts())
     return commit(options, identity, [each.file for each in outcomes if each.file is not None], progress=progress)
 
 
-class Task:
+class PublishTask:
     """Runs in a worker: what became of the rows of one partition."""
 
-    def __init__(self, options: SinkOptions, identity: Identity) -> None:
+    def __init__(self, options: SinkOptions, identity: WriteIdentity) -> None:
         self._options = options
         self._identity = identity
 
@@ -64,7 +66,7 @@ class Task:
         partition = 0 if task is None else task.partitionId()
         yield pa.record_batch({"written": [pickle.dumps(self._outcome(partition, batches))]})
 
-    def _outcome(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Written | PenstockError:
+    def _outcome(self, partition: int, batches: Iterator[pa.RecordBatch]) -> TaskResult | PenstockError:
         try:
             return write_task(self._options, self._identity, partition, batches)
         except PenstockError as error:

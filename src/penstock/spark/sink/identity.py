@@ -8,7 +8,7 @@ from penstock.core.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class WriteIdentity:
     """The same whenever the write is repeated."""
 
     query: str
@@ -35,12 +35,12 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WriteCounts:
     """What became of rows."""
 
     rows: int = 0
-    settled: int = 0
+    stored_before: int = 0
     """Of them, stored by an attempt before."""
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.rows + other.rows, self.settled + other.settled)
+    def __add__(self, other: WriteCounts) -> WriteCounts:
+        return WriteCounts(self.rows + other.rows, self.stored_before + other.stored_before)

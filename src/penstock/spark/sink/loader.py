@@ -19,8 +19,8 @@ from penstock.core.names import TopicName
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, Longs, parse_block
 from penstock.spark.sink.columns import without
-from penstock.spark.sink.identity import Tally
-from penstock.spark.sink.routing import Share
+from penstock.spark.sink.identity import WriteCounts
+from penstock.spark.sink.routing import ProducerRows
 from penstock.storage.catalog.schemas import topic_place
 from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, SchemaPolicy, Topic
 from penstock.storage.log.group_commit import Ticket
@@ -37,7 +37,7 @@ _TICKETS_MAX: Final = 256
 
 
 @dataclass(slots=True)
-class _Open:
+class _LoadingTopic:
     """A topic that is being loaded."""
 
     topic: Topic
@@ -62,8 +62,8 @@ class Loader:
         self._create_partitions = create_partitions
         """Of a topic that is not there; None: that is an error."""
 
-        self.tally = Tally()
-        self._open: dict[str, _Open] = {}
+        self.tally = WriteCounts()
+        self._open: dict[str, _LoadingTopic] = {}
         self._tickets: deque[Ticket] = deque()
 
     def check(self, topic: str, batch: pa.RecordBatch) -> None:
@@ -84,7 +84,7 @@ class Loader:
         producer_id = self._producer_id(opened, producer)
         return max(opened.highest(producer_id, partition) for partition in opened.known)
 
-    def append(self, share: Share) -> None:
+    def append(self, share: ProducerRows) -> None:
         """Rows of one producer with rising numbers, queued for the disk."""
         opened, producer, batch = self._opened(share.topic), share.producer, share.rows
         producer_id = self._producer_id(opened, producer)
@@ -93,11 +93,11 @@ class Loader:
         block = parse_block(draft.data, verify=False)
         self._note_schemas(opened, block)
         stored = 0
-        for partition, rows in _shares(block, chosen, len(opened.logs)):
+        for partition, rows in _rows_by_partition(block, chosen, len(opened.logs)):
             fresh = rows[block.columns[rows, at.REQUEST_ID] > opened.highest(producer_id, partition)]
             stored += len(rows) - len(fresh)
             self._submit(opened.logs[partition], block, fresh)
-        self.tally += Tally(batch.num_rows, stored)
+        self.tally += WriteCounts(batch.num_rows, stored)
 
     def finish(self) -> None:
         """Until everything is on disk; and what was written is noted, so that the next opening need not look."""
@@ -108,18 +108,18 @@ class Loader:
                 checkpoint = derive(log, opened.known[partition])
                 self._store.catalog.save_checkpoint(opened.topic, partition, checkpoint)
 
-    def _opened(self, name: str) -> _Open:
+    def _opened(self, name: str) -> _LoadingTopic:
         found = self._open.get(name)
         if found is None:
             found = self._open[name] = self._looked_up(TopicName.parse(name))
         return found
 
-    def _looked_up(self, name: TopicName) -> _Open:
+    def _looked_up(self, name: TopicName) -> _LoadingTopic:
         topic = self._topic(name)
         _check_topic(topic)
         logs = [self._store.log(name, partition) for partition in range(topic.partitions)]
         load = self._store.catalog.load_checkpoint
-        return _Open(topic, logs, {each: derive(log, load(topic, each)) for each, log in enumerate(logs)})
+        return _LoadingTopic(topic, logs, {each: derive(log, load(topic, each)) for each, log in enumerate(logs)})
 
     def _topic(self, name: TopicName) -> Topic:
         try:
@@ -129,12 +129,12 @@ class Loader:
                 raise
             return self._store.create_topic(name, partitions=self._create_partitions)
 
-    def _producer_id(self, opened: _Open, name: str) -> int:
+    def _producer_id(self, opened: _LoadingTopic, name: str) -> int:
         if name not in opened.producers:
             opened.producers[name] = self._store.catalog.producer_id(opened.topic, name)
         return opened.producers[name]
 
-    def _note_schemas(self, opened: _Open, block: Block) -> None:
+    def _note_schemas(self, opened: _LoadingTopic, block: Block) -> None:
         """Before messages of a schema are stored, it is noted that they are: it is not deleted for good then."""
         named = set(np.unique(block.columns[:, at.SCHEMA_ID]).tolist()) - {0}
         for schema_id in named - opened.schemas:
@@ -174,7 +174,7 @@ def _offsets(column: pa.Array) -> Any:
     return found[column.offset : column.offset + len(column) + 1]
 
 
-def _shares(block: Block, chosen: pa.Array | None, count: int) -> Iterator[tuple[int, Longs]]:
+def _rows_by_partition(block: Block, chosen: pa.Array | None, count: int) -> Iterator[tuple[int, Longs]]:
     """Which rows go to which partition: where their column says, by their key, or in turn."""
     if count == 1:
         yield 0, np.arange(len(block))

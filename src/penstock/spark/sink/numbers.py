@@ -72,11 +72,11 @@ def check_rising(numbers: Longs, before: int) -> int:
     return int(numbers[-1])
 
 
-class Resuming:
+class ResumeFilter:
     """What of a sequence of numbered rows is to be sent, if the broker knows numbers up to `last` already.
 
     Known rows are held back until it is clear which of them are the last `again`; those are sent again, the others are
-    stored. `settled` rows were left out, `repeated` rows were sent again.
+    stored. `skipped` rows were left out, `repeated` rows were sent again.
     """
 
     def __init__(self, last: int, again: int) -> None:
@@ -84,7 +84,7 @@ class Resuming:
         self._again = again
         self._held: list[pa.RecordBatch] = []
         self._highest = 0
-        self.settled = 0
+        self.skipped = 0
         self.repeated = 0
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -103,7 +103,7 @@ class Resuming:
         sent first, and those that are here were all confirmed then, unless they are few enough behind the last."""
         if self._held and self._highest < self._last:
             held = [_above(each, self._last - self._again) for each in self._held]
-            self.settled += sum(each.num_rows for each in self._held) - sum(each.num_rows for each in held)
+            self.skipped += sum(each.num_rows for each in self._held) - sum(each.num_rows for each in held)
             self._held = held
         yield from self._release()
 
@@ -116,7 +116,7 @@ class Resuming:
             self._held[0] = oldest.slice(gone)
             if not self._held[0].num_rows:
                 self._held.pop(0)
-            self.settled += gone
+            self.skipped += gone
             surplus -= gone
 
     def _release(self) -> Iterator[pa.RecordBatch]:

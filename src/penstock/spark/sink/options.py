@@ -25,7 +25,7 @@ ONCE: Final = "once-"
 """What begins so is a write that nobody repeats: no run that somebody names is called so."""
 
 
-class Order(StrEnum):
+class RowOrder(StrEnum):
     """In which order the rows of a task are numbered, and so published."""
 
     ENGINE = "engine"
@@ -34,7 +34,7 @@ class Order(StrEnum):
     """By what is in them: the same however often and from wherever they come."""
 
 
-class Numbers(StrEnum):
+class RowNumbers(StrEnum):
     """Where the number of a row comes from."""
 
     ROWS = "rows"
@@ -56,8 +56,8 @@ class SinkOptions:
     producer: str = "spark"
     run: str | None = None
     batch: int = 0
-    order: Order = Order.ENGINE
-    numbers: Numbers = Numbers.ROWS
+    order: RowOrder = RowOrder.ENGINE
+    numbers: RowNumbers = RowNumbers.ROWS
     rows_per_second: float | None = None
     create_partitions: int | None = None
     """Of a topic that is not there; None: it is not created by us."""
@@ -83,8 +83,8 @@ class SinkOptions:
             producer=_producer(options),
             run=_run(options),
             batch=_whole(options, "batch", 0, BATCHES_MAX - 1) or 0,
-            order=Order(_choice(options, "order", Order)),
-            numbers=Numbers(_choice(options, "numbers", Numbers)),
+            order=RowOrder(_choice(options, "order", RowOrder)),
+            numbers=RowNumbers(_choice(options, "numbers", RowNumbers)),
             rows_per_second=_rate(options),
             create_partitions=_whole(options, "createpartitions", 1, PARTITIONS_MAX),
             timeout=_seconds(options),

@@ -12,17 +12,17 @@ import pyarrow as pa
 from penstock.client.produce.receipts import Receipt
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, SchemaRejected, TopicNotSupported
 from penstock.spark.sink import columns
-from penstock.spark.sink.columns import check_alike
-from penstock.spark.sink.identity import Tally
-from penstock.spark.sink.numbers import NUMBER, Resuming, unconfirmed_max
+from penstock.spark.sink.columns import check_same_row
+from penstock.spark.sink.identity import WriteCounts
+from penstock.spark.sink.numbers import NUMBER, ResumeFilter, unconfirmed_max
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.routing import Share
+from penstock.spark.sink.routing import ProducerRows
 
 if TYPE_CHECKING:
     from penstock.client.sync import Client, Producer, Sent
 
 
-class Pace:
+class RateLimit:
     """`rows_max` is what may be sent at once, so that a slow pace is smooth; None: no limit."""
 
     def __init__(
@@ -60,10 +60,10 @@ _SEQUENCES_MAX: Final = 1_000
 """Producers that one task has open: one for each topic, or each that its rows name."""
 
 
-class Sequence:
+class ProducerSequence:
     """One producer and its rows, in order. Not more are unconfirmed than whoever comes next would send again."""
 
-    def __init__(self, client: Client, producer: Producer[Any], topic: str, name: str, pace: Pace) -> None:
+    def __init__(self, client: Client, producer: Producer[Any], topic: str, name: str, pace: RateLimit) -> None:
         self._client = client
         self._producer = producer
         self._topic = topic
@@ -74,26 +74,26 @@ class Sequence:
         self.last = producer.last_request_id
         """The highest number that was known before."""
 
-        self._resuming = Resuming(self.last, again)
+        self._resume_filter = ResumeFilter(self.last, again)
         self._sent: deque[tuple[Sent, int]] = deque()
         self._rows = 0
         self._known = 0
         """Rows that were sent again, and were there."""
 
     @property
-    def tally(self) -> Tally:
-        return Tally(self._rows, self._resuming.settled + self._known)
+    def tally(self) -> WriteCounts:
+        return WriteCounts(self._rows, self._resume_filter.skipped + self._known)
 
     def write(self, batch: pa.RecordBatch, before: int) -> None:
         """Take rows with their numbers. `before` rows of the task came before these, for whoever is told of one."""
         columns.check_sizes(batch, before, topic=self._topic, bytes_max=self._producer.payload_bytes_max)
         self._rows += batch.num_rows
-        for part in self._resuming.feed(batch):
+        for part in self._resume_filter.feed(batch):
             self._pass_on(part)
 
     def finish(self) -> None:
         """Until everything is on disk."""
-        for part in self._resuming.finish():
+        for part in self._resume_filter.finish():
             self._pass_on(part)
         while self._sent:
             self._confirm()
@@ -114,7 +114,7 @@ class Sequence:
                 if isinstance(each, PenstockError):
                     raise each
         self._known += sum(isinstance(each, Receipt) and each.duplicate for each in outcomes)
-        check_alike(self._client, self._topic, self._producer.partitions, piece, outcomes)
+        check_same_row(self._client, self._topic, self._producer.partitions, piece, outcomes)
 
     def _send(self, piece: pa.RecordBatch) -> None:
         if len(self._sent) >= _PIECES:
@@ -135,7 +135,7 @@ class Sequence:
 class _explained:  # noqa: N801 - reads as a word in `with`
     """What the broker or the client says, with whose rows it is about."""
 
-    def __init__(self, sequence: Sequence, first: int | None = None) -> None:
+    def __init__(self, sequence: ProducerSequence, first: int | None = None) -> None:
         self._sequence = sequence
         self._first = first
 
@@ -161,9 +161,9 @@ class Publisher:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._pace = Pace(options.rows_per_second)
+        self._pace = RateLimit(options.rows_per_second)
         self._client: Client | None = None
-        self._sequences: dict[tuple[str, str], Sequence] = {}
+        self._sequences: dict[tuple[str, str], ProducerSequence] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -173,19 +173,19 @@ class Publisher:
             self._client.close()
 
     @property
-    def sequences(self) -> dict[tuple[str, str], Sequence]:
+    def sequences(self) -> dict[tuple[str, str], ProducerSequence]:
         """By topic and producer."""
         return self._sequences
 
     @property
-    def tally(self) -> Tally:
-        return sum((each.tally for each in self._sequences.values()), Tally())
+    def tally(self) -> WriteCounts:
+        return sum((each.tally for each in self._sequences.values()), WriteCounts())
 
     def last(self, topic: str, producer: str) -> int:
         """The highest number that the broker had when we came; 0 if it had none."""
         return self._sequence(topic, producer).last
 
-    def append(self, share: Share) -> None:
+    def append(self, share: ProducerRows) -> None:
         self._sequence(share.topic, share.producer).write(share.rows, share.before)
 
     def finish(self) -> None:
@@ -193,20 +193,20 @@ class Publisher:
         for sequence in self._sequences.values():
             sequence.finish()
 
-    def _sequence(self, topic: str, name: str) -> Sequence:
+    def _sequence(self, topic: str, name: str) -> ProducerSequence:
         key = topic, name
         if key not in self._sequences:
             self._sequences[key] = self._open(topic, name)
         return self._sequences[key]
 
-    def _open(self, topic: str, name: str) -> Sequence:
+    def _open(self, topic: str, name: str) -> ProducerSequence:
         if len(self._sequences) >= _SEQUENCES_MAX:
             raise InvalidRequest(f"one task publishes to at most {_SEQUENCES_MAX} topics and producers: repartition")
         client = self._connected()
         if self._options.create_partitions is not None:
             ensure_topic(client, topic, self._options.create_partitions)
         producer = client.producer(topic, name=name, timeout=self._options.timeout)
-        return Sequence(client, producer, topic, name, self._pace)
+        return ProducerSequence(client, producer, topic, name, self._pace)
 
     def _connected(self) -> Client:
         if self._client is None:

@@ -8,12 +8,12 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.spark.sink import columns
-from penstock.spark.sink.identity import Identity
+from penstock.spark.sink.identity import WriteIdentity
 from penstock.spark.sink.numbers import batch_of, number_of, numbered
-from penstock.spark.sink.options import Numbers, SinkOptions
+from penstock.spark.sink.options import RowNumbers, SinkOptions
 
 
-class Share(NamedTuple):
+class ProducerRows(NamedTuple):
     """Rows of one topic and one producer, with their numbers; `before` rows came before the batch they are of."""
 
     topic: str
@@ -26,25 +26,25 @@ class Router:
     """For the rows of one task, or, without a `partition`, for all of a batch. The rows of a topic are counted from 0
     in every task and every batch, unless they bring numbers of their own."""
 
-    def __init__(self, options: SinkOptions, identity: Identity, partition: int | None) -> None:
+    def __init__(self, options: SinkOptions, identity: WriteIdentity, partition: int | None) -> None:
         self._options = options
         self._batch = identity.batch
         self._producer = identity.producer(options.producer, partition)
         self._next: dict[str, int] = {}
         self._before = 0
 
-    def split(self, batch: pa.RecordBatch) -> Iterator[Share]:
+    def split(self, batch: pa.RecordBatch) -> Iterator[ProducerRows]:
         """Raises `InvalidRequest` for a row that cannot be published."""
         before, self._before = self._before, self._before + batch.num_rows
         if not batch.num_rows:
             return
-        taken = columns.taken_columns(batch, self._options)
+        taken = columns.accepted_columns(batch, self._options)
         columns.check_values(taken, before)
         for topic, rows in columns.by_topic(taken, self._options.topic, before):
-            if self._options.numbers is Numbers.COLUMNS:
-                yield from (Share(topic, name, own, before) for name, own in columns.by_producer(rows))
+            if self._options.numbers is RowNumbers.COLUMNS:
+                yield from (ProducerRows(topic, name, own, before) for name, own in columns.by_producer(rows))
             else:
-                yield Share(topic, self._producer, self._counted(topic, rows), before)
+                yield ProducerRows(topic, self._producer, self._counted(topic, rows), before)
 
     def _counted(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         row = self._next.get(topic, 0)
@@ -58,15 +58,15 @@ class Router:
         return dict(self._next)
 
 
-class Target(Protocol):
+class RowSink(Protocol):
     """Where rows go in the end."""
 
     def last(self, topic: str, producer: str) -> int: ...
 
 
-def check_order(options: SinkOptions, identity: Identity, share: Share, target: Target) -> None:
+def check_order(options: SinkOptions, identity: WriteIdentity, share: ProducerRows, target: RowSink) -> None:
     """Raise `InvalidRequest` if rows of a stream come behind those of a later batch. Numbers that rows bring along are
     of no batch."""
-    if identity.stream and options.numbers is Numbers.ROWS:
+    if identity.stream and options.numbers is RowNumbers.ROWS:
         last = target.last(share.topic, share.producer)
         identity.check_order(batch_of(last), f"{share.topic}, producer {share.producer}")

@@ -11,23 +11,23 @@ from contextlib import contextmanager
 
 from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.spark.runtime.failpoints import reach
-from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.identity import WriteCounts, WriteIdentity
 from penstock.spark.sink.loader import Loader
 from penstock.spark.sink.numbers import NUMBER, check_rising
-from penstock.spark.sink.options import Numbers, SinkOptions
+from penstock.spark.sink.options import RowNumbers, SinkOptions
 from penstock.spark.sink.publisher import Publisher
-from penstock.spark.sink.routing import Router, Share, check_order
-from penstock.spark.sink.staging import Plan, StagedFile, Staging, is_once
+from penstock.spark.sink.routing import ProducerRows, Router, check_order
+from penstock.spark.sink.staging import PublishPlan, StagedFile, Staging, is_single_use
 from penstock.storage.store import Store
 
 
 def commit(
     options: SinkOptions,
-    identity: Identity,
+    identity: WriteIdentity,
     files: Sequence[StagedFile],
     *,
     progress: Callable[[int], None] | None = None,
-) -> Tally:
+) -> WriteCounts:
     """Publish a batch; durable on return. Does nothing if it is published already. `progress` hears of rows.
 
     Raises `NotOwner` if a broker has the data directory, `InvalidRequest` if a later batch of the same stream is
@@ -35,13 +35,13 @@ def commit(
     """
     staging = _staging(options, identity)
     if not any(file.rows for file in files) and not staging.planned(identity.batch):
-        return Tally()
+        return WriteCounts()
     with opened(options) as target:
         identity.check_order(staging.done(), options.staging)
         if staging.done() >= identity.batch:
             staging.sweep()
             rows = sum(file.rows for file in files)
-            return Tally(rows, settled=rows)
+            return WriteCounts(rows, stored_before=rows)
         plan = staging.plan(identity.batch, files)
         if isinstance(target, Loader):
             _check(options, identity, staging, plan, target)
@@ -59,37 +59,39 @@ def commit(
         return target.tally
 
 
-def discard(options: SinkOptions, identity: Identity, files: Sequence[StagedFile]) -> None:
+def discard(options: SinkOptions, identity: WriteIdentity, files: Sequence[StagedFile]) -> None:
     """The write failed: what its tasks wrote aside is of no use."""
     _staging(options, identity).discard(identity.batch, files)
 
 
-def _staging(options: SinkOptions, identity: Identity) -> Staging:
+def _staging(options: SinkOptions, identity: WriteIdentity) -> Staging:
     if options.staging is None:
         raise InvalidRequest("nothing was staged: the tasks publish by themselves", option="staging")
     return Staging(options.staging, identity.query)
 
 
-def _finish(identity: Identity, staging: Staging) -> None:
-    if is_once(identity.query):
+def _finish(identity: WriteIdentity, staging: Staging) -> None:
+    if is_single_use(identity.query):
         staging.remove()
     else:
         staging.finish(identity.batch)
 
 
-def _shares(options: SinkOptions, identity: Identity, staging: Staging, plan: Plan) -> Iterator[Share]:
+def _shares(
+    options: SinkOptions, identity: WriteIdentity, staging: Staging, plan: PublishPlan
+) -> Iterator[ProducerRows]:
     router = Router(options, identity, None)
     for batch in staging.rows(plan):
         yield from router.split(batch)
 
 
-def _check(options: SinkOptions, identity: Identity, staging: Staging, plan: Plan, loader: Loader) -> None:
+def _check(options: SinkOptions, identity: WriteIdentity, staging: Staging, plan: PublishPlan, loader: Loader) -> None:
     """All rows, before the first is stored."""
     highest: dict[tuple[str, str], int] = {}
     for share in _shares(options, identity, staging, plan):
         check_order(options, identity, share, loader)
         loader.check(share.topic, share.rows)
-        if options.numbers is Numbers.COLUMNS:
+        if options.numbers is RowNumbers.COLUMNS:
             key = share.topic, share.producer
             highest[key] = check_rising(share.rows.column(NUMBER).to_numpy(), highest.get(key, 0))
 

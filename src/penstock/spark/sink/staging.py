@@ -44,7 +44,7 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rows: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a batch consists of."""
 
     format: int
@@ -52,17 +52,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     files: tuple[StagedFile, ...]
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: int
     batch: int
 
 
-def once() -> str:
+def single_use_name() -> str:
     """A name for a write that nobody repeats."""
     return f"{ONCE}{uuid.uuid4()}"
 
 
-def is_once(query: str) -> bool:
+def is_single_use(query: str) -> bool:
     return query.startswith(ONCE)
 
 
@@ -104,7 +104,7 @@ class Staging:
     def done(self) -> int:
         """The last batch that was published; -1 if there was none."""
         data = _read(self._folder / _DONE)
-        return -1 if data is None else _decoded(self._folder / _DONE, data, Done).batch
+        return -1 if data is None else _decoded(self._folder / _DONE, data, PublishedBatch).batch
 
     def planned(self, batch: int) -> bool:
         """Whether it was begun to publish this batch, and not finished."""
@@ -113,23 +113,23 @@ class Staging:
     def _plan(self, batch: int) -> Path:
         return self._folder / f"{batch}.plan.json"
 
-    def plan(self, batch: int, files: Sequence[StagedFile]) -> Plan:
+    def plan(self, batch: int, files: Sequence[StagedFile]) -> PublishPlan:
         """What is to be published as this batch: what was begun before, if it was; otherwise these files, in the order
         of their tasks."""
         path = self._plan(batch)
         data = _read(path)
         if data is not None:
-            return _decoded(path, data, Plan)
+            return _decoded(path, data, PublishPlan)
         ordered = tuple(sorted((file for file in files if file.rows), key=lambda file: file.partition))
-        return Plan(format=_FORMAT, batch=batch, files=ordered)
+        return PublishPlan(format=_FORMAT, batch=batch, files=ordered)
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: PublishPlan) -> None:
         """From now on this is what the batch is. Durable on return."""
         if not self.planned(plan.batch):
             self._disk.make_directory(self._folder)
             replace_file(self._disk, self._plan(plan.batch), msgspec.json.encode(plan))
 
-    def rows(self, plan: Plan) -> Iterator[pa.RecordBatch]:
+    def rows(self, plan: PublishPlan) -> Iterator[pa.RecordBatch]:
         """All of them, in order, mapped and not read."""
         for file in plan.files:
             path = self._folder / str(plan.batch) / file.name
@@ -143,7 +143,7 @@ class Staging:
 
     def finish(self, batch: int) -> None:
         """It is published. Nobody asks for its files again."""
-        replace_file(self._disk, self._folder / _DONE, msgspec.json.encode(Done(format=_FORMAT, batch=batch)))
+        replace_file(self._disk, self._folder / _DONE, msgspec.json.encode(PublishedBatch(format=_FORMAT, batch=batch)))
         reach("sink-finished")
         self.sweep()
 

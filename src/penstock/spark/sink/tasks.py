@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.sink import columns
-from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.identity import WriteCounts, WriteIdentity
 from penstock.spark.sink.numbers import batch_of, row_of
-from penstock.spark.sink.options import Numbers, Order, SinkOptions
+from penstock.spark.sink.options import RowNumbers, RowOrder, SinkOptions
 from penstock.spark.sink.ordering import by_content
 from penstock.spark.sink.publisher import Publisher
 from penstock.spark.sink.routing import Router, check_order
@@ -19,44 +19,48 @@ from penstock.spark.sink.staging import StagedFile, Staging
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TaskResult:
     """What a task tells the driver."""
 
-    identity: Identity
+    identity: WriteIdentity
     partition: int
-    tally: Tally
+    tally: WriteCounts
     file: StagedFile | None = None
     """Where its rows wait to be published."""
 
 
-def write_task(options: SinkOptions, identity: Identity, partition: int, batches: Iterable[pa.RecordBatch]) -> Written:
+def write_task(
+    options: SinkOptions, identity: WriteIdentity, partition: int, batches: Iterable[pa.RecordBatch]
+) -> TaskResult:
     """Everything is on disk on return: in the topics, or in a file of the staging directory.
 
     Raises what keeps a row from being published, with the row's number in the task where it is known.
     """
-    rows: Iterable[pa.RecordBatch] = (columns.taken_columns(batch, options) for batch in batches)
-    if options.order is Order.CONTENT:
+    rows: Iterable[pa.RecordBatch] = (columns.accepted_columns(batch, options) for batch in batches)
+    if options.order is RowOrder.CONTENT:
         rows = by_content(rows)
     if options.staging is None:
-        return Written(identity, partition, _publish(options, identity, partition, rows))
+        return TaskResult(identity, partition, _publish(options, identity, partition, rows))
     file = Staging(options.staging, identity.query).stage(identity.batch, partition, _checked(rows))
-    return Written(identity, partition, Tally(file.rows), file)
+    return TaskResult(identity, partition, WriteCounts(file.rows), file)
 
 
-def _publish(options: SinkOptions, identity: Identity, partition: int, rows: Iterable[pa.RecordBatch]) -> Tally:
+def _publish(
+    options: SinkOptions, identity: WriteIdentity, partition: int, rows: Iterable[pa.RecordBatch]
+) -> WriteCounts:
     router = Router(options, identity, partition)
     with Publisher(options) as publisher:
         for batch in rows:
             for share in router.split(batch):
                 check_order(options, identity, share, publisher)
                 publisher.append(share)
-        if options.numbers is Numbers.ROWS:
+        if options.numbers is RowNumbers.ROWS:
             _check_complete(publisher, router, identity)
         publisher.finish()
         return publisher.tally
 
 
-def _check_complete(publisher: Publisher, router: Router, identity: Identity) -> None:
+def _check_complete(publisher: Publisher, router: Router, identity: WriteIdentity) -> None:
     """Raise if an attempt before had more rows: what is missing now cannot be told from what is new."""
     counts = router.counts
     for (topic, _), sequence in publisher.sequences.items():

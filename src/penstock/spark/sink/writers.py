@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.runtime.versions import ARROW_STREAMS, arrow_schema
-from penstock.spark.sink.identity import Identity
+from penstock.spark.sink.identity import WriteIdentity
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.staged_commit import commit, discard
-from penstock.spark.sink.tasks import Written, write_task
+from penstock.spark.sink.tasks import TaskResult, write_task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,7 +46,7 @@ def _value(value: Any) -> Any:
             return value
 
 
-if TYPE_CHECKING or ARROW_STREAMS.there:
+if TYPE_CHECKING or ARROW_STREAMS.is_available:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 else:
     DataSourceStreamArrowWriter = DataSourceStreamWriter
@@ -59,8 +59,8 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
-class Message(WriterCommitMessage):
-    written: Written
+class CommitMessage(WriterCommitMessage):
+    written: TaskResult
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -68,10 +68,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
-        self._identity = Identity(query=query, batch=options.batch)
+        self._identity = WriteIdentity(query=query, batch=options.batch)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        return Message(write_task(self._options, self._identity, _task().partitionId(), iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
+        return CommitMessage(write_task(self._options, self._identity, _task().partitionId(), iterator))
 
     def commit(self, messages: list[Any]) -> None:
         _commit(self._options, messages)
@@ -87,11 +87,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._schema = schema
 
-    def write(self, iterator: Iterator[Any]) -> Message:
+    def write(self, iterator: Iterator[Any]) -> CommitMessage:
         """Of record batches; of rows, where Spark hands on nothing else."""
         task = _task()
-        batches: Iterator[pa.RecordBatch] = iterator if ARROW_STREAMS.there else as_batches(iterator, self._schema)
-        return Message(write_task(self._options, self._identity(task), task.partitionId(), batches))
+        batches: Iterator[pa.RecordBatch] = (
+            iterator if ARROW_STREAMS.is_available else as_batches(iterator, self._schema)
+        )
+        return CommitMessage(write_task(self._options, self._identity(task), task.partitionId(), batches))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's own names
         _commit(self._options, messages)
@@ -99,12 +101,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: ARG002, N803
         _abort(self._options, messages)
 
-    def _identity(self, task: TaskContext) -> Identity:
+    def _identity(self, task: TaskContext) -> WriteIdentity:
         query = self._options.run or task.getLocalProperty(_QUERY_ID)
         batch = task.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise InvalidRequest("this task does not say which batch of which streaming query it belongs to")
-        return Identity(query=query, batch=int(batch), stream=True)
+        return WriteIdentity(query=query, batch=int(batch), stream=True)
 
 
 def _task() -> TaskContext:
@@ -127,6 +129,6 @@ def _abort(options: SinkOptions, messages: list[Any]) -> None:
         discard(options, written[0].identity, [each.file for each in written if each.file is not None])
 
 
-def _written(messages: list[Any]) -> list[Written]:
+def _written(messages: list[Any]) -> list[TaskResult]:
     """Of the tasks that came to an end."""
-    return [each.written for each in messages if isinstance(each, Message)]
+    return [each.written for each in messages if isinstance(each, CommitMessage)]

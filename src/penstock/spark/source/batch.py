@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.runtime.versions import FILTERS
 from penstock.spark.scan.filters import NO_FILTERS, Filters, translate
-from penstock.spark.scan.slice_work import settled
-from penstock.spark.scan.slices import Slice, opened_data, plan
+from penstock.spark.scan.read_tasks import freezing_gc
+from penstock.spark.scan.slices import Slice, open_data, plan_slices
 from penstock.spark.source.batch_ranges import batch_ranges
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.read_schema import Reading, work_for
+from penstock.spark.source.read_schema import ReadTask, read_task_for
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -33,9 +33,9 @@ def reader_for(options: ReadOptions, schema: StructType) -> DataSourceReader:
     loaded, and uses it for others of the same DataFrame, which then miss rows. The option `where` has no such fault.
     """
     if options.pushdown:
-        FILTERS.need()
+        FILTERS.require()
     made = PushingReader if options.pushdown and _is_pushing() else BatchReader
-    return made(options, work_for(options, schema))
+    return made(options, read_task_for(options, schema))
 
 
 def _is_pushing() -> bool:
@@ -43,7 +43,7 @@ def _is_pushing() -> bool:
     return _PUSHING in sys.modules or getattr(spec, "name", None) == _PUSHING
 
 
-class Task(InputPartition):
+class SlicePartition(InputPartition):
     """A slice and what is wanted of it: all that a worker has to know."""
 
     def __init__(self, part: Slice, filters: Filters = NO_FILTERS) -> None:
@@ -52,28 +52,32 @@ class Task(InputPartition):
         self.filters = filters
 
 
-def run(work: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def run(read_task: ReadTask, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """In a worker. Where there was nothing to read, Spark asks for one partition that is none of ours."""
-    return settled(work.run(partition.part, partition.filters)) if isinstance(partition, Task) else iter(())
+    return (
+        freezing_gc(read_task.run(partition.part, partition.filters))
+        if isinstance(partition, SlicePartition)
+        else iter(())
+    )
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, work: Reading) -> None:
+    def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:
         self._options = options
-        self._work = work
+        self._read_task = read_task
         self._filters = options.where
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        data = opened_data(options.location)
+        data = open_data(options.location)
         ranges = batch_ranges(data, options, self._filters)
-        slices = plan(
+        slices = plan_slices(
             options.location, ranges, slice_bytes=options.slice_bytes, slices_min=options.slices_min, data=data
         )
-        return [Task(part, self._filters) for part in slices]
+        return [SlicePartition(part, self._filters) for part in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return run(self._work, partition)
+        return run(self._read_task, partition)
 
 
 class PushingReader(BatchReader):

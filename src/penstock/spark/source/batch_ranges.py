@@ -6,30 +6,33 @@ from collections.abc import Mapping
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.scan.filters import Filters
-from penstock.spark.scan.slice_reader import Loss, LossCount, ending, fail
+from penstock.spark.scan.slice_reader import LossCounter, LostRange, end_of_log, raise_loss
 from penstock.spark.scan.slices import view_within
-from penstock.spark.source.offsets import EARLIEST, LATEST, Bounds, Key
+from penstock.spark.source.offsets import EARLIEST, LATEST, PartitionKey, ReadBound
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.topic_selection import Log, Subscribed
+from penstock.spark.source.topic_selection import PartitionLog, TopicSelection
 from penstock.storage.inspect.data_reader import DataReader
 
-Range = tuple[int, int]
+OffsetSpan = tuple[int, int]
 
 
-def batch_ranges(data: DataReader, options: ReadOptions, filters: Filters) -> dict[Key, Range]:
+def batch_ranges(data: DataReader, options: ReadOptions, filters: Filters) -> dict[PartitionKey, OffsetSpan]:
     """The offsets to read, half-open, of every partition that is subscribed to and not filtered out.
 
     Raises `InvalidRequest` for bounds that name what is not there, `DataLoss` for offsets that are gone, unless that is
     allowed: then it is counted, and reading begins with what is left.
     """
-    logs = {key: Log(data, key, path) for key, path in Subscribed(options.topics, options.pattern).find(data).items()}
+    logs = {
+        key: PartitionLog(data, key, path)
+        for key, path in TopicSelection(options.topics, options.pattern).find(data).items()
+    }
     for which, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        check_named(which, bounds, logs)
+        check_partitions_exist(which, bounds, logs)
     wanted = {key: log for key, log in logs.items() if filters.wants(*key)}
     return {key: _range(data, options, filters, log) for key, log in wanted.items()}
 
 
-def check_named(which: str, bounds: Bounds, logs: Mapping[Key, Log]) -> None:
+def check_partitions_exist(which: str, bounds: ReadBound, logs: Mapping[PartitionKey, PartitionLog]) -> None:
     for topic, partition in bounds.by_partition:
         if (topic, partition) not in logs:
             there = ", ".join(f"{name} {number}" for name, number in list(logs)[:10]) or "none"
@@ -39,22 +42,22 @@ def check_named(which: str, bounds: Bounds, logs: Mapping[Key, Log]) -> None:
             )
 
 
-def _range(data: DataReader, options: ReadOptions, filters: Filters, log: Log) -> Range:
+def _range(data: DataReader, options: ReadOptions, filters: Filters, log: PartitionLog) -> OffsetSpan:
     first, following = log.edges()
-    start = resolved(options.starting, log, first, following, missing=first)
-    stop = resolved(options.ending, log, first, following, missing=following)
-    lose = fail if options.fail_on_data_loss else LossCount()
+    start = resolve_bound(options.starting, log, first, following, missing=first)
+    stop = resolve_bound(options.ending, log, first, following, missing=following)
+    lose = raise_loss if options.fail_on_data_loss else LossCounter()
     if start < first:
-        lose(Loss(*log.key, start, min(first, max(start, stop)), f"the log begins with offset {first} now"))
+        lose(LostRange(*log.key, start, min(first, max(start, stop)), f"the log begins with offset {first} now"))
     if stop > following or start > following:
-        lose(Loss(*log.key, following, max(start, stop), ending(following)))
+        lose(LostRange(*log.key, following, max(start, stop), end_of_log(following)))
     start, stop = min(max(start, first), following), min(stop, following)
     if start >= stop:
         return start, start
     return filters.clip(data.disk, view_within(data, *log.key, start, stop), start, stop)
 
 
-def resolved(bounds: Bounds, log: Log, first: int, following: int, *, missing: int) -> int:
+def resolve_bound(bounds: ReadBound, log: PartitionLog, first: int, following: int, *, missing: int) -> int:
     """The offset that bounds mean for a partition; `missing` where they have none for it."""
     if bounds.time_ms is not None:
         return log.at_time(bounds.time_ms)

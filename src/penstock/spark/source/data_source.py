@@ -36,9 +36,9 @@ class PenstockSource(DataSource):
     def schema(self) -> StructType:
         """The columns that the options ask for. Raises `InvalidRequest` that names the option that is wrong."""
         from penstock.spark.source.options import ReadOptions
-        from penstock.spark.source.read_schema import work_for
+        from penstock.spark.source.read_schema import read_task_for
 
-        return versions.spark_schema(work_for(ReadOptions.of(self.options, streaming=None)).schema)
+        return versions.spark_schema(read_task_for(ReadOptions.of(self.options, streaming=None)).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.source.batch import reader_for
@@ -48,11 +48,11 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from penstock.spark.source.options import ReadOptions
-        from penstock.spark.source.read_schema import work_for
+        from penstock.spark.source.read_schema import read_task_for
         from penstock.spark.source.streaming import stream_reader
 
         options = ReadOptions.of(self.options, streaming=True)
-        return stream_reader(options, work_for(options, schema))
+        return stream_reader(options, read_task_for(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.sink import batch_writer

@@ -16,7 +16,7 @@ from penstock.spark.decode.layout import Layout
 from penstock.spark.decode.options import Mode, Unnamed
 from penstock.spark.decode.quarantine import BadRecords
 from penstock.spark.decode.target import target_for
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.runtime.versions import arrow_schema
 from penstock.spark.scan.columns import COLUMNS, schema_of
 from penstock.spark.scan.filters import NO_FILTERS, Filters
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedWork:
+class DecodeTask:
     """Like `Work`: made on the driver, done in the workers."""
 
     layout: Layout
-    registry: RegistryAt
+    registry: RegistryLocation
     mode: Mode
     bad_records: str | None = None
     framing: str | None = None
@@ -64,9 +64,9 @@ class DecodedWork:
                 yield self.layout.rows(batch, decoded)
 
 
-def decoded_work(
+def decode_task(
     options: ReadOptions, topics: Callable[[], Sequence[TopicName]], schema: StructType | None = None
-) -> DecodedWork:
+) -> DecodeTask:
     """For a read with `decode`; `topics` says which it is of. `schema` is what the user asked for, or what this gave
     before: columns that are not in it are not decoded. Raises `InvalidRequest`."""
     asked = options.decode
@@ -77,10 +77,10 @@ def decoded_work(
         raise InvalidRequest(
             "option decodeMode is 'quarantine', and badRecords does not say where to: give it a directory"
         )
-    registry = RegistryAt(options.location, asked.registry)
+    registry = RegistryLocation(options.location, asked.registry)
     target = target_for(registry.open(), topics(), pick=asked.pick)
     layout = Layout.of(target, schema_of(options.columns) if schema is None else COLUMNS, mode)
-    return DecodedWork(
+    return DecodeTask(
         layout=layout if schema is None else layout.only(arrow_schema(schema)),
         registry=registry,
         mode=mode,

@@ -9,17 +9,17 @@ from typing import Final, TypeVar
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.spark.scan.slice_reader import READ_ON, DataLoss, Loss, fail
-from penstock.spark.scan.slices import Ruler, opened_data, view_within
-from penstock.spark.source.batch_ranges import Range, check_named, resolved
-from penstock.spark.source.offsets import Key, Mark, Offsets
+from penstock.spark.scan.slice_reader import READ_ON, DataLoss, LostRange, raise_loss
+from penstock.spark.scan.slices import ByteRuler, open_data, view_within
+from penstock.spark.source.batch_ranges import OffsetSpan, check_partitions_exist, resolve_bound
+from penstock.spark.source.offsets import Offsets, PartitionKey, StreamPosition
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.topic_selection import Log, Subscribed
+from penstock.spark.source.topic_selection import PartitionLog, TopicSelection
 
 K = TypeVar("K")
 
 
-def fair_shares(wants: Mapping[K, int], bound: int, *, turn: int = 0) -> dict[K, int]:
+def split_fairly(wants: Mapping[K, int], bound: int, *, turn: int = 0) -> dict[K, int]:
     """How much each gets of `bound`: all get what they want if it is enough; otherwise those who want little get it,
     and the others share the rest alike. What cannot be divided goes to those whose turn it is.
 
@@ -46,16 +46,16 @@ _TOLERANCE: Final = 16
 """A bound on bytes may be missed by one part in so many."""
 
 
-class Follower:
+class TopicFollower:
     def __init__(self, options: ReadOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
-        self._subscribed = Subscribed(options.topics, options.pattern)
+        self._subscribed = TopicSelection(options.topics, options.pattern)
         self._clock = clock
-        self._logs: dict[Key, Log] = {}
+        self._logs: dict[PartitionKey, PartitionLog] = {}
         self._looked_at: float | None = None
-        self._target: dict[Key, int] | None = None
+        self._target: dict[PartitionKey, int] | None = None
         self._given: Offsets | None = None
-        self._told: set[Key] = set()
+        self._told: set[PartitionKey] = set()
 
     # ---- what Spark asks
 
@@ -64,12 +64,12 @@ class Follower:
         there."""
         logs = self._look(missing_ok=False)
         bounds = self._options.starting
-        check_named("startingOffsets", bounds, logs)
+        check_partitions_exist("startingOffsets", bounds, logs)
         marks = {}
         for key, log in logs.items():
             first, following = log.edges()
-            offset = self._possible(key, resolved(bounds, log, first, following, missing=first), first, following)
-            marks[key] = Mark(offset, log.id_at(offset - 1), since=offset)
+            offset = self._possible(key, resolve_bound(bounds, log, first, following, missing=first), first, following)
+            marks[key] = StreamPosition(offset, log.id_at(offset - 1), since=offset)
         return Offsets(marks)
 
     def freeze(self) -> None:
@@ -82,7 +82,7 @@ class Follower:
         begin = {key: self._checked(key, mark, edges.get(key)) for key, mark in start.marks.items()}
         for key, (first, following) in edges.items():
             if key not in begin and first < following:  # new, and not empty
-                begin[key] = Mark(first, since=first)
+                begin[key] = StreamPosition(first, since=first)
         there = {key: (mark.offset, edges[key][1]) for key, mark in begin.items() if key in edges}
         ends = self._admitted(_not_empty(there), rows_max, bytes_max)
         self._given = Offsets({key: self._advanced(key, mark, ends.get(key)) for key, mark in begin.items()})
@@ -90,9 +90,9 @@ class Follower:
 
     def newest(self) -> Offsets:
         """Where the logs end now, for those who watch how far behind the query is."""
-        return Offsets({key: Mark(log.edges()[1]) for key, log in self._look().items()})
+        return Offsets({key: StreamPosition(log.edges()[1]) for key, log in self._look().items()})
 
-    def ranges(self, start: Offsets, end: Offsets) -> dict[Key, Range]:
+    def ranges(self, start: Offsets, end: Offsets) -> dict[PartitionKey, OffsetSpan]:
         """What lies before `end`: the same for the same end, whenever it is asked.
 
         Where `start` comes from the checkpoint, that is what lies between the two. Spark keeps no start of the first
@@ -112,30 +112,30 @@ class Follower:
 
     # ---- looking
 
-    def _look(self, *, missing_ok: bool = True) -> dict[Key, Log]:
+    def _look(self, *, missing_ok: bool = True) -> dict[PartitionKey, PartitionLog]:
         now = self._clock()
         if self._looked_at is None or now - self._looked_at >= _LOOK_S:
-            data = opened_data(self._options.location)
+            data = open_data(self._options.location)
             found = self._subscribed.find(data, missing_ok=missing_ok)
             known = self._logs
-            self._logs = {key: known.get(key) or Log(data, key, path) for key, path in found.items()}
+            self._logs = {key: known.get(key) or PartitionLog(data, key, path) for key, path in found.items()}
             self._looked_at = now
         return self._logs
 
-    def _wants(self, key: Key) -> bool:
+    def _wants(self, key: PartitionKey) -> bool:
         """Whether it is asked for. A topic that is not named any more stays where it is: it is none that is missing."""
         return self._subscribed.wants(TopicName.parse(key[0]))
 
-    def _log(self, key: Key) -> Log | None:
+    def _log(self, key: PartitionKey) -> PartitionLog | None:
         """Also of a topic that is not named any more: a batch that has some of it is repeated as it was."""
         found = self._look().get(key)
         if found is not None or self._wants(key):
             return found
-        data = opened_data(self._options.location)
-        path = Subscribed((TopicName.parse(key[0]),)).find(data, missing_ok=True).get(key)
-        return None if path is None else Log(data, key, path)
+        data = open_data(self._options.location)
+        path = TopicSelection((TopicName.parse(key[0]),)).find(data, missing_ok=True).get(key)
+        return None if path is None else PartitionLog(data, key, path)
 
-    def _edges(self) -> dict[Key, Range]:
+    def _edges(self) -> dict[PartitionKey, OffsetSpan]:
         """The first and the next offset of every log; after `freeze`, nothing beyond what was there then."""
         found = {key: log.edges() for key, log in self._look().items()}
         if self._target is None:
@@ -143,7 +143,7 @@ class Follower:
         target = self._target
         return {key: (first, min(end, target[key])) for key, (first, end) in found.items() if key in target}
 
-    def _possible(self, key: Key, offset: int, first: int, following: int) -> int:
+    def _possible(self, key: PartitionKey, offset: int, first: int, following: int) -> int:
         if offset > following:
             topic, partition = key
             raise InvalidRequest(
@@ -151,12 +151,12 @@ class Follower:
                 option="startingOffsets",
             )
         if offset < first:
-            self._lose(Loss(*key, offset, first, f"the log begins with offset {first} now"))
+            self._lose(LostRange(*key, offset, first, f"the log begins with offset {first} now"))
         return max(offset, first)
 
     # ---- whether it is the same log
 
-    def _checked(self, key: Key, mark: Mark, edges: Range | None) -> Mark:
+    def _checked(self, key: PartitionKey, mark: StreamPosition, edges: OffsetSpan | None) -> StreamPosition:
         """Where to go on in a log that has been read up to a mark."""
         if edges is None:
             if key not in self._told and self._wants(key):
@@ -167,18 +167,18 @@ class Follower:
         log = self._logs[key]
         if following < mark.offset or (following > mark.offset and not self._is_same(log, mark)):
             self._lose_log(key, mark, f"it holds [{first}, {following}) of another log: was the topic made anew?")
-            return Mark(first, since=first, life=mark.life + 1)
+            return StreamPosition(first, since=first, life=mark.life + 1)
         if first > mark.offset and self._options.fail_on_data_loss:
-            fail(Loss(*key, mark.offset, first, f"the log begins with offset {first} now"))
+            raise_loss(LostRange(*key, mark.offset, first, f"the log begins with offset {first} now"))
         return mark
 
-    def _is_same(self, log: Log | None, mark: Mark) -> bool:
+    def _is_same(self, log: PartitionLog | None, mark: StreamPosition) -> bool:
         """Whether the record before the mark is the one that was there; True where it cannot be known any more."""
         if log is None:
             return False
         return mark.after is None or log.id_at(mark.offset - 1) in (None, mark.after)
 
-    def _lose_log(self, key: Key, mark: Mark, what: str) -> None:
+    def _lose_log(self, key: PartitionKey, mark: StreamPosition, what: str) -> None:
         topic, partition = key
         said = f"{topic} partition {partition} was read up to offset {mark.offset}, and cannot be read on: {what}"
         if self._options.fail_on_data_loss:
@@ -191,30 +191,34 @@ class Follower:
         self._told.add(key)
         _LOG.warning("%s (failOnDataLoss is false)", said)
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, loss: LostRange) -> None:
         if self._options.fail_on_data_loss:
-            fail(loss)
+            raise_loss(loss)
         _LOG.warning("%s (failOnDataLoss is false)", loss)
 
     # ---- how much
 
-    def _admitted(self, there: Mapping[Key, Range], rows_max: int | None, bytes_max: int | None) -> dict[Key, int]:
+    def _admitted(
+        self, there: Mapping[PartitionKey, OffsetSpan], rows_max: int | None, bytes_max: int | None
+    ) -> dict[PartitionKey, int]:
         """Where each partition's part of the batch ends."""
         turn = sum(start for start, _ in there.values())
         if rows_max is not None:
-            shares = fair_shares({key: stop - start for key, (start, stop) in there.items()}, rows_max, turn=turn)
+            shares = split_fairly({key: stop - start for key, (start, stop) in there.items()}, rows_max, turn=turn)
             there = _not_empty({key: (start, start + shares[key]) for key, (start, _) in there.items()})
         if bytes_max is not None:
             return self._admitted_bytes(there, bytes_max, turn)
         return {key: stop for key, (_, stop) in there.items()}
 
-    def _admitted_bytes(self, there: Mapping[Key, Range], bytes_max: int, turn: int) -> dict[Key, int]:
+    def _admitted_bytes(
+        self, there: Mapping[PartitionKey, OffsetSpan], bytes_max: int, turn: int
+    ) -> dict[PartitionKey, int]:
         """One message of a partition at least, where it has a share at all."""
-        data = opened_data(self._options.location)
-        rulers = {key: Ruler(data.disk, view_within(data, *key, *span)) for key, span in there.items()}
+        data = open_data(self._options.location)
+        rulers = {key: ByteRuler(data.disk, view_within(data, *key, *span)) for key, span in there.items()}
         begins = {key: rulers[key].position(start) for key, (start, _) in there.items()}
         sizes = {key: max(0, rulers[key].position(stop) - begins[key]) for key, (_, stop) in there.items()}
-        shares = fair_shares(sizes, bytes_max, turn=turn)
+        shares = split_fairly(sizes, bytes_max, turn=turn)
         ends = {}
         for key, (start, stop) in there.items():
             if shares[key] >= sizes[key]:
@@ -224,13 +228,13 @@ class Follower:
                 ends[key] = rulers[key].offset_at(place, start, stop, tolerance=near)
         return ends
 
-    def _advanced(self, key: Key, mark: Mark, end: int | None) -> Mark:
+    def _advanced(self, key: PartitionKey, mark: StreamPosition, end: int | None) -> StreamPosition:
         if end is None or end <= mark.offset:
             return mark
-        return Mark(end, self._logs[key].id_at(end - 1), mark.since, mark.life)
+        return StreamPosition(end, self._logs[key].id_at(end - 1), mark.since, mark.life)
 
 
-def _begin(before: Mark | None, mark: Mark) -> int:
+def _begin(before: StreamPosition | None, mark: StreamPosition) -> int:
     """Where the batch that ends with a mark begins. All marks that a query keeps of one log tell the same beginning:
     with another one, `before` is none of them."""
     if before is None or (before.since, before.life) != (mark.since, mark.life):
@@ -238,5 +242,5 @@ def _begin(before: Mark | None, mark: Mark) -> int:
     return before.offset
 
 
-def _not_empty(ranges: Mapping[Key, Range]) -> dict[Key, Range]:
+def _not_empty(ranges: Mapping[PartitionKey, OffsetSpan]) -> dict[PartitionKey, OffsetSpan]:
     return {key: (start, stop) for key, (start, stop) in ranges.items() if start < stop}

@@ -19,39 +19,39 @@ FORMAT: Final = 1
 EARLIEST: Final = -2
 LATEST: Final = -1
 
-Key = tuple[str, int]
+PartitionKey = tuple[str, int]
 """A topic's full name and the number of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReadBound:
     """Where a read begins or ends: a word for all partitions, an offset for each, or a time."""
 
     word: str | None = None
-    offsets: tuple[tuple[Key, int], ...] = ()
+    offsets: tuple[tuple[PartitionKey, int], ...] = ()
     """By partition; `EARLIEST` and `LATEST` stand for those. A partition that is not there has no bound of its own."""
     time_ms: int | None = None
 
     @property
-    def by_partition(self) -> dict[Key, int]:
+    def by_partition(self) -> dict[PartitionKey, int]:
         return dict(self.offsets)
 
 
-def parse_bounds(text: str) -> Bounds:
+def parse_bound(text: str) -> ReadBound:
     """`earliest`, `latest`, or JSON: `{"topic": {"partition": offset}}`. Raises `ValueError` that says what it is."""
     if text.strip().lower() in ("earliest", "latest"):
-        return Bounds(word=text.strip().lower())
+        return ReadBound(word=text.strip().lower())
     try:
         said = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from None
     if not isinstance(said, dict) or not said:
         raise ValueError("it is no JSON object of topics")
-    found: dict[Key, int] = {}
+    found: dict[PartitionKey, int] = {}
     for topic, partitions in said.items():
         for partition, offset in _partitions(topic, partitions):
             found[_topic(topic), partition] = offset
-    return Bounds(offsets=tuple(sorted(found.items())))
+    return ReadBound(offsets=tuple(sorted(found.items())))
 
 
 def _topic(text: str) -> str:
@@ -73,7 +73,7 @@ def _partitions(topic: str, said: Any) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StreamPosition:
     """How far one partition has been read."""
 
     offset: int
@@ -91,7 +91,7 @@ class Mark:
 class Offsets:
     """How far each partition has been read."""
 
-    marks: Mapping[Key, Mark] = field(default_factory=dict)
+    marks: Mapping[PartitionKey, StreamPosition] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The same places always give the same text: topics by name, partitions by number, fields in one order."""
@@ -130,7 +130,7 @@ def _unreadable(said: Any) -> StorageFailed:
     )
 
 
-def _as_json(mark: Mark) -> dict[str, Any]:
+def _as_json(mark: StreamPosition) -> dict[str, Any]:
     fields: dict[str, Any] = {"offset": mark.offset}
     if mark.after is not None:
         fields["after"] = mark.after
@@ -144,14 +144,14 @@ def _as_json(mark: Mark) -> dict[str, Any]:
 _FIELDS: Final = frozenset({"offset", "after", "since", "life"})
 
 
-def _mark(fields: Mapping[str, Any]) -> Mark:
+def _mark(fields: Mapping[str, Any]) -> StreamPosition:
     if not _FIELDS.issuperset(fields):
         raise InvalidRequest("unknown fields")
     after = fields.get("after")
     if after is not None:
         bytes.fromhex(after)
     numbers = [parse_offset(fields[name] if name == "offset" else fields.get(name, 0)) for name in _NUMBERS]
-    return Mark(numbers[0], after, numbers[1], numbers[2])
+    return StreamPosition(numbers[0], after, numbers[1], numbers[2])
 
 
 _NUMBERS: Final = ("offset", "since", "life")

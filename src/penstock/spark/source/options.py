@@ -21,7 +21,7 @@ from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.offset_counts import SLICE_BYTES as COUNT_SLICE_BYTES
 from penstock.spark.scan.where import WHERE, parse_where
 from penstock.spark.source import option_values as values
-from penstock.spark.source.offsets import Bounds, parse_bounds
+from penstock.spark.source.offsets import ReadBound, parse_bound
 from penstock.spark.source.option_values import Decode, Framing, Rows
 
 STORAGE: Final = "storage."
@@ -51,8 +51,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("url", values.plain, "the HTTP address of a broker (http://127.0.0.1:7452)"),
     Option("subscribe", values.topics, "topics, with commas between them (orders,/shop/carts)"),
     Option("subscribePattern", values.pattern, "a regular expression for whole topic names (orders[.].*, /shop/.*)"),
-    Option("startingOffsets", parse_bounds, _OFFSETS),
-    Option("endingOffsets", parse_bounds, _OFFSETS),
+    Option("startingOffsets", parse_bound, _OFFSETS),
+    Option("endingOffsets", parse_bound, _OFFSETS),
     Option("startingTimestamp", values.time_ms, _TIME),
     Option("endingTimestamp", values.time_ms, _TIME),
     Option("maxOffsetsPerTrigger", values.count, _COUNT),
@@ -135,8 +135,8 @@ class ReadOptions:
     location: Location
     topics: tuple[TopicName, ...]
     pattern: re.Pattern[str] | None
-    starting: Bounds
-    ending: Bounds
+    starting: ReadBound
+    ending: ReadBound
     offsets_max: int | None
     bytes_max: int | None
     slices_min: int
@@ -187,11 +187,11 @@ def _location(given: Mapping[str, str], found: Mapping[str, Any]) -> Location:
     return Location.parse(path=found["path"], url=found["url"], storage_options=storage)
 
 
-def _bounds(found: Mapping[str, Any], which: str, default: str) -> Bounds:
+def _bounds(found: Mapping[str, Any], which: str, default: str) -> ReadBound:
     offsets, time_ms = found[f"{which}Offsets"], found[f"{which}Timestamp"]
     if time_ms is not None:
-        return Bounds(time_ms=time_ms)
-    bounds: Bounds = parse_bounds(default) if offsets is None else offsets
+        return ReadBound(time_ms=time_ms)
+    bounds: ReadBound = parse_bound(default) if offsets is None else offsets
     return bounds
 
 
@@ -250,11 +250,11 @@ def _check_stream(found: Mapping[str, Any]) -> None:
 
 
 def _check_batch(found: Mapping[str, Any]) -> None:
-    if found["startingOffsets"] == Bounds(word="latest"):
+    if found["startingOffsets"] == ReadBound(word="latest"):
         raise InvalidRequest(
             "startingOffsets is 'latest': a batch that begins there is empty", option="startingOffsets"
         )
-    if found["endingOffsets"] == Bounds(word="earliest"):
+    if found["endingOffsets"] == ReadBound(word="earliest"):
         raise InvalidRequest("endingOffsets is 'earliest': a batch that ends there is empty", option="endingOffsets")
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "subscription"):
         if found[name] is not None:

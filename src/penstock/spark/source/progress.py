@@ -34,7 +34,7 @@ Positions = Mapping[tuple[str, int], int]
 """The next offset by topic and partition."""
 
 
-class Progress:
+class ProgressReporter:
     """Reports of one job under one name. Nothing is connected before the first of them."""
 
     def __init__(self, broker: str, name: str, tls: Mapping[str, str] | None = None, *, archive: bool = False) -> None:

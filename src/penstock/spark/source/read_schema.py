@@ -12,18 +12,18 @@ from penstock.core.names import TopicName
 from penstock.spark.runtime.versions import arrow_schema, spark_type
 from penstock.spark.scan.columns import COLUMNS, NULLABLE, SLICE_COLUMNS, schema_of
 from penstock.spark.scan.filters import NO_FILTERS, Filters
-from penstock.spark.scan.offset_counts import COUNT_COLUMNS, HOUR_COLUMNS, CountRows
-from penstock.spark.scan.slice_work import SliceRows, Work
-from penstock.spark.scan.slices import Slice, opened_data
+from penstock.spark.scan.offset_counts import COUNT_COLUMNS, HOUR_COLUMNS, CountTask
+from penstock.spark.scan.read_tasks import RecordTask, SliceListTask
+from penstock.spark.scan.slices import Slice, open_data
 from penstock.spark.source.option_values import Rows
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.topic_selection import Subscribed
+from penstock.spark.source.topic_selection import TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Reading(Protocol):
+class ReadTask(Protocol):
     """What a task does with a slice: made on the driver, done in the workers."""
 
     @property
@@ -34,27 +34,27 @@ class Reading(Protocol):
     def run(self, part: Slice, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]: ...
 
 
-def work_for(options: ReadOptions, schema: StructType | None = None) -> Reading:
+def read_task_for(options: ReadOptions, schema: StructType | None = None) -> ReadTask:
     """What the tasks of such a read do. Raises `InvalidRequest` for a column that is not there or of another type."""
     if options.rows is Rows.SLICES:
-        return SliceRows(_checked(schema, SLICE_COLUMNS))
+        return SliceListTask(_checked(schema, SLICE_COLUMNS))
     if options.rows.counted:
         hourly = options.rows is Rows.HOURS
         chosen = _checked(schema, HOUR_COLUMNS if hourly else COUNT_COLUMNS)
-        return CountRows(chosen, hourly, options.fail_on_data_loss)
+        return CountTask(chosen, hourly, options.fail_on_data_loss)
     if options.decode is not None:
-        from penstock.spark.source.decoding import decoded_work
+        from penstock.spark.source.decoding import decode_task
 
-        return decoded_work(options, lambda: _topics(options), schema)
+        return decode_task(options, lambda: _topics(options), schema)
     chosen = schema_of(options.columns) if schema is None else _checked(schema, COLUMNS)
-    return Work(chosen, options.verify, options.fail_on_data_loss)
+    return RecordTask(chosen, options.verify, options.fail_on_data_loss)
 
 
 def _topics(options: ReadOptions) -> list[TopicName]:
     """Which topics it is of; those that are there, where only a pattern is given."""
     if options.pattern is None:
         return list(options.topics)
-    found = Subscribed(pattern=options.pattern).find(opened_data(options.location))
+    found = TopicSelection(pattern=options.pattern).find(open_data(options.location))
     return list(dict.fromkeys(TopicName.parse(topic) for topic, _ in found))
 
 

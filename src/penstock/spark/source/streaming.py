@@ -1,4 +1,4 @@
-"""The stream reader of the data source: Spark's calls, answered by a `Follower`.
+"""The stream reader of the data source: Spark's calls, answered by a `TopicFollower`.
 
 Spark asks in a process of its own on the driver, one for the life of a query; `read` runs in the workers on another
 copy. What a task has to know is therefore in the task.
@@ -12,13 +12,13 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from penstock.spark.runtime.versions import LIMITS
-from penstock.spark.scan.slices import plan
-from penstock.spark.source.batch import Task, run
-from penstock.spark.source.follower import Follower
+from penstock.spark.scan.slices import plan_slices
+from penstock.spark.source.batch import SlicePartition, run
+from penstock.spark.source.follower import TopicFollower
 from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.progress import Progress
-from penstock.spark.source.read_schema import Reading
+from penstock.spark.source.progress import ProgressReporter
+from penstock.spark.source.read_schema import ReadTask
 
 _LAST_WORD_SECONDS: Final = 10.0
 """Longer than a broker is waited for: only one who is slow to be reached is, and once."""
@@ -27,25 +27,25 @@ Json = dict[str, Any]
 """Offsets, as Spark keeps them."""
 
 
-def stream_reader(options: ReadOptions, work: Reading) -> DataSourceStreamReader:
+def stream_reader(options: ReadOptions, read_task: ReadTask) -> DataSourceStreamReader:
     """The one that this Spark knows how to ask. Raises `InvalidRequest` for limits where it cannot be told of any."""
-    if LIMITS.there:
+    if LIMITS.is_available:
         from penstock.spark.source.admission import LimitedReader
 
-        return LimitedReader(options, work)
+        return LimitedReader(options, read_task)
     if options.offsets_max is not None or options.bytes_max is not None:
-        LIMITS.need()
-    return WholeReader(options, work)
+        LIMITS.require()
+    return WholeReader(options, read_task)
 
 
 class StreamReader(DataSourceStreamReader):
     """What is the same for every Spark: where a query begins, what a batch reads, and who is told how far it is."""
 
-    def __init__(self, options: ReadOptions, work: Reading) -> None:
+    def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:
         self._options = options
-        self._work = work
-        self._follower = Follower(options)
-        self._progress: Progress | None = None
+        self._read_task = read_task
+        self._follower = TopicFollower(options)
+        self._progress: ProgressReporter | None = None
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's names, here and below
         return self._follower.initial().as_json()
@@ -53,11 +53,11 @@ class StreamReader(DataSourceStreamReader):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         ranges = self._follower.ranges(Offsets.of_json(start), Offsets.of_json(end))
         options = self._options
-        slices = plan(options.location, ranges, slice_bytes=options.slice_bytes, slices_min=options.slices_min)
-        return [Task(part, options.where) for part in slices]
+        slices = plan_slices(options.location, ranges, slice_bytes=options.slice_bytes, slices_min=options.slices_min)
+        return [SlicePartition(part, options.where) for part in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return run(self._work, partition)
+        return run(self._read_task, partition)
 
     def commit(self, end: Json) -> None:
         self._report(end)
@@ -83,7 +83,9 @@ class StreamReader(DataSourceStreamReader):
         if options.subscription is None or options.broker is None:
             return
         if self._progress is None:
-            self._progress = Progress(options.broker, options.subscription, dict(options.location.storage_options))
+            self._progress = ProgressReporter(
+                options.broker, options.subscription, dict(options.location.storage_options)
+            )
         marks = Offsets.of_json(done).marks
         self._progress.report({key: mark.offset for key, mark in marks.items()})
 
@@ -95,8 +97,8 @@ class WholeReader(StreamReader):
     behind one that is done. A new query begins where it is told to here.
     """
 
-    def __init__(self, options: ReadOptions, work: Reading) -> None:
-        super().__init__(options, work)
+    def __init__(self, options: ReadOptions, read_task: ReadTask) -> None:
+        super().__init__(options, read_task)
         self._initial: Json | None = None
         self._place: Json | None = None
 

@@ -11,7 +11,7 @@ from penstock.core.errors import TopicNotSupported
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 from penstock.core.offsets import OffsetRange
 from penstock.core.places import AtTime
-from penstock.spark.source.offsets import Key
+from penstock.spark.source.offsets import PartitionKey
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log import log_view
 from penstock.storage.log.log_view import Segment, view_of
@@ -21,7 +21,7 @@ _ONE_RECORD: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class TopicSelection:
     """Topics by name, or all whose name a pattern matches. A pattern without a leading slash is for bare names."""
 
     topics: tuple[TopicName, ...] = ()
@@ -34,7 +34,7 @@ class Subscribed:
             return self.pattern.fullmatch(str(name)) is not None
         return name.namespace == DEFAULT_NAMESPACE and self.pattern.fullmatch(name.topic) is not None
 
-    def find(self, data: DataReader, *, missing_ok: bool = False) -> dict[Key, Path]:
+    def find(self, data: DataReader, *, missing_ok: bool = False) -> dict[PartitionKey, Path]:
         """Where the logs are, in order. Raises `TopicNotSupported` for a topic that is named and not there."""
         found = [topic for topic in data.topics() if self.wants(topic.name)]
         if not missing_ok:
@@ -50,10 +50,10 @@ class Subscribed:
                 )
 
 
-class Log:
+class PartitionLog:
     """One partition, looked at from outside: its edges, its ids, its times."""
 
-    def __init__(self, data: DataReader, key: Key, path: Path) -> None:
+    def __init__(self, data: DataReader, key: PartitionKey, path: Path) -> None:
         self.key = key
         self.path = path
         self._disk = data.disk

@@ -36,14 +36,14 @@ def test_a_value_of_the_writers_that_the_reader_refuses_is_a_problem(writer: Any
     assert jsonschema_rs.validator_for(writer).is_valid(value)
     assert not jsonschema_rs.validator_for(reader).is_valid(value)
     written, read = (jsonschema.parse(json.dumps(each), {}) for each in (writer, reader))
-    assert read.problems_reading(written)
+    assert read.compatibility_problems(written)
 
 
 def test_recursive_schemas_are_still_compared_by_what_is_shown_of_their_parts() -> None:
     tree = {"$defs": {"t": {"type": "object", "properties": {"l": {"$ref": "#/$defs/t"}}}}, "$ref": "#/$defs/t"}
     other = {"$defs": {"u": {"type": "object", "properties": {"l": {"$ref": "#/$defs/u"}}}}, "$ref": "#/$defs/u"}
     one, another = (jsonschema.parse(json.dumps(each), {}) for each in (tree, other))
-    assert one.problems_reading(another) == []
+    assert one.compatibility_problems(another) == []
 
 
 def test_one_name_with_schemas_in_both_words_for_it_is_refused() -> None:

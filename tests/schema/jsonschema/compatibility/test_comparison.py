@@ -16,7 +16,7 @@ from penstock.schema.problems import FRAGMENT_CHARS_MAX, PROBLEMS_MAX, Problem
 def test_a_problem_says_what_is_wrong_where_and_what_would_mend_it() -> None:
     reader = understood(an_object(properties={"age": {"type": "integer", "maximum": 99}}))
     writer = understood(an_object(properties={"age": {"type": "integer", "maximum": 150}}))
-    assert reader.problems_reading(writer) == [
+    assert reader.compatibility_problems(writer) == [
         Problem(
             kind="MAXIMUM_DECREASED",
             path="/properties/age/maximum",
@@ -30,7 +30,7 @@ def test_a_problem_says_what_is_wrong_where_and_what_would_mend_it() -> None:
 
 def test_what_is_quoted_is_short() -> None:
     long = {"enum": ["x" * 1_000, "y" * 1_000]}
-    found = understood({"const": "z"}).problems_reading(understood(long))
+    found = understood({"const": "z"}).compatibility_problems(understood(long))
     assert len(found) == 1
     for text in (found[0].message, found[0].reader, found[0].writer, found[0].fix):
         assert len(text) <= FRAGMENT_CHARS_MAX
@@ -56,8 +56,8 @@ def test_there_are_not_too_many() -> None:
 def test_a_place_in_another_document_has_its_name() -> None:
     reader = understood({"properties": {"a": {"$ref": "b.json"}}}, **{"b.json": an_object(properties={"x": INTEGER})})
     writer = understood({"properties": {"a": {"$ref": "c.json"}}}, **{"c.json": an_object(properties={"x": NUMBER})})
-    assert [each.path for each in reader.problems_reading(writer)] == ["b.json#/properties/x/type"]
-    assert writer.problems_reading(reader) == []
+    assert [each.path for each in reader.compatibility_problems(writer)] == ["b.json#/properties/x/type"]
+    assert writer.compatibility_problems(reader) == []
 
 
 def test_a_definition_that_is_used_often_is_complained_of_once() -> None:

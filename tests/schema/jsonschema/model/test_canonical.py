@@ -51,7 +51,7 @@ def test_ways_to_write_the_same_have_one_form(one: str, other: str) -> None:
 def test_ways_to_write_the_same_are_the_same_words_to_a_reader(one: str, other: str) -> None:
     # Of these, nothing else would prove it.
     reader, writer = (f'{{"contains":{each},"unevaluatedItems":{{"type":"number"}}}}' for each in (one, other))
-    assert parse(reader, {}).problems_reading(parse(writer, {})) == []
+    assert parse(reader, {}).compatibility_problems(parse(writer, {})) == []
 
 
 OTHER = [
@@ -105,4 +105,4 @@ def test_the_form_of_a_form_is_itself_and_means_the_same(random: Random) -> None
         return
     again = parse(made.canonical(), {})
     assert again.canonical() == made.canonical()
-    assert again.problems_reading(made) == made.problems_reading(again) == []
+    assert again.compatibility_problems(made) == made.compatibility_problems(again) == []

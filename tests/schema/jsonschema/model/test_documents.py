@@ -15,7 +15,7 @@ from penstock.schema import jsonschema
 from penstock.schema.errors import InvalidSchema
 from penstock.schema.jsonschema import parse
 from penstock.schema.jsonschema.model.drafts import Draft
-from penstock.schema.language import Language, Parsed
+from penstock.schema.language import Language, ParsedSchema
 
 DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
 
@@ -33,8 +33,8 @@ def accepts(made: Any, payload: Any, **references: Any) -> bool:
 
 def test_it_is_a_language_of_the_registry() -> None:
     spoken: Language = jsonschema
-    made: Parsed = spoken.parse("{}", {})
-    assert made.problems_reading(made) == []
+    made: ParsedSchema = spoken.parse("{}", {})
+    assert made.compatibility_problems(made) == []
 
 
 # Drafts

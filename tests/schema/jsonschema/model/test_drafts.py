@@ -91,9 +91,9 @@ LOOSER = {**NAMED, "dependencies": {"name": ["pair"]}}
     ],
 )
 def test_old_schemas_are_compared_as_if_they_named_their_draft(reader: Any, writer: Any, readable: bool) -> None:
-    assert (understood(reader).problems_reading(understood(writer)) == []) is readable
+    assert (understood(reader).compatibility_problems(understood(writer)) == []) is readable
     named = {"$schema": SEVEN, **writer}
-    assert (understood(reader).problems_reading(understood(named)) == []) is readable
+    assert (understood(reader).compatibility_problems(understood(named)) == []) is readable
 
 
 def test_a_schema_that_the_last_draft_allows_keeps_its_meaning() -> None:

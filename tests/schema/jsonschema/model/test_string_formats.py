@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.schema.jsonschema.kit import DRAFT_4, DRAFT_7, an_array, an_object, understood
 
 from penstock.client.serde.codecs import JsonCodec
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.schema.jsonschema.model.string_formats import CHECKS, QUICK
 from penstock.spark.decode.columns import leaves
@@ -127,7 +127,7 @@ def test_all_that_conforms_becomes_a_column(name: str, leaf: Leaf) -> None:
 def test_a_producer_refuses_what_the_broker_would() -> None:
     codec = JsonCodec(Definition(SchemaKind.JSON, '{"properties": {"at": {"type": "string", "format": "date-time"}}}'))
     assert codec.encode({"at": "2026-01-31T12:00:00Z"})
-    with pytest.raises(Misfit) as error:
+    with pytest.raises(ValueMismatch) as error:
         codec.encode({"at": "garbage"})
     assert error.value.path == "/at"
 

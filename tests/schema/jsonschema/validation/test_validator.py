@@ -9,11 +9,11 @@ import pytest
 from tests.schema.jsonschema.kit import INTEGER, STRING, an_array, an_object, understood
 
 from penstock.schema.jsonschema.validation.payload import PAYLOAD_DEPTH_MAX
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.problems import FRAGMENT_CHARS_MAX
 
 
-def fault(made: Any, payload: bytes | str) -> Fault | None:
+def fault(made: Any, payload: bytes | str) -> PayloadFault | None:
     return understood(made).validator().fault(payload.encode() if isinstance(payload, str) else payload)
 
 
@@ -57,7 +57,7 @@ def test_of_a_choice_the_branch_that_came_farthest_says_what_is_wrong() -> None:
     found = fault(made, '{"a": [1, "b"]}')
     assert found is not None
     assert found.path == "/a/1"
-    assert fault(made, "5") == Fault(
+    assert fault(made, "5") == PayloadFault(
         "", "the value is not valid under any of the schemas listed in the 'anyOf' keyword"
     )
 

@@ -7,7 +7,17 @@ import pytest
 
 from penstock.spark.decode.columns import leaves
 from penstock.spark.decode.columns.merged_shapes import merged
-from penstock.spark.decode.columns.shapes import ANYTHING, Entries, Field, Items, Leaf, Record, Shape, arrow_type, bare
+from penstock.spark.decode.columns.shapes import (
+    ANYTHING,
+    Entries,
+    Field,
+    Items,
+    Leaf,
+    Record,
+    Shape,
+    arrow_type,
+    without_readers,
+)
 
 DECIMAL = Leaf(pa.decimal128(10, 2))
 
@@ -58,7 +68,7 @@ def test_a_field_keeps_all_that_it_was_ever_known_by() -> None:
 def test_a_default_follows_its_field_into_the_wider_type() -> None:
     text = Record((Field("a", leaves.DOUBLE, ("a",)),))
     number = Record((Field("a", leaves.INT, ("a",), default=5),))
-    (field,) = bare(merged(text, number)).fields
+    (field,) = without_readers(merged(text, number)).fields
     assert (str(field.shape.type), field.default) == ("double", 5.0)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.spark.decode.kit import Shelf, json_schema, kinds, only_reason, properties, reasons, rows, spark_takes
 
 from penstock.spark.decode.languages.json_rows import JsonReader
-from penstock.spark.decode.languages.json_schema import WrittenJson
+from penstock.spark.decode.languages.json_schema import JsonWriterSchema
 
 STRING, INTEGER, NUMBER, BOOLEAN = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
 DATE_TIME = {"type": "string", "format": "date-time"}
@@ -287,7 +287,7 @@ def test_plain_objects_are_decoded_all_at_once() -> None:
     import pyarrow as pa
 
     shelf = Shelf(json_schema(OBJECT))
-    reader = JsonReader(shelf.target().shape, WrittenJson(shelf.open().schema(1)).shape)
+    reader = JsonReader(shelf.target().shape, JsonWriterSchema(shelf.open().schema(1)).shape)
     plain = pa.array([b'{"a": 1}', b'{"a":\n2}'])
     assert reader._together(plain) is not None
     for other in (b'{"a": 1} ', b'{"a": "x"}', b'{"a": 1}{"a": 2}', b'{"a": 1, "x": "\xff"}'):

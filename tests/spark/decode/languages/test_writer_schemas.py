@@ -8,11 +8,11 @@ from tests.spark.decode.kit import field, properties, proto, record
 
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.spark.decode.columns.shapes import arrow_schema
-from penstock.spark.decode.languages.writer_schemas import written
+from penstock.spark.decode.languages.writer_schemas import writer_schema
 
 
 def columns(definition: Definition) -> dict[str, str]:
-    return {each.name: str(each.type) for each in arrow_schema(written(definition).shape)}
+    return {each.name: str(each.type) for each in arrow_schema(writer_schema(definition).shape)}
 
 
 def test_avro_uses_the_types_of_others() -> None:

@@ -33,10 +33,10 @@ from penstock.record.message import SchemaRef
 from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.jobs.audit import archive_side as archives
 from penstock.spark.jobs.audit import partition_summary
-from penstock.spark.jobs.audit.archive_side import RUNS_MAX, Scope, Warehouse, gaps
-from penstock.spark.jobs.audit.audit import Wanted
-from penstock.spark.jobs.audit.findings import Kind
-from penstock.spark.jobs.worker_jobs import TASK_BYTES, grouped
+from penstock.spark.jobs.audit.archive_side import RUNS_MAX, ComparisonScope, Warehouse, missing_and_duplicate
+from penstock.spark.jobs.audit.audit import AuditRequest
+from penstock.spark.jobs.audit.findings import FindingKind
+from penstock.spark.jobs.worker_jobs import TASK_BYTES, group_by_bytes
 from penstock.storage.log.segment import index_path
 from penstock.storage.store import Store
 
@@ -53,7 +53,7 @@ def test_a_sound_log_is_clean(root: Path) -> None:
     found = audited(root)
     assert found.is_clean
     assert found.notes == ()
-    assert [(each.log.topic, each.log.partition, each.part.records) for each in found.partitions] == [
+    assert [(each.log.topic, each.log.partition, each.summary.records) for each in found.partitions] == [
         ("/default/orders", 0, 200),
         ("/shop/parts.sold", 0, 100),
         ("/shop/parts.sold", 1, 100),
@@ -71,17 +71,17 @@ def test_a_log_that_is_being_written_is_clean_up_to_what_is_acknowledged(root: P
             file.write(b"an unfinished write")
         found = audited(root)
     assert found.is_clean
-    assert found.partitions[0].part.records == 200
+    assert found.partitions[0].summary.records == 200
 
 
 def test_only_the_topics_that_are_named_are_looked_at(root: Path) -> None:
     flip(segments(root)[0], 300)
-    assert audited(root, Wanted(topics=(SOLD,))).is_clean
+    assert audited(root, AuditRequest(topics=(SOLD,))).is_clean
 
 
 def test_a_topic_that_is_not_there_is_refused(root: Path) -> None:
     with pytest.raises(TopicNotSupported, match="nowhere"):
-        audited(root, Wanted(topics=(TopicName.parse("nowhere"),)))
+        audited(root, AuditRequest(topics=(TopicName.parse("nowhere"),)))
 
 
 def test_a_directory_without_topics_is_refused(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_damaged_record_is_a_finding_with_its_place(root: Path) -> None:
     path = segments(root)[1]
     flip(path, 20)
     found = only(audited(root))
-    assert (found.kind, found.topic, found.partition, found.count) == (Kind.DAMAGED, str(ORDERS), 0, 1)
+    assert (found.kind, found.topic, found.partition, found.count) == (FindingKind.DAMAGED, str(ORDERS), 0, 1)
     assert (found.offset, found.segment, found.position) == (int(path.stem), path.name, 0)
     assert "checksum" in found.what
 
@@ -104,7 +104,7 @@ def test_a_lost_segment_is_missing_offsets(root: Path) -> None:
     first, second, third, *_ = segments(root)
     second.unlink()
     found = only(audited(root))
-    assert (found.kind, found.offset) == (Kind.MISSING, int(second.stem))
+    assert (found.kind, found.offset) == (FindingKind.MISSING, int(second.stem))
     assert found.count == int(third.stem) - int(second.stem)
     assert str(int(third.stem) - 1) in found.what
     assert first.exists()
@@ -113,7 +113,7 @@ def test_a_lost_segment_is_missing_offsets(root: Path) -> None:
 def test_a_lost_partition_is_a_finding(root: Path) -> None:
     shutil.rmtree(root / "topics" / "shop" / "parts.sold-part-0")
     found = only(audited(root))
-    assert (found.kind, found.topic, found.partition) == (Kind.NO_PARTITION, str(SOLD), 0)
+    assert (found.kind, found.topic, found.partition) == (FindingKind.NO_PARTITION, str(SOLD), 0)
 
 
 def test_what_was_truncated_is_not_missed(root: Path) -> None:
@@ -121,15 +121,15 @@ def test_what_was_truncated_is_not_missed(root: Path) -> None:
         store.truncate_before(ORDERS, 90)
     found = audited(root)
     assert found.is_clean
-    assert (found.partitions[0].log.start, found.partitions[0].part.records) == (90, 110)
+    assert (found.partitions[0].log.start, found.partitions[0].summary.records) == (90, 110)
 
 
 def test_a_lost_index_is_told_and_no_message_is_lost(root: Path) -> None:
     index_path(segments(root)[1]).unlink()
     found = audited(root)
-    assert kinds(found) == [Kind.INDEX]
+    assert kinds(found) == [FindingKind.INDEX]
     assert "rebuildable" in only(found).what
-    assert found.partitions[0].part.records == 200
+    assert found.partitions[0].summary.records == 200
 
 
 def test_quarantine_is_counted(root: Path) -> None:
@@ -144,7 +144,7 @@ def test_quarantine_is_counted(root: Path) -> None:
 def test_a_schema_that_nobody_knows_is_a_finding(root: Path) -> None:
     append(root, [numbered(500 + n, schema=SchemaRef(99, 1)) for n in range(3)])
     found = only(audited(root))
-    assert (found.kind, found.topic, found.count) == (Kind.UNKNOWN_SCHEMA, str(ORDERS), 3)
+    assert (found.kind, found.topic, found.count) == (FindingKind.UNKNOWN_SCHEMA, str(ORDERS), 3)
     assert "schema 99" in found.what
 
 
@@ -154,7 +154,7 @@ def test_a_schema_that_nobody_knows_is_a_finding(root: Path) -> None:
 def test_a_request_that_is_there_twice_is_found_without_being_asked_for(root: Path) -> None:
     append(root, [numbered(17)])
     found = only(audited(root))
-    assert (found.kind, found.offset, found.count) == (Kind.DUPLICATE_REQUEST, 17, 2)
+    assert (found.kind, found.offset, found.count) == (FindingKind.DUPLICATE_REQUEST, 17, 2)
     assert "request 18 of producer 7 is there 2 times: at 0:17, 0:200" in found.what
 
 
@@ -166,49 +166,49 @@ def test_requests_that_came_late_are_no_duplicates(root: Path) -> None:
 def test_a_request_in_two_partitions_is_found_when_that_is_asked_for(root: Path) -> None:
     append(root, [numbered(199)], topic=SOLD, partition=0)  # it is in partition 1
     assert audited(root).is_clean
-    found = only(audited(root, Wanted(duplicates=True)))
-    assert (found.kind, found.topic) == (Kind.DUPLICATE_REQUEST, str(SOLD))
+    found = only(audited(root, AuditRequest(duplicates=True)))
+    assert (found.kind, found.topic) == (FindingKind.DUPLICATE_REQUEST, str(SOLD))
 
 
 def test_messages_without_a_number_are_never_duplicates(root: Path) -> None:
     append(root, [numbered(0, request_id=0), numbered(0, request_id=0), numbered(1, producer_id=0)])
-    assert audited(root, Wanted(duplicates=True)).is_clean
+    assert audited(root, AuditRequest(duplicates=True)).is_clean
 
 
 # against an archive
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+@pytest.mark.parametrize("table_format", ["delta", "iceberg", "parquet"])
 def test_an_archive_that_equals_the_log_is_clean(root: Path, kind: str) -> None:
-    found = audited(root, Wanted(against=archived(root, kind)))
+    found = audited(root, AuditRequest(against=archived(root, kind)))
     assert found.is_clean, found.found
     assert [each.comparison.compared for each in found.partitions if each.comparison] == [200, 100, 100]
-    assert all(len(each.part.digests) == 5 for each in found.partitions)
-    assert len(found.partitions[0].part.latency) == 200
+    assert all(len(each.summary.digests) == 5 for each in found.partitions)
+    assert len(found.partitions[0].summary.latency) == 200
     assert found.notes == ()
 
 
 def test_what_is_not_yet_archived_is_a_lag_and_no_finding(root: Path) -> None:
     warehouse = archived(root, stop=60)
-    found = audited(root, Wanted(against=warehouse))
+    found = audited(root, AuditRequest(against=warehouse))
     assert found.is_clean
     assert "/default/orders[0]: not yet archived from offset 60 on (lag 140)" in found.notes
 
 
 def test_a_message_that_the_archive_lacks_is_named(root: Path) -> None:
     warehouse = archived(root, tamper=lambda rows: [row for row in rows if row["_offset"] not in (7, 8)])
-    found = audited(root, Wanted(topics=(ORDERS,), against=warehouse))
-    lacking, day = found.found.told
-    assert (lacking.kind, lacking.offset, lacking.count) == (Kind.NOT_IN_ARCHIVE, 7, 2)
-    assert day.kind is Kind.ARCHIVE_DIFFERS
+    found = audited(root, AuditRequest(topics=(ORDERS,), against=warehouse))
+    payload_lost, day = found.found.listed
+    assert (payload_lost.kind, payload_lost.offset, payload_lost.count) == (FindingKind.NOT_IN_ARCHIVE, 7, 2)
+    assert day.kind is FindingKind.ARCHIVE_DIFFERS
     assert "archive" in day.what
 
 
 def test_a_message_that_the_archive_has_twice_is_named(root: Path) -> None:
     warehouse = archived(root, tamper=lambda rows: [*rows, rows[5]])
-    found = audited(root, Wanted(topics=(ORDERS,), against=warehouse))
-    assert (found.found.told[0].kind, found.found.told[0].offset) == (Kind.TWICE_IN_ARCHIVE, 5)
-    assert Kind.ARCHIVE_DIFFERS in kinds(found)
+    found = audited(root, AuditRequest(topics=(ORDERS,), against=warehouse))
+    assert (found.found.listed[0].kind, found.found.listed[0].offset) == (FindingKind.TWICE_IN_ARCHIVE, 5)
+    assert FindingKind.ARCHIVE_DIFFERS in kinds(found)
 
 
 def changed(rows: Rows) -> Rows:
@@ -216,8 +216,8 @@ def changed(rows: Rows) -> Rows:
 
 
 def test_another_payload_shows_in_the_hash_of_its_day(root: Path) -> None:
-    found = only(audited(root, Wanted(topics=(ORDERS,), against=archived(root, tamper=changed))))
-    assert found.kind is Kind.ARCHIVE_DIFFERS
+    found = only(audited(root, AuditRequest(topics=(ORDERS,), against=archived(root, tamper=changed))))
+    assert found.kind is FindingKind.ARCHIVE_DIFFERS
     assert "payloads are not the same" in found.what
 
 
@@ -225,51 +225,51 @@ def test_another_id_shows_in_the_hash_of_its_day(root: Path) -> None:
     def tamper(rows: Rows) -> Rows:
         return [row | {"_id": bytes(16)} if row["_offset"] == 9 else row for row in rows]
 
-    found = only(audited(root, Wanted(topics=(ORDERS,), against=archived(root, tamper=tamper))))
+    found = only(audited(root, AuditRequest(topics=(ORDERS,), against=archived(root, tamper=tamper))))
     assert "ids and offsets are not the same" in found.what
 
 
-def bare(row: dict[str, Any]) -> dict[str, Any]:
+def without_payload(row: dict[str, Any]) -> dict[str, Any]:
     """As a table has it that keeps no payloads of what became columns."""
     return row | {"_value": None} if row["_schema_id"] is not None else row
 
 
 @pytest.fixture
-def typed(root: Path, tmp_path: Path) -> Wanted:
+def typed(root: Path, tmp_path: Path) -> AuditRequest:
     """Messages that name a schema beside others, on a day of their own."""
     record = VersionRecord(subject="orders-value", version=1, id=1, schema_type=SchemaKind.STRING, schema="string")
     (tmp_path / "schemas.jsonl").write_bytes(msgspec.json.encode(record))
     named = [numbered(300 + n, schema=SchemaRef(1, 1)) for n in range(4)]
     append(root, [*named, numbered(400), numbered(401)])
-    return Wanted(topics=(ORDERS,), registry=str(tmp_path / "schemas.jsonl"))
+    return AuditRequest(topics=(ORDERS,), registry=str(tmp_path / "schemas.jsonl"))
 
 
-def test_an_archive_without_payloads_of_typed_rows_is_compared_by_all_else(root: Path, typed: Wanted) -> None:
-    warehouse = archived(root, tamper=lambda rows: list(map(bare, rows)))
+def test_an_archive_without_payloads_of_typed_rows_is_compared_by_all_else(root: Path, typed: AuditRequest) -> None:
+    warehouse = archived(root, tamper=lambda rows: list(map(without_payload, rows)))
     found = audited(root, replace(typed, against=warehouse))
     assert found.is_clean
     assert [each.comparison.has_payloads for each in found.partitions if each.comparison] == [False]
 
 
-def test_it_may_have_payloads_of_what_did_not_decode(root: Path, typed: Wanted) -> None:
+def test_it_may_have_payloads_of_what_did_not_decode(root: Path, typed: AuditRequest) -> None:
     def tamper(rows: Rows) -> Rows:
-        return [row if row["_offset"] == 201 else bare(row) for row in rows]
+        return [row if row["_offset"] == 201 else without_payload(row) for row in rows]
 
     warehouse = archived(root, tamper=tamper, bad=lambda row: row["_offset"] == 201)
     assert audited(root, replace(typed, against=warehouse)).is_clean
 
 
-def test_a_day_with_payloads_of_some_typed_rows_alone_is_a_finding(root: Path, typed: Wanted) -> None:
+def test_a_day_with_payloads_of_some_typed_rows_alone_is_a_finding(root: Path, typed: AuditRequest) -> None:
     def tamper(rows: Rows) -> Rows:
-        return [bare(row) if row["_offset"] == 201 else row for row in rows]
+        return [without_payload(row) if row["_offset"] == 201 else row for row in rows]
 
     found = only(audited(root, replace(typed, against=archived(root, tamper=tamper))))
-    assert (found.kind, "1 of 4 messages that name a schema" in found.what) == (Kind.ARCHIVE_DIFFERS, True)
+    assert (found.kind, "1 of 4 messages that name a schema" in found.what) == (FindingKind.ARCHIVE_DIFFERS, True)
 
 
-def test_other_payloads_are_compared_on_a_day_without_those_of_typed_rows(root: Path, typed: Wanted) -> None:
+def test_other_payloads_are_compared_on_a_day_without_those_of_typed_rows(root: Path, typed: AuditRequest) -> None:
     def tamper(rows: Rows) -> Rows:
-        return [bare(row) if row["_offset"] != 205 else row | {"_value": b"FORGED"} for row in rows]
+        return [without_payload(row) if row["_offset"] != 205 else row | {"_value": b"FORGED"} for row in rows]
 
     found = only(audited(root, replace(typed, against=archived(root, tamper=tamper))))
     assert "payloads are not the same" in found.what
@@ -279,8 +279,8 @@ def test_a_row_without_payload_that_names_no_schema_is_a_finding(root: Path) -> 
     def tamper(rows: Rows) -> Rows:
         return [row | {"_value": None} if row["_offset"] == 13 else row for row in rows]
 
-    found = only(audited(root, Wanted(topics=(ORDERS,), against=archived(root, tamper=tamper))))
-    assert (found.kind, "have no payload" in found.what) == (Kind.ARCHIVE_DIFFERS, True)
+    found = only(audited(root, AuditRequest(topics=(ORDERS,), against=archived(root, tamper=tamper))))
+    assert (found.kind, "have no payload" in found.what) == (FindingKind.ARCHIVE_DIFFERS, True)
 
 
 @pytest.mark.parametrize(
@@ -292,18 +292,18 @@ def test_another_field_shows_in_the_hash_of_its_day(root: Path, other: dict[str,
     def tamper(rows: Rows) -> Rows:
         return [row | other if row["_offset"] == 9 else row for row in rows]
 
-    found = only(audited(root, Wanted(topics=(ORDERS,), against=archived(root, tamper=tamper))))
-    assert (found.kind, "keys, types, times" in found.what) == (Kind.ARCHIVE_DIFFERS, True)
+    found = only(audited(root, AuditRequest(topics=(ORDERS,), against=archived(root, tamper=tamper))))
+    assert (found.kind, "keys, types, times" in found.what) == (FindingKind.ARCHIVE_DIFFERS, True)
 
 
 def test_what_the_archive_lacks_below_the_start_of_the_log_is_named(root: Path) -> None:
     warehouse = archived(root, tamper=lambda rows: [*rows[:20], *rows[80:], *rows[90:92]])
     with Store.open(root) as store:
         store.truncate_before(ORDERS, 101)
-    lacking, twice = audited(root, Wanted(topics=(ORDERS,), against=warehouse)).found.told
-    assert (lacking.kind, lacking.offset, lacking.count) == (Kind.NOT_IN_ARCHIVE, 20, 60)
-    assert "the log begins at 101" in lacking.what
-    assert (twice.kind, twice.offset, twice.count) == (Kind.TWICE_IN_ARCHIVE, 90, 2)
+    payload_lost, twice = audited(root, AuditRequest(topics=(ORDERS,), against=warehouse)).found.listed
+    assert (payload_lost.kind, payload_lost.offset, payload_lost.count) == (FindingKind.NOT_IN_ARCHIVE, 20, 60)
+    assert "the log begins at 101" in payload_lost.what
+    assert (twice.kind, twice.offset, twice.count) == (FindingKind.TWICE_IN_ARCHIVE, 90, 2)
 
 
 def test_rows_too_scattered_to_be_told_are_counted_below_the_start_of_the_log(root: Path) -> None:
@@ -312,20 +312,20 @@ def test_rows_too_scattered_to_be_told_are_counted_below_the_start_of_the_log(ro
         store.truncate_before(ORDERS, 101)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archives, "RUNS_MAX", 5)
-        found = only(audited(root, Wanted(topics=(ORDERS,), against=warehouse)))
-    assert (found.kind, found.count) == (Kind.NOT_IN_ARCHIVE, 51)
+        found = only(audited(root, AuditRequest(topics=(ORDERS,), against=warehouse)))
+    assert (found.kind, found.count) == (FindingKind.NOT_IN_ARCHIVE, 51)
 
 
 def test_what_did_not_decode_is_in_the_companion_and_belongs_to_the_archive(root: Path) -> None:
     warehouse = archived(root, bad=lambda row: row["_offset"] % 10 == 3)
-    assert audited(root, Wanted(against=warehouse)).is_clean
+    assert audited(root, AuditRequest(against=warehouse)).is_clean
 
 
 def test_what_retention_dropped_since_is_not_held_against_the_archive(root: Path) -> None:
     warehouse = archived(root)
     with Store.open(root) as store:
         store.truncate_before(ORDERS, 101)
-    found = audited(root, Wanted(topics=(ORDERS,), against=warehouse))
+    found = audited(root, AuditRequest(topics=(ORDERS,), against=warehouse))
     assert found.is_clean
     (comparison,) = [each.comparison for each in found.partitions]
     assert comparison is not None
@@ -335,8 +335,8 @@ def test_what_retention_dropped_since_is_not_held_against_the_archive(root: Path
 def test_a_record_that_was_archived_before_it_was_damaged_is_told_of(root: Path) -> None:
     warehouse = archived(root)
     flip(segments(root)[1], 20)
-    found = audited(root, Wanted(topics=(ORDERS,), against=warehouse))
-    assert kinds(found) == [Kind.DAMAGED]
+    found = audited(root, AuditRequest(topics=(ORDERS,), against=warehouse))
+    assert kinds(found) == [FindingKind.DAMAGED]
     assert found.notes == ("/default/orders[0]: the archive has 1 messages that the log has lost",)
 
 
@@ -346,8 +346,8 @@ def test_a_log_with_more_damage_than_is_told_is_not_compared(root: Path) -> None
         flip(segment, 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_summary, "SAMPLES_MAX", 2)
-        found = audited(root, Wanted(topics=(ORDERS,), against=warehouse))
-    assert kinds(found) == [Kind.DAMAGED, Kind.DAMAGED]
+        found = audited(root, AuditRequest(topics=(ORDERS,), against=warehouse))
+    assert kinds(found) == [FindingKind.DAMAGED, FindingKind.DAMAGED]
     assert found.found.count == 3
     assert found.notes[0] == "/default/orders[0]: so much is damaged that it could not be compared with the archive"
 
@@ -358,14 +358,14 @@ def test_an_archive_ahead_of_the_log_is_a_finding(root: Path) -> None:
         store.delete_topic(ORDERS)
         store.create_topic(ORDERS)
     append(root, [numbered(1)])
-    found = audited(root, Wanted(topics=(ORDERS,), against=warehouse))
-    assert Kind.ARCHIVE_AHEAD in kinds(found)
-    assert Kind.ARCHIVE_DIFFERS in kinds(found)
+    found = audited(root, AuditRequest(topics=(ORDERS,), against=warehouse))
+    assert FindingKind.ARCHIVE_AHEAD in kinds(found)
+    assert FindingKind.ARCHIVE_DIFFERS in kinds(found)
 
 
 def test_a_warehouse_without_tables_of_these_topics_cannot_be_compared_with(root: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"--against .*nothing"):
-        audited(root, Wanted(against=Warehouse(str(tmp_path / "nothing"))))
+        audited(root, AuditRequest(against=Warehouse(str(tmp_path / "nothing"))))
 
 
 def test_a_topic_that_is_not_archived_yet_is_a_note(root: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_topic_that_is_not_archived_yet_is_a_note(root: Path) -> None:
     with Store.open(root) as store:
         store.create_topic(new)
     append(root, [numbered(1)], topic=new)
-    found = audited(root, Wanted(against=warehouse))
+    found = audited(root, AuditRequest(against=warehouse))
     assert found.is_clean
     assert found.notes == ("/default/new[0]: not yet archived (lag 1)",)
 
@@ -395,17 +395,17 @@ def test_a_topic_that_is_not_archived_yet_is_a_note(root: Path) -> None:
 def test_gaps_are_what_is_in_no_run_and_what_is_in_two(
     runs: list[tuple[int, int]], missing: list[tuple[int, int]], twice: list[tuple[int, int]]
 ) -> None:
-    assert gaps(runs, Scope(0, 10)) == (missing, twice)
+    assert missing_and_duplicate(runs, ComparisonScope(0, 10)) == (missing, twice)
 
 
 def test_what_the_log_has_lost_is_no_gap() -> None:
-    assert gaps([(0, 4), (6, 10)], Scope(0, 10, ((4, 6),))) == ([], [])
+    assert missing_and_duplicate([(0, 4), (6, 10)], ComparisonScope(0, 10, ((4, 6),))) == ([], [])
     assert RUNS_MAX > 0
 
 
 def test_tasks_are_neighbours_of_about_equal_size() -> None:
-    groups = grouped([10] * 100, lambda size: size, 2)
+    groups = group_by_bytes([10] * 100, lambda size: size, 2)
     assert [len(group) for group in groups] == [17, 17, 16, 17, 17, 16]
-    assert grouped([], lambda size: size, 2) == []
-    assert len(grouped([TASK_BYTES] * 20, lambda size: size, 2)) == 20
-    assert grouped([0, 0], lambda size: size, 4) == [[0], [0]]
+    assert group_by_bytes([], lambda size: size, 2) == []
+    assert len(group_by_bytes([TASK_BYTES] * 20, lambda size: size, 2)) == 20
+    assert group_by_bytes([0, 0], lambda size: size, 4) == [[0], [0]]

@@ -15,10 +15,10 @@ from penstock.record.block import Block, scan
 from penstock.record.message import Message, SchemaRef
 from penstock.schema.registry.transfer import VersionRecord
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
-from penstock.spark.jobs.audit.audit import Wanted
+from penstock.spark.files.registry import RegistryLocation
+from penstock.spark.jobs.audit.audit import AuditRequest
 from penstock.spark.jobs.audit.conformance import Conformance
-from penstock.spark.jobs.audit.findings import Kind
+from penstock.spark.jobs.audit.findings import FindingKind
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "cents", "type": "long"}]}'
 JSON = '{"type": "object", "properties": {"cents": {"type": "integer"}}}'
@@ -39,7 +39,7 @@ def export(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def conformance(export: Path, tmp_path: Path) -> Conformance:
-    return Conformance(RegistryAt(Location.parse(path=str(tmp_path)), str(export)), "/default/orders")
+    return Conformance(RegistryLocation(Location.parse(path=str(tmp_path)), str(export)), "/default/orders")
 
 
 def block(*messages: tuple[bytes, int | None]) -> Block:
@@ -69,7 +69,7 @@ def test_a_payload_that_decodes_and_breaks_a_rule_of_its_schema_does_not_conform
     )
     record = VersionRecord(subject="orders-value", version=1, id=1, schema_type=SchemaKind.JSON, schema=rules)
     (tmp_path / "rules.jsonl").write_bytes(msgspec.json.encode(record))
-    registry = RegistryAt(Location.parse(path=str(tmp_path)), str(tmp_path / "rules.jsonl"))
+    registry = RegistryLocation(Location.parse(path=str(tmp_path)), str(tmp_path / "rules.jsonl"))
     wrong = (b'{"cents": -5}', b'{"cents": 1, "state": "zzz"}', b'{"cents": 1, "more": true}', b'{"state": "a"}')
     right = (b'{"cents": 5}', b'{"cents": 1,\n "state": "a"}')
     found = Conformance(registry, "/default/orders")(block(*((each, 1) for each in (*wrong, *right))))
@@ -93,14 +93,14 @@ def test_an_audit_finds_them_where_it_is_asked_to(tmp_path: Path, export: Path) 
     root = make_data(tmp_path / "data", messages=5)
     good, bad = numbered(50, payload=b"\x02", schema=SchemaRef(1, 1)), numbered(51, payload=b"", schema=SchemaRef(1, 1))
     append(root, [good, bad])
-    assert audited(root, Wanted(registry=str(export))).is_clean
-    found = audited(root, Wanted(registry=str(export), schemas=True))
-    assert kinds(found) == [Kind.NONCONFORMING]
-    assert found.found.told[0].offset == 6
-    assert "schema 1 (version 1)" in found.found.told[0].what
+    assert audited(root, AuditRequest(registry=str(export))).is_clean
+    found = audited(root, AuditRequest(registry=str(export), schemas=True))
+    assert kinds(found) == [FindingKind.NONCONFORMING]
+    assert found.found.listed[0].offset == 6
+    assert "schema 1 (version 1)" in found.found.listed[0].what
 
 
 def test_a_registry_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     root = make_data(tmp_path / "data", messages=1)
     with pytest.raises(InvalidRequest, match="registry="):
-        audited(root, Wanted(registry=str(tmp_path / "nothing"), schemas=True))
+        audited(root, AuditRequest(registry=str(tmp_path / "nothing"), schemas=True))

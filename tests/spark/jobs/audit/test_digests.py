@@ -17,7 +17,7 @@ from penstock.record.hashing import hash64
 from penstock.record.message import Message, Record, SchemaRef
 from penstock.spark.jobs.audit.digests import DAY_US, Days, days_of_block, days_of_rows
 from penstock.spark.jobs.audit.partition_summary import Digest
-from penstock.spark.lake.tables.columns import READ_AS, SYSTEM
+from penstock.spark.lake.tables.columns import LOG_NAMES, SYSTEM_COLUMNS
 
 blocks = st.lists(messages, min_size=1, max_size=8)
 
@@ -80,7 +80,7 @@ def batch(records: list[Record], *, payloads: bool = True, other: dict[str, Any]
             "value": message.payload if payloads else None,
         }
         found.append(own | (other or {}))
-    kinds = pa.schema([(source, SYSTEM.field(name).type) for name, source in READ_AS.items()])
+    kinds = pa.schema([(source, SYSTEM_COLUMNS.field(name).type) for name, source in LOG_NAMES.items()])
     return pa.RecordBatch.from_pylist(found, schema=kinds)
 
 
@@ -115,16 +115,20 @@ def test_a_slice_of_a_batch_has_its_own_rows_alone() -> None:
 
 def test_rows_without_payload_are_counted_and_all_else_of_them_is_the_same() -> None:
     block = block_of([Message(payload=b"a"), Message(payload=b"b", schema=SchemaRef(1, 1))])
-    (bare,), (whole,) = rows(list(block), payloads=False).values(), days_of_block(block).values()
-    assert (bare.count, bare.places, bare.fields) == (whole.count, whole.places, whole.fields)
-    assert (bare.named, bare.bare, bare.lacking) == (1, 1, 1)
-    assert bare.contents != whole.contents
+    (without_payload,), (whole,) = rows(list(block), payloads=False).values(), days_of_block(block).values()
+    assert (without_payload.count, without_payload.places, without_payload.fields) == (
+        whole.count,
+        whole.places,
+        whole.fields,
+    )
+    assert (without_payload.named, without_payload.without_payload, without_payload.payload_lost) == (1, 1, 1)
+    assert without_payload.contents != whole.contents
 
 
 def test_a_companion_has_every_payload() -> None:
     records = list(block_of([Message(payload=b"a", schema=SchemaRef(1, 1))]))
-    (found,) = days_of_rows(batch(records, payloads=False), aside=True).values()
-    assert (found.named, found.aside, found.bare, found.lacking) == (1, 1, 0, 1)
+    (found,) = days_of_rows(batch(records, payloads=False), in_bad_table=True).values()
+    assert (found.named, found.in_bad_table, found.without_payload, found.payload_lost) == (1, 1, 0, 1)
 
 
 @pytest.mark.parametrize(

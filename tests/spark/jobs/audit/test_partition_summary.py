@@ -23,17 +23,17 @@ from tests.spark.jobs.kit import (
 from penstock.core.errors import InvalidRequest
 from penstock.record.message import Message
 from penstock.spark.jobs.audit import partition_summary
-from penstock.spark.jobs.audit.partition_summary import Losses, Partial, Requests
-from penstock.spark.jobs.audit.scan_range import Loss, Lost
-from penstock.spark.jobs.audit.tally import Archived, Spans
+from penstock.spark.jobs.audit.partition_summary import Losses, PartitionSummary, Requests
+from penstock.spark.jobs.audit.scan_range import LossKind, LostOffsets
+from penstock.spark.jobs.audit.tally import ArchivedRange, TimeSpans
 from penstock.storage.log.segment import index_path
 from penstock.testing import ManualClock
 
-SPANS = Spans(ManualClock().now_ns() // 1_000_000, 2000, 5)
+SPANS = TimeSpans(ManualClock().now_ns() // 1_000_000, 2000, 5)
 cut_lists = st.lists(st.integers(0, 60), max_size=6)
 block_lists = st.lists(st.lists(messages, min_size=1, max_size=6), min_size=1, max_size=10)
 archives = st.builds(
-    lambda start, count: Archived(start, start + count, ((0, 3, 2**41), (5, 9, 2**42))),
+    lambda start, count: ArchivedRange(start, start + count, ((0, 3, 2**41), (5, 9, 2**42))),
     st.integers(0, 30),
     st.integers(0, 40),
 )
@@ -41,7 +41,7 @@ archives = st.builds(
 
 @given(block_lists, cut_lists, st.lists(st.integers(0, 2**17), max_size=4), st.integers(0, 3), archives)
 def test_any_cut_of_a_log_gives_the_same_sum(
-    blocks: list[list[Message]], cuts: list[int], bits: list[int], spoiled: int, archived: Archived
+    blocks: list[list[Message]], cuts: list[int], bits: list[int], spoiled: int, archived: ArchivedRange
 ) -> None:
     sample = write(blocks)
     for bit in bits:
@@ -77,7 +77,7 @@ def test_adding_is_associative(cuts: list[int], bits: list[int]) -> None:
 
 def test_ranges_that_do_not_follow_each_other_are_not_added() -> None:
     with pytest.raises(InvalidRequest, match="do not follow"):
-        _ = Partial(start=0, stop=4) + Partial(start=5, stop=6)
+        _ = PartitionSummary(start=0, stop=4) + PartitionSummary(start=5, stop=6)
 
 
 # what is counted
@@ -112,7 +112,7 @@ def test_a_producer_whose_requests_always_rise_has_no_break(numbers: list[int], 
 
 
 def lost(start: int, stop: int, reason: str = "bad") -> Losses:
-    return Losses.of(Lost(start, stop, Loss.DAMAGED, 0, start * 10, stop * 10, reason))
+    return Losses.of(LostOffsets(start, stop, LossKind.DAMAGED, 0, start * 10, stop * 10, reason))
 
 
 def test_neighbours_that_are_lost_for_one_reason_are_one() -> None:
@@ -122,7 +122,7 @@ def test_neighbours_that_are_lost_for_one_reason_are_one() -> None:
         (2, 3, 20, 30),
         (5, 6, 50, 60),
     ]
-    assert (found.runs, found.records[Loss.DAMAGED]) == (3, 4)
+    assert (found.runs, found.records[LossKind.DAMAGED]) == (3, 4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=20), st.integers(0, 20))
@@ -140,8 +140,8 @@ def test_losses_beyond_what_is_kept_are_counted_the_same_for_any_cut(steps: list
 def test_no_more_producers_are_followed_than_allowed_and_that_is_told() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_summary, "PRODUCERS_MAX", 2)
-        left = Partial(start=0, stop=1, requests={3: Requests(1, 1, 1), 1: Requests(1, 1, 1)})
-        right = Partial(start=1, stop=2, requests={2: Requests(1, 1, 1)})
+        left = PartitionSummary(start=0, stop=1, requests={3: Requests(1, 1, 1), 1: Requests(1, 1, 1)})
+        right = PartitionSummary(start=1, stop=2, requests={2: Requests(1, 1, 1)})
         found = left + right
     assert sorted(found.requests) == [1, 2]
     assert found.producers_left_out
@@ -150,4 +150,4 @@ def test_no_more_producers_are_followed_than_allowed_and_that_is_told() -> None:
 def test_samples_of_nothing_change_nothing() -> None:
     sample = Sample(orders(3).disk, 3)
     whole = partial_of(sample)
-    assert Partial(start=0, stop=0) + whole == whole == whole + Partial(start=3, stop=3)
+    assert PartitionSummary(start=0, stop=0) + whole == whole == whole + PartitionSummary(start=3, stop=3)

@@ -14,7 +14,7 @@ from penstock.core.ids import IdGenerator
 from penstock.core.places import Earliest
 from penstock.record.block import Block, Draft
 from penstock.record.message import Message
-from penstock.spark.jobs.audit.scan_range import Event, IndexFault, Loss, Lost, walk
+from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets, ScanEvent, scan_range
 from penstock.storage.inspect.data_reader import LogReader
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import View, view_of
@@ -22,24 +22,24 @@ from penstock.storage.log.segment import Start, index_path, write_start
 from penstock.testing import FaultDisk, ManualClock
 
 
-def walked(sample: Sample, start: int = 0, stop: int | None = None) -> list[Event]:
-    return list(walk(sample.disk, sample.view, start, sample.count if stop is None else stop))
+def walked(sample: Sample, start: int = 0, stop: int | None = None) -> list[ScanEvent]:
+    return list(scan_range(sample.disk, sample.view, start, sample.count if stop is None else stop))
 
 
-def served(events: list[Event]) -> list[int]:
+def served(events: list[ScanEvent]) -> list[int]:
     return [int(record.offset) for event in events if isinstance(event, Block) for record in event]
 
 
-def lost(events: list[Event]) -> list[Lost]:
-    return [event for event in events if isinstance(event, Lost)]
+def lost(events: list[ScanEvent]) -> list[LostOffsets]:
+    return [event for event in events if isinstance(event, LostOffsets)]
 
 
-def accounted(events: list[Event]) -> Iterator[range]:
+def accounted(events: list[ScanEvent]) -> Iterator[range]:
     for event in events:
         match event:
             case Block():
                 yield range(event.offsets.start, event.offsets.stop)
-            case Lost():
+            case LostOffsets():
                 yield range(event.start, event.stop)
 
 
@@ -64,7 +64,7 @@ def test_a_record_larger_than_a_read_is_read_whole() -> None:
     log = Log.open(disk, FOLDER, ids=IdGenerator(clock, node=1), clock=clock)
     for size in (10, 1 << 20, 10, 700_000, 600_000):
         log.append(Draft.of([Message(payload=bytes(size))]))
-    events = list(walk(disk, view_of(disk, FOLDER), 0, 5))
+    events = list(scan_range(disk, view_of(disk, FOLDER), 0, 5))
     assert [len(record.message.payload) for event in events if isinstance(event, Block) for record in event] == [
         10, 1 << 20, 10, 700_000, 600_000,
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_damaged_record_is_named_and_those_beside_it_are_served(sample: Sample
     assert (found.start, found.stop, found.kind, found.base) == (
         segment.base,
         segment.base + 1,
-        Loss.DAMAGED,
+        LossKind.DAMAGED,
         segment.base,
     )
     assert found.position == 0 < found.end
@@ -94,26 +94,28 @@ def test_a_missing_segment_is_missing_offsets(sample: Sample) -> None:
     gone = sample.view.segments[1]
     sample.disk.remove(gone.path)
     (found,) = lost(walked(sample))
-    assert (found.start, found.stop, found.kind) == (gone.base, gone.stop, Loss.MISSING)
+    assert (found.start, found.stop, found.kind) == (gone.base, gone.stop, LossKind.MISSING)
 
 
 def test_a_missing_first_segment_is_missed_too(sample: Sample) -> None:
     gone = sample.view.segments[0]
     sample.disk.remove(gone.path)
     (found,) = lost(walked(sample))
-    assert (found.start, found.stop, found.kind) == (0, gone.stop, Loss.MISSING)
+    assert (found.start, found.stop, found.kind) == (0, gone.stop, LossKind.MISSING)
 
 
 def test_what_was_truncated_meanwhile_is_dropped_and_no_damage(sample: Sample) -> None:
     write_start(sample.disk, FOLDER, Start(4, bytes(16)))
-    assert [(each.start, each.stop, each.kind) for each in lost(walked(sample))] == [(0, 4, Loss.DROPPED)]
+    assert [(each.start, each.stop, each.kind) for each in lost(walked(sample))] == [(0, 4, LossKind.DROPPED)]
 
 
 def test_a_segment_that_goes_while_it_is_walked_is_dropped(sample: Sample) -> None:
     view: View = sample.view
     sample.disk.remove(view.segments[0].path)
-    events = list(walk(sample.disk, view, 0, 60))
-    assert [(each.start, each.stop, each.kind) for each in lost(events)] == [(0, view.segments[0].stop, Loss.DROPPED)]
+    events = list(scan_range(sample.disk, view, 0, 60))
+    assert [(each.start, each.stop, each.kind) for each in lost(events)] == [
+        (0, view.segments[0].stop, LossKind.DROPPED)
+    ]
 
 
 def test_a_lost_index_is_told_and_costs_no_record(sample: Sample) -> None:

@@ -20,9 +20,9 @@ from penstock.core.errors import InvalidRequest
 from penstock.record.block import scan
 from penstock.record.message import Message, Record
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats import groups
-from penstock.spark.jobs.stats.groups import BY, Group, Part, Sums, merged, of_block
+from penstock.spark.jobs.stats.groups import BY, Group, GroupTotals, MessageSums, add_totals, of_block
 from penstock.spark.jobs.stats.stats import Stats, parse_by, stats_with
 from penstock.storage.inspect.data_reader import DataReader
 
@@ -70,10 +70,10 @@ def test_many_types_are_told_apart() -> None:
 
 @given(st.lists(st.lists(messages, min_size=1, max_size=4), min_size=1, max_size=4), st.randoms())
 def test_sums_are_the_same_in_any_order(blocks: list[list[Message]], chance: Any) -> None:
-    parts = [Part(of_block(scan(stamped(block))[0], "/default/t", 0, ("type", "schema"))) for block in blocks]
+    parts = [GroupTotals(of_block(scan(stamped(block))[0], "/default/t", 0, ("type", "schema"))) for block in blocks]
     shuffled = list(parts)
     chance.shuffle(shuffled)
-    assert merged(parts) == merged(shuffled) == reduce(lambda left, right: merged([left, right]), parts)
+    assert add_totals(parts) == add_totals(shuffled) == reduce(lambda left, right: add_totals([left, right]), parts)
 
 
 def test_too_many_groups_are_refused() -> None:
@@ -81,7 +81,7 @@ def test_too_many_groups_are_refused() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(groups, "GROUPS_MAX", 4)
         with pytest.raises(InvalidRequest, match="more than 4 groups"):
-            merged([Part(of_block(block, "/default/t", 0, ("type",)))])
+            add_totals([GroupTotals(of_block(block, "/default/t", 0, ("type",)))])
 
 
 # whole logs
@@ -93,7 +93,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def counted(root: Path, *by: str) -> Stats:
-    return stats_with(Here(), Location.parse(path=str(root)), by=by)
+    return stats_with(LocalRunner(), Location.parse(path=str(root)), by=by)
 
 
 def test_topics_are_counted(root: Path) -> None:
@@ -131,7 +131,7 @@ def test_damaged_messages_are_counted_apart(tmp_path: Path) -> None:
 def test_one_message_has_no_rate() -> None:
     block = scan(stamped([Message(payload=b"x")]))[0]
     ((group, sums),) = of_block(block, "/default/t", 0, ("topic",)).items()
-    assert isinstance(sums, Sums)
+    assert isinstance(sums, MessageSums)
     (row,) = Stats(("topic",), ((group, sums),), 0, 1.0).as_dicts()
     assert row["messages_per_second"] is None
 

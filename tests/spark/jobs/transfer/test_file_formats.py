@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.jobs.transfer.file_formats import Format, format_of, read, writer_of
+from penstock.spark.jobs.transfer.file_formats import FileFormat, format_of, read, writer_of
 from penstock.spark.scan.columns import COLUMNS
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -36,17 +36,17 @@ ROW = st.fixed_dictionaries(
         "schema_version": st.none() | st.integers(0, 2**31 - 1),
     }
 )
-FILES = [Format.PARQUET, Format.JSONL, Format.CSV]
+FILES = [FileFormat.PARQUET, FileFormat.JSONL, FileFormat.CSV]
 
 
-def written(kind: Format, path: Path, rows: list[dict[str, Any]]) -> Path:
+def written(kind: FileFormat, path: Path, rows: list[dict[str, Any]]) -> Path:
     writer = writer_of(kind, path)
     writer.write(pa.RecordBatch.from_pylist(rows, COLUMNS))
     writer.close()
     return path
 
 
-def rows_of(kind: Format, path: Path) -> list[dict[str, Any]]:
+def rows_of(kind: FileFormat, path: Path) -> list[dict[str, Any]]:
     """Every column, as the log would take it: what is not there is nothing, and nothing is empty."""
     found = []
     for batch in read(kind, path):
@@ -60,7 +60,7 @@ def rows_of(kind: Format, path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", FILES)
 @given(rows=st.lists(ROW, min_size=1, max_size=8))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_field_of_every_message_comes_back(tmp_path: Path, kind: Format, rows: list[dict[str, Any]]) -> None:
+def test_every_field_of_every_message_comes_back(tmp_path: Path, kind: FileFormat, rows: list[dict[str, Any]]) -> None:
     assert rows_of(kind, written(kind, tmp_path / "file", rows)) == rows
 
 
@@ -76,11 +76,11 @@ def test_text_stays_text_for_people(tmp_path: Path) -> None:
         "type": "t",
         "attributes": [],
     }
-    assert written(Format.JSONL, tmp_path / "a.jsonl", [row]).read_text() == (
+    assert written(FileFormat.JSONL, tmp_path / "a.jsonl", [row]).read_text() == (
         '{"key_base64":"/w==","value":"{\\"n\\": 1}","topic":"/default/a","partition":0,"offset":7,'
         '"timestamp":"2026-01-31T12:00:00.000Z","id":"1f0c2a4e-7b1d-6c00-9a3f-0123456789ab","type":"t"}\n'
     )
-    header, line = written(Format.CSV, tmp_path / "a.csv", [row]).read_text().splitlines()
+    header, line = written(FileFormat.CSV, tmp_path / "a.csv", [row]).read_text().splitlines()
     assert header.startswith("key_encoding,key,value_encoding,value,topic,partition,offset,timestamp,id,type")
     assert line.startswith('base64,/w==,text,"{""n"": 1}",/default/a,0,7,2026-01-31T12:00:00.000Z,1f0c2a4e-')
 
@@ -88,7 +88,7 @@ def test_text_stays_text_for_people(tmp_path: Path) -> None:
 def test_little_is_enough_of_a_file_that_somebody_else_wrote(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"value": "one"}\n\n{"value": "two", "key": "k"}\n')
     (tmp_path / "a.csv").write_text("key,value\n,one\nk,two\n")
-    for kind, name in ((Format.JSONL, "a.jsonl"), (Format.CSV, "a.csv")):
+    for kind, name in ((FileFormat.JSONL, "a.jsonl"), (FileFormat.CSV, "a.csv")):
         found = [(row["key"], row["value"], row["topic"]) for row in rows_of(kind, tmp_path / name)]
         assert found == [(None, b"one", None), (b"k", b"two", None)]
 
@@ -128,12 +128,12 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_name_or_the_option_tells_the_format(tmp_path: Path) -> None:
-    assert format_of(Path("a.PARQUET"), None) is Format.PARQUET
-    assert format_of(Path("a.txt"), "csv") is Format.CSV
-    assert format_of(tmp_path, None) is Format.DIRECTORY
+    assert format_of(Path("a.PARQUET"), None) is FileFormat.PARQUET
+    assert format_of(Path("a.txt"), "csv") is FileFormat.CSV
+    assert format_of(tmp_path, None) is FileFormat.DIRECTORY
     with pytest.raises(InvalidRequest, match=r"'a\.txt' does not tell its format"):
         format_of(Path("a.txt"), None)
     with pytest.raises(InvalidRequest, match="format 'xml': expected parquet, jsonl, csv, directory"):
         format_of(Path("a.csv"), "xml")
     with pytest.raises(InvalidRequest, match="is no file"):
-        read(Format.CSV, tmp_path / "missing.csv")
+        read(FileFormat.CSV, tmp_path / "missing.csv")

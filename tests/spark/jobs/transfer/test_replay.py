@@ -19,8 +19,8 @@ from penstock.record.block import Draft
 from penstock.record.message import Message, Record, SchemaRef
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.transfer.compact import Keyless, Tombstones, compact
-from penstock.spark.jobs.transfer.replay import MARKS, replay
-from penstock.spark.jobs.transfer.selection import FromArchive, FromLog, Selection
+from penstock.spark.jobs.transfer.replay import REPLAY_ATTRIBUTES, replay
+from penstock.spark.jobs.transfer.selection import ArchiveOrigin, LogOrigin, Selection
 from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.tables.table_factory import open_table
 from penstock.storage.inspect.data_reader import DataReader
@@ -63,8 +63,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
         assert "Traceback" not in running.log
 
 
-def log(data: Path) -> FromLog:
-    return FromLog(Location.parse(path=str(data)))
+def log(data: Path) -> LogOrigin:
+    return LogOrigin(Location.parse(path=str(data)))
 
 
 def numbers(records: list[Record]) -> list[int]:
@@ -83,7 +83,7 @@ def test_a_replay_keeps_what_a_message_is_and_says_where_it_was(
     found = next(record for record in there if record.message.payload == b"row 3").message
     source = next(record for record in origin if record.message.payload == b"row 3")
     assert (found.key, found.type, found.schema) == (b"k3", "created" if 3 % 2 == 0 else "paid", SchemaRef(7, 2))
-    assert [found.attributes[name] for name in ("n", *MARKS)] == [
+    assert [found.attributes[name] for name in ("n", *REPLAY_ATTRIBUTES)] == [
         "3",
         "r1",
         "/default/orders",
@@ -140,9 +140,9 @@ def test_a_condition_that_is_none_is_refused(spark: SparkSession, data: Path) ->
 
 
 def test_what_a_worker_met_is_raised_as_what_it_is(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    nobody = options(broker="127.0.0.1:1", topic="t")
+    no_progress = options(broker="127.0.0.1:1", topic="t")
     with pytest.raises(ServiceUnavailable, match=r"127\.0\.0\.1:1") as refused:
-        replay(spark, log(data), [ORDERS], nobody)
+        replay(spark, log(data), [ORDERS], no_progress)
     assert len(str(refused.value)) < 300
     damaged = make_data(tmp_path / "damaged", messages=20)
     flip(segments(damaged)[0], 300)
@@ -197,11 +197,15 @@ def test_of_every_key_its_latest_message_is_left(spark: SparkSession, tmp_path: 
         assert found == wanted
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_the_archive_is_replayed_like_the_log(spark: SparkSession, data: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_the_archive_is_replayed_like_the_log(
+    spark: SparkSession, data: Path, tmp_path: Path, table_format: str
+) -> None:
     lake = tmp_path / "lake"
-    archive(spark, Location.parse(path=str(data)), ["orders"], warehouse=str(lake), kind=kind, once=True)
-    origin = FromArchive(warehouse=str(lake), kind=kind)
+    archive(
+        spark, Location.parse(path=str(data)), ["orders"], warehouse=str(lake), table_format=table_format, once=True
+    )
+    origin = ArchiveOrigin(warehouse=str(lake), table_format=table_format)
     target = options(path=tmp_path / "target", topic="again", createPartitions="1")
     with Store.open(tmp_path / "target", create=True):
         pass
@@ -219,7 +223,7 @@ def test_the_archive_is_replayed_like_the_log(spark: SparkSession, data: Path, t
         for each in stored(tmp_path / "target", "again")
     ]
     assert sorted(found) == sorted(wanted)
-    with pytest.raises(InvalidRequest, match=f"has no {kind} table of /default/missing"):
+    with pytest.raises(InvalidRequest, match=f"has no {table_format} table of /default/missing"):
         replay(spark, origin, [TopicName.parse("missing")], target)
 
 

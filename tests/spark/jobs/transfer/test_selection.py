@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.spark.jobs.transfer.selection import Selection, regex_of, searched
+from penstock.spark.jobs.transfer.selection import Selection, log_condition, regex_of
 from penstock.spark.scan.where import parse_where
 
 ORDERS = TopicName.parse("orders")
@@ -51,14 +51,14 @@ def test_a_glob_means_what_it_means_elsewhere(glob: str, text: str) -> None:
     assert bool(re.fullmatch(python, text, re.DOTALL)) == fnmatchcase(text, glob)
 
 
-PLACES = [("5", "90"), ("2026-01-31T12:00:00.123Z", "2026-02-01"), ("1f0c2a4e-7b1d-6c00-9a3f-0123456789ab", None)]
+FAILPOINTS = [("5", "90"), ("2026-01-31T12:00:00.123Z", "2026-02-01"), ("1f0c2a4e-7b1d-6c00-9a3f-0123456789ab", None)]
 
 
-@pytest.mark.parametrize(("start", "stop"), PLACES)
+@pytest.mark.parametrize(("start", "stop"), FAILPOINTS)
 @given(types=st.lists(st.text("ab'*. ", min_size=1, max_size=4), max_size=3))
 def test_the_log_is_searched_by_what_it_can_be(start: str, stop: str | None, types: list[str]) -> None:
     selection = Selection(start=start, stop=stop, partition=3, types=tuple(types))
-    filters = parse_where(searched(selection))
+    filters = parse_where(log_condition(selection))
     assert 3 in filters.partition
     assert 4 not in filters.partition
     if types and "*" not in "".join(types):
@@ -69,4 +69,4 @@ def test_the_log_is_searched_by_what_it_can_be(start: str, stop: str | None, typ
 
 
 def test_a_selection_of_everything_searches_for_nothing() -> None:
-    assert searched(Selection(keys=("a",), where="true", types=("a*",))) == ""
+    assert log_condition(Selection(keys=("a",), where="true", types=("a*",))) == ""

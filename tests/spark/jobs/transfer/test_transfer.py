@@ -16,7 +16,7 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message, Record, SchemaRef
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.transfer.file_formats import Format
+from penstock.spark.jobs.transfer.file_formats import FileFormat
 from penstock.spark.jobs.transfer.selection import Selection
 from penstock.spark.jobs.transfer.transfer import copy, export, import_file
 from penstock.spark.scan.slice_reader import DataLoss
@@ -59,8 +59,8 @@ def said(records: list[Record]) -> list[tuple[object, ...]]:
     return [(m.payload, m.key, m.type, dict(m.attributes), m.schema) for m in (record.message for record in records)]
 
 
-@pytest.mark.parametrize("kind", [Format.PARQUET, Format.JSONL, Format.CSV])
-def test_a_round_trip_loses_nothing(tmp_path: Path, data: Location, kind: Format) -> None:
+@pytest.mark.parametrize("kind", [FileFormat.PARQUET, FileFormat.JSONL, FileFormat.CSV])
+def test_a_round_trip_loses_nothing(tmp_path: Path, data: Location, kind: FileFormat) -> None:
     seen: list[tuple[int, int | None]] = []
     made = export(data, [ORDERS], tmp_path / "file", kind, progress=lambda done, of: seen.append((done, of)))
     assert (made.rows, made.format, made.lost, seen[-1]) == (300, kind.value, 0, (300, 300))
@@ -72,12 +72,12 @@ def test_a_round_trip_loses_nothing(tmp_path: Path, data: Location, kind: Format
 
 
 def test_an_import_that_is_repeated_under_its_run_adds_nothing(tmp_path: Path, data: Location) -> None:
-    export(data, [ORDERS], tmp_path / "a.jsonl", Format.JSONL)
+    export(data, [ORDERS], tmp_path / "a.jsonl", FileFormat.JSONL)
     root = target(tmp_path, ORDERS)
-    first = import_file(tmp_path / "a.jsonl", Format.JSONL, options(path=root))
-    again = import_file(tmp_path / "a.jsonl", Format.JSONL, options(path=root), run=first.run)
+    first = import_file(tmp_path / "a.jsonl", FileFormat.JSONL, options(path=root))
+    again = import_file(tmp_path / "a.jsonl", FileFormat.JSONL, options(path=root), run=first.run)
     assert (again.published, again.known) == (0, 300)
-    import_file(tmp_path / "a.jsonl", Format.JSONL, options(path=root))
+    import_file(tmp_path / "a.jsonl", FileFormat.JSONL, options(path=root))
     assert len(stored(root, "orders")) == 600
 
 
@@ -90,11 +90,11 @@ def test_a_selection_is_exported_by_place_type_and_key(tmp_path: Path, data: Loc
         (iso_time(early.publish_time_ms), None),
     ):
         selection = Selection(start=start, stop=stop, types=("*.paid",), keys=("k1", "k4*"))
-        export(data, [ORDERS], tmp_path / "a.parquet", Format.PARQUET, selection=selection)
+        export(data, [ORDERS], tmp_path / "a.parquet", FileFormat.PARQUET, selection=selection)
         root = tmp_path / f"t{start[:4]}{stop is None}"
         with Store.open(root, create=True) as store:
             store.create_topic(ORDERS)
-        import_file(tmp_path / "a.parquet", Format.PARQUET, options(path=root))
+        import_file(tmp_path / "a.parquet", FileFormat.PARQUET, options(path=root))
         first = (
             next(each for each in records if each.publish_time_ms >= early.publish_time_ms) if stop is None else early
         )
@@ -130,9 +130,9 @@ def test_what_cannot_be_read_fails_an_export_or_is_counted(tmp_path: Path, data:
     damaged[2000] ^= 1
     segment.write_bytes(damaged)
     with pytest.raises(DataLoss):
-        export(data, [ORDERS], tmp_path / "a.csv", Format.CSV)
+        export(data, [ORDERS], tmp_path / "a.csv", FileFormat.CSV)
     assert not list(tmp_path.glob("a.csv*"))
-    made = export(data, [ORDERS], tmp_path / "a.csv", Format.CSV, skip_lost=True)
+    made = export(data, [ORDERS], tmp_path / "a.csv", FileFormat.CSV, skip_lost=True)
     assert (made.rows, made.lost) == (299, 1)
     with pytest.raises(DataLoss):
         copy(data, [ORDERS], options(path=tmp_path / "copy"))
@@ -144,16 +144,18 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path, data: Location) -> N
     root = target(tmp_path, ORDERS)
     (tmp_path / "a.jsonl").write_text('{"value": "a"}\n')
     with pytest.raises(InvalidRequest, match="names no topic"):
-        import_file(tmp_path / "a.jsonl", Format.JSONL, options(path=root))
+        import_file(tmp_path / "a.jsonl", FileFormat.JSONL, options(path=root))
     with pytest.raises(InvalidRequest, match="kept only into a directory"):
-        import_file(tmp_path / "a.jsonl", Format.JSONL, options(broker="127.0.0.1:1", topic="t"), keep_partitions=True)
+        import_file(
+            tmp_path / "a.jsonl", FileFormat.JSONL, options(broker="127.0.0.1:1", topic="t"), keep_partitions=True
+        )
     with Store.open(root), pytest.raises(NotOwner, match="broker=HOST:PORT"):
-        import_file(tmp_path / "a.jsonl", Format.JSONL, options(path=root, topic="orders"))
+        import_file(tmp_path / "a.jsonl", FileFormat.JSONL, options(path=root, topic="orders"))
     (tmp_path / "b.jsonl").write_text(f'{{"value": "{"x" * 1_100_000}"}}\n')
     with pytest.raises(PayloadTooLarge):
-        import_file(tmp_path / "b.jsonl", Format.JSONL, options(path=root, topic="orders"))
+        import_file(tmp_path / "b.jsonl", FileFormat.JSONL, options(path=root, topic="orders"))
     with pytest.raises(InvalidRequest, match="needs Spark"):
-        export(data, [ORDERS], tmp_path / "a.csv", Format.CSV, selection=Selection(where="key = 'a'"))
+        export(data, [ORDERS], tmp_path / "a.csv", FileFormat.CSV, selection=Selection(where="key = 'a'"))
     assert values(root, "orders") == []
 
 
@@ -165,9 +167,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.mark.slow
 def test_through_a_broker_it_is_the_same(tmp_path: Path, data: Location, broker: RunningBroker) -> None:
-    export(data, [ORDERS, SOLD], tmp_path / "a.parquet", Format.PARQUET)
+    export(data, [ORDERS, SOLD], tmp_path / "a.parquet", FileFormat.PARQUET)
     for _ in range(2):
-        import_file(tmp_path / "a.parquet", Format.PARQUET, options(broker=broker.url), run="one")
+        import_file(tmp_path / "a.parquet", FileFormat.PARQUET, options(broker=broker.url), run="one")
         copy(data, [ORDERS], options(broker=broker.url, topic="copied"), run="two")
     for topic, source in (("orders", "orders"), ("/shop/sold", "/shop/sold"), ("copied", "orders")):
         assert said(stored(broker.data, topic)) == said(stored(Path(data.uri), source))

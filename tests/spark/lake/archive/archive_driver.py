@@ -18,15 +18,15 @@ from penstock.spark.lake.archive.archive import archive
 LOCAL = "none"
 
 
-def archive_all(spark: SparkSession | None, data: str, lake: str, kind: str) -> None:
+def archive_all(spark: SparkSession | None, data: str, lake: str, table_format: str) -> None:
     archive(
         spark,
         Location(data),
         warehouse=lake,
-        kind=kind,
+        table_format=table_format,
         once=True,
         batch_bytes=30_000,
-        told=lambda batch: print("batch", batch.batch_id, flush=True),
+        on_batch=lambda batch: print("batch", batch.batch_id, flush=True),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.lake.kit import KINDS, independent
+from tests.spark.lake.kit import TABLE_FORMATS, independent
 from tests.spark.lake.tables.test_killed import in_lake, in_log, orphans
 from tests.spark.log_kit import ORDERS, SOLD, append, everything, make_data
 
@@ -23,7 +23,7 @@ from penstock.spark.lake.archive import batch_commit
 from penstock.spark.lake.archive.archive import ArchiveReport, archive
 from penstock.spark.lake.archive.batch_commit import BatchReport
 from penstock.spark.lake.tables import table as tables
-from penstock.spark.runtime.failpoints import PLACES
+from penstock.spark.runtime.failpoints import FAILPOINTS
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def ids_in_log(data: Path, topic: TopicName) -> list[bytes]:
     return sorted(record.id for (name, _), records in found.items() if name == str(topic) for record in records)
 
 
-def ids_in(lake: Path, kind: str, name: str) -> list[bytes]:
-    return sorted(independent(open_table(kind, str(lake), name), ["_id"]).column(0).to_pylist())
+def ids_in(lake: Path, table_format: str, name: str) -> list[bytes]:
+    return sorted(independent(open_table(table_format, str(lake), name), ["_id"]).column(0).to_pylist())
 
 
 def once(spark: SparkSession | None, data: Path, lake: Path, *topics: str, **more: Any) -> ArchiveReport:
@@ -52,23 +52,23 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession) -> SparkSession 
     return spark if request.param == "spark" else None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_the_archive_is_the_log_and_goes_on_where_it_was(
-    engine: SparkSession | None, tmp_path: Path, kind: str
+    engine: SparkSession | None, tmp_path: Path, table_format: str
 ) -> None:
     data, lake = make_data(tmp_path / "data", messages=300), tmp_path / "lake"
-    told: list[BatchReport] = []
-    first = once(engine, data, lake, kind=kind, batch_bytes=10_000, told=told.append)
+    on_batch: list[BatchReport] = []
+    first = once(engine, data, lake, table_format=table_format, batch_bytes=10_000, on_batch=on_batch.append)
     assert first.rows == 315
-    assert first.batches == len(told) > 2
+    assert first.batches == len(on_batch) > 2
     assert set(first.tables) == {ORDERS_TABLE, SOLD_TABLE}
-    assert once(engine, data, lake, kind=kind).rows == 0
+    assert once(engine, data, lake, table_format=table_format).rows == 0
     with Store.open(data) as store:
         append(store, ORDERS, range(300, 350))
-    second = once(engine, data, lake, kind=kind)
+    second = once(engine, data, lake, table_format=table_format)
     assert (second.rows, second.query_id) == (50, first.query_id)
-    assert ids_in(lake, kind, ORDERS_TABLE) == ids_in_log(data, ORDERS)
-    assert ids_in(lake, kind, SOLD_TABLE) == ids_in_log(data, SOLD)
+    assert ids_in(lake, table_format, ORDERS_TABLE) == ids_in_log(data, ORDERS)
+    assert ids_in(lake, table_format, SOLD_TABLE) == ids_in_log(data, SOLD)
 
 
 def test_a_second_archive_is_fenced_and_takes_over_where_the_table_ends(
@@ -115,7 +115,7 @@ def test_an_empty_topic_has_no_table_until_it_has_a_message(engine: SparkSession
 def test_a_continuous_archive_sees_what_comes_and_ends_when_told(engine: SparkSession | None, tmp_path: Path) -> None:
     data, lake, stop = make_data(tmp_path / "data", messages=100), tmp_path / "lake", threading.Event()
 
-    def told(report: BatchReport) -> None:
+    def on_batch(report: BatchReport) -> None:
         if report.batch_id == 0:
             with Store.open(data) as store:
                 append(store, ORDERS, range(100, 120))
@@ -123,7 +123,7 @@ def test_a_continuous_archive_sees_what_comes_and_ends_when_told(engine: SparkSe
             stop.set()
 
     report = archive(
-        engine, Location(str(data)), ["orders"], warehouse=str(lake), every_seconds=0.1, told=told, stop=stop
+        engine, Location(str(data)), ["orders"], warehouse=str(lake), every_seconds=0.1, on_batch=on_batch, stop=stop
     )
     assert (report.rows, report.batches) == (120, 2)
     assert ids_in(lake, "delta", ORDERS_TABLE) == ids_in_log(data, ORDERS)
@@ -161,28 +161,32 @@ def test_a_batch_of_topics_that_are_not_named_any_more_is_ended_as_it_was(
     assert orphans(lake, "delta") == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_engines_take_turns_and_die_in_between(
-    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, table_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each goes on with whatever step of a batch the other has died at, while the log grows."""
-    data, lake, chance = make_data(tmp_path / "data", messages=60), tmp_path / "lake", random.Random(f"{kind} 3")
+    data, lake, chance = (
+        make_data(tmp_path / "data", messages=60),
+        tmp_path / "lake",
+        random.Random(f"{table_format} 3"),
+    )
     deaths = 0
     for life in range(10):
         with monkeypatch.context() as patch, contextlib.suppress(Died):
-            die = dying_at(chance.choice(PLACES), visit=chance.randrange(1, 5))
+            die = dying_at(chance.choice(FAILPOINTS), visit=chance.randrange(1, 5))
             for module in (batch_commit, archiving, tables):
                 patch.setattr(module, "reach", die)
             deaths += 1
-            once(spark if life % 2 else None, data, lake, kind=kind, batch_bytes=4000)
+            once(spark if life % 2 else None, data, lake, table_format=table_format, batch_bytes=4000)
             deaths -= 1
         with Store.open(data) as store:
             append(store, ORDERS, range(chance.randrange(1, 40)))
             append(store, SOLD, range(chance.randrange(1, 9)), chance.randrange(3))
     assert deaths > 3
-    once(chance.choice([spark, None]), data, lake, kind=kind)
-    assert in_lake(lake, kind) == in_log(data)
-    assert orphans(lake, kind) == []
+    once(chance.choice([spark, None]), data, lake, table_format=table_format)
+    assert in_lake(lake, table_format) == in_log(data)
+    assert orphans(lake, table_format) == []
 
 
 class Died(BaseException):
@@ -204,12 +208,12 @@ def dying_at(place: str, *, visit: int = 1) -> Callable[[str], None]:
 def test_what_cannot_be_is_refused_with_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
     data, lake = make_data(tmp_path / "data", messages=10), tmp_path / "lake"
     with pytest.raises(InvalidRequest, match="format 'hudi': expected one of delta, iceberg, parquet"):
-        once(spark, data, lake, kind="hudi")
+        once(spark, data, lake, table_format="hudi")
     with pytest.raises(InvalidRequest, match="name it"):
         once(spark, data, lake, subscription="archive")
     once(spark, data, lake, "orders")
     for name in ("archive", "other"):
         with pytest.raises(InvalidRequest, match="is a table of the format delta, and this is to be iceberg"):
-            once(spark, data, lake, "orders", kind="iceberg", name=name)
+            once(spark, data, lake, "orders", table_format="iceberg", name=name)
     with pytest.raises(InvalidRequest, match="was made with kind='delta', and this is 'iceberg'"):
-        once(spark, data, lake, "/shop/parts.sold", kind="iceberg")
+        once(spark, data, lake, "/shop/parts.sold", table_format="iceberg")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.lake.kit import KINDS
+from tests.spark.lake.kit import TABLE_FORMATS
 from tests.spark.lake.tables.test_killed import in_lake, in_log
 from tests.spark.lake.test_typed import Shop
 from tests.spark.log_kit import ORDERS, append, make_data
@@ -87,8 +87,8 @@ def test_what_cannot_be_is_refused_before_spark_starts(
     }
     for sentence, words in wrong.items():
         code = run(["archive", *data, "--warehouse", str(lake), "--engine", "spark", *words])
-        told = capsys.readouterr().err
-        assert (code, sentence in told) == (2, True), (sentence, told)
+        on_batch = capsys.readouterr().err
+        assert (code, sentence in on_batch) == (2, True), (sentence, on_batch)
     assert not (tmp_path / "checkpoint").exists()
     assert run(["archive", "--data", str(tmp_path / "none"), "--warehouse", str(tmp_path / "lake")]) == 2
     refused = "is not a Penstock data directory: create one with `penstock log create`"
@@ -105,19 +105,22 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_little_is_archived_without_spark_and_much_is_not(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_a_little_is_archived_without_spark_and_much_is_not(tmp_path: Path, table_format: str) -> None:
     """In a process of its own, which imports none of it; the bound says what is much."""
     data, lake = make_data(tmp_path / "data", messages=30), tmp_path / "lake"
-    words = ["archive", "--data", str(data), "--warehouse", str(lake), "--format", kind, "--once"]
+    words = ["archive", "--data", str(data), "--warehouse", str(lake), "--format", table_format, "--once"]
     command = [sys.executable, "-c", WITHOUT_SPARK, *words]
     said = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert said.returncode == 0, said.stderr
     assert "engine: local, 45 new messages, " in said.stderr
     assert "45 rows in 1 batch" in said.stdout
     heavy = json.loads(said.stdout.splitlines()[-1].replace("'", '"'))
-    assert heavy in ([], ["pandas"] if kind == "iceberg" else [])  # PyIceberg asks Arrow for times, which imports it
-    assert in_lake(lake, kind) == in_log(data)
+    assert heavy in (
+        [],
+        ["pandas"] if table_format == "iceberg" else [],
+    )  # PyIceberg asks Arrow for times, which imports it
+    assert in_lake(lake, table_format) == in_log(data)
 
 
 @pytest.mark.usefixtures("commands_share_spark")
@@ -141,8 +144,8 @@ def test_what_is_much_is_for_spark_unless_that_is_said_otherwise(
 
 
 def test_it_says_where_bad_records_are_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Checkpoint(tmp_path / "unused") as held:
-        shop = Shop(tmp_path, "delta", held)
+    with Checkpoint(tmp_path / "unused") as state:
+        shop = Shop(tmp_path, "delta", state)
     schema = shop.register(id={"type": "integer"})
     shop.publish({"id": 0}, b"{", {"id": "\x1b[2J"}, {"id": "three"}, b"{", schema=schema)
     words = ["archive", "--data", str(shop.data), "--warehouse", str(tmp_path / "lake"), "--once"]

@@ -25,7 +25,7 @@ from penstock.core.errors import PenstockError
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.batch_commit import BatchReport
-from penstock.spark.runtime.failpoints import PLACES, VARIABLE
+from penstock.spark.runtime.failpoints import FAILPOINTS, VARIABLE
 from penstock.storage.store import Store
 from penstock.testing import RunningBroker
 
@@ -42,8 +42,16 @@ SPARK: Final = "local[2]"
 class Driver:
     """One life of an archive, with all the processes below it."""
 
-    def __init__(self, data: Path, lake: Path, kind: str, *, failpoint: str = "", master: str = SPARK) -> None:
-        command = [sys.executable, "-m", "tests.spark.lake.archive.archive_driver", str(data), str(lake), kind, master]
+    def __init__(self, data: Path, lake: Path, table_format: str, *, failpoint: str = "", master: str = SPARK) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.spark.lake.archive.archive_driver",
+            str(data),
+            str(lake),
+            table_format,
+            master,
+        ]
         self._log = (lake.parent / "driver.log").open("a+b")
         self._began = self._log.tell()
         self._process = subprocess.Popen(
@@ -130,24 +138,24 @@ def grow(data: Path, chance: random.Random, *, messages: int = 200) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "steps"),
+    ("table_format", "steps"),
     [
         ("delta", [(SPARK, "files-written:2"), (LOCAL, "plan-written:2"), (SPARK, "progress-reported")]),
         ("iceberg", [(LOCAL, "before-commit"), (SPARK, "committed-before-return:2"), (LOCAL, "between-tables")]),
     ],
 )
 def test_a_driver_killed_in_the_middle_of_its_commits(
-    spark: SparkSession, tmp_path: Path, kind: str, steps: list[tuple[str, str]]
+    spark: SparkSession, tmp_path: Path, table_format: str, steps: list[tuple[str, str]]
 ) -> None:
     """Some of the steps: `test_killed` has each of them, without Spark. Each life is gone on with by another engine;
     the last one is in this process."""
     data, lake, chance = make_data(tmp_path / "data", messages=900), tmp_path / "lake", random.Random(7)
     for master, step in steps:
-        assert live(Driver(data, lake, kind, failpoint=step, master=master)) == -signal.SIGKILL
+        assert live(Driver(data, lake, table_format, failpoint=step, master=master)) == -signal.SIGKILL
         grow(data, chance)
-    archive_all(spark, str(data), str(lake), kind)
-    assert in_lake(lake, kind) == in_log(data)
-    assert orphans(lake, kind) == []
+    archive_all(spark, str(data), str(lake), table_format)
+    assert in_lake(lake, table_format) == in_log(data)
+    assert orphans(lake, table_format) == []
 
 
 def test_a_broker_killed_while_its_log_is_archived(
@@ -166,7 +174,7 @@ def test_a_broker_killed_while_its_log_is_archived(
                 broker.kill()
 
             with pytest.raises(PenstockError, match=f"the broker at http://127.0.0.1:{port} does not answer"):
-                archive_url(spark, broker, lake, batch_bytes=10_000, told=strike)
+                archive_url(spark, broker, lake, batch_bytes=10_000, on_batch=strike)
     assert 0 < sum(batch.rows for batch in batches) < in_log(data)[0]
     with RunningBroker("--http-port", port, data=data, environment=environment) as broker:
         archive_url(spark, broker, lake, batch_bytes=1_000_000)
@@ -187,37 +195,41 @@ def archive_url(
     lake: Path,
     *,
     batch_bytes: int,
-    told: Callable[[BatchReport], None] | None = None,
+    on_batch: Callable[[BatchReport], None] | None = None,
 ) -> None:
     location = Location.parse(url=broker.http_url)
-    archive(spark, location, warehouse=str(lake), once=True, batch_bytes=batch_bytes, told=told)
+    archive(spark, location, warehouse=str(lake), once=True, batch_bytes=batch_bytes, on_batch=on_batch)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_killed_again_and_again_at_random(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_killed_again_and_again_at_random(tmp_path: Path, table_format: str) -> None:
     """Twenty ends: the driver at a step, all at once, the JVM alone, a worker; and then executors of a cluster."""
-    data, lake, chance = make_data(tmp_path / "data", messages=900), tmp_path / "lake", random.Random(f"{kind}1")
+    data, lake, chance = (
+        make_data(tmp_path / "data", messages=900),
+        tmp_path / "lake",
+        random.Random(f"{table_format}1"),
+    )
     deaths = lives = 0
     while deaths < 20:
         lives += 1
         assert lives < 60
         choice = lives % 6
         if choice < 3:
-            step = f"{chance.choice(PLACES)}:{chance.randrange(1, 4)}"
-            code = live(Driver(data, lake, kind, failpoint=step, master=chance.choice([LOCAL, SPARK])))
+            step = f"{chance.choice(FAILPOINTS)}:{chance.randrange(1, 4)}"
+            code = live(Driver(data, lake, table_format, failpoint=step, master=chance.choice([LOCAL, SPARK])))
         else:
             killer: Killer = [everything, jvm, worker][choice - 3]
-            code = live(Driver(data, lake, kind), after=chance.uniform(3, 12), killer=killer)
+            code = live(Driver(data, lake, table_format), after=chance.uniform(3, 12), killer=killer)
         deaths += code != 0
         grow(data, chance, messages=800)
     for _ in range(2):
-        life = Driver(data, lake, kind, master="local-cluster[2,1,1024]")
+        life = Driver(data, lake, table_format, master="local-cluster[2,1,1024]")
         code = live(life, killer=executor)
         assert (code, life.struck) == (0, 1), (tmp_path / "driver.log").read_text()[-3000:]
         grow(data, chance, messages=800)
-    print(f"{kind}: {deaths} of {lives} lives were ended")
-    assert live(Driver(data, lake, kind, master=LOCAL)) == 0, (tmp_path / "driver.log").read_text()[-3000:]
-    assert in_lake(lake, kind) == in_log(data)
-    assert orphans(lake, kind) == []
+    print(f"{table_format}: {deaths} of {lives} lives were ended")
+    assert live(Driver(data, lake, table_format, master=LOCAL)) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+    assert in_lake(lake, table_format) == in_log(data)
+    assert orphans(lake, table_format) == []

@@ -8,26 +8,26 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.lake.kit import KINDS, independent
+from tests.spark.lake.kit import TABLE_FORMATS, independent
 from tests.spark.log_kit import ORDERS, SOLD, append, everything, make_data
 
 from penstock.core.errors import NotOwner, StorageFailed
 from penstock.core.limits import Limits
 from penstock.spark.files.location import Location
-from penstock.spark.lake.archive.batch_commit import Archiver, Goal, joined_ranges
+from penstock.spark.lake.archive.batch_commit import BatchRunner, Destination, merge_ranges
 from penstock.spark.lake.archive.checkpoint import Checkpoint
-from penstock.spark.lake.archive.write_task import Job, Landed, land
-from penstock.spark.lake.tables.names import ONE_TABLE
-from penstock.spark.lake.tables.table import Range
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.lake.archive.write_task import WriteResult, WriteTask, run_task
+from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE
+from penstock.spark.lake.tables.table import OffsetRange
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.store import Store
 
 ORDERS_TABLE = "default.orders"
 SOLD_TABLE = "shop.parts_sold"
 
 
-def here(jobs: Sequence[Job]) -> list[Landed]:
-    return [land(job) for job in jobs]
+def here(tasks: Sequence[WriteTask]) -> list[WriteResult]:
+    return [run_task(task) for task in tasks]
 
 
 @pytest.fixture
@@ -37,17 +37,17 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    with Checkpoint(tmp_path / "checkpoint") as held:
-        yield held
+    with Checkpoint(tmp_path / "checkpoint") as state:
+        yield state
 
 
 def slices(data: Path, ranges: dict[tuple[str, int], tuple[int, int]], *, slice_bytes: int = 5000) -> list[Slice]:
-    return plan(Location(str(data)), ranges, slice_bytes=slice_bytes)
+    return plan_slices(Location(str(data)), ranges, slice_bytes=slice_bytes)
 
 
-def archiver(tmp_path: Path, checkpoint: Checkpoint, kind: str = "delta", **more: Any) -> Archiver:
-    goal = Goal(warehouse=str(tmp_path / "lake"), kind=kind, **more)
-    return Archiver(goal, checkpoint, checkpoint.query_id(), here, cores=2)
+def archiver(tmp_path: Path, checkpoint: Checkpoint, table_format: str = "delta", **more: Any) -> BatchRunner:
+    destination = Destination(warehouse=str(tmp_path / "lake"), table_format=table_format, **more)
+    return BatchRunner(destination, checkpoint, checkpoint.query_id(), here, cores=2)
 
 
 def ids_in_log(data: Path, topic: str) -> list[bytes]:
@@ -59,9 +59,11 @@ def ids_in(table: Any) -> list[bytes]:
     return sorted(independent(table, ["_id"]).column(0).to_pylist())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_tables_have_what_the_log_has(tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str) -> None:
-    made = archiver(tmp_path, checkpoint, kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_the_tables_have_what_the_log_has(
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    made = archiver(tmp_path, checkpoint, table_format)
     report = made.batch(0, slices(data, {(str(ORDERS), 0): (0, 200), (str(SOLD), 1): (0, 5), (str(SOLD), 2): (0, 10)}))
     assert (report.rows, report.repeated) == (215, False)
     made.batch(1, slices(data, {(str(ORDERS), 0): (200, 300)}))
@@ -71,9 +73,11 @@ def test_the_tables_have_what_the_log_has(tmp_path: Path, data: Path, checkpoint
     assert made.table(SOLD_TABLE).positions() == {(str(SOLD), 1): 5, (str(SOLD), 2): 10}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_column_of_a_message_is_kept(tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str) -> None:
-    made = archiver(tmp_path, checkpoint, kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_every_column_of_a_message_is_kept(
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
+    made = archiver(tmp_path, checkpoint, table_format)
     made.batch(0, slices(data, {(str(ORDERS), 0): (0, 300)}))
     records = everything(Location(str(data)).open())[str(ORDERS), 0]
     rows = pa.Table.from_batches(made.table(ORDERS_TABLE).read()).sort_by("_offset").to_pylist()
@@ -87,13 +91,15 @@ def test_every_column_of_a_message_is_kept(tmp_path: Path, data: Path, checkpoin
         assert (row["_schema_id"], row["_attributes"]) == (None, [])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_that_is_repeated_adds_nothing(tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str) -> None:
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_a_batch_that_is_repeated_adds_nothing(
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
+) -> None:
     some = slices(data, {(str(ORDERS), 0): (0, 100), (str(SOLD), 2): (0, 10)})
-    archiver(tmp_path, checkpoint, kind).batch(0, some)
-    again = archiver(tmp_path, checkpoint, kind).batch(0, some)
+    archiver(tmp_path, checkpoint, table_format).batch(0, some)
+    again = archiver(tmp_path, checkpoint, table_format).batch(0, some)
     assert (again.rows, again.repeated) == (0, True)
-    assert len(ids_in(archiver(tmp_path, checkpoint, kind).table(ORDERS_TABLE))) == 100
+    assert len(ids_in(archiver(tmp_path, checkpoint, table_format).table(ORDERS_TABLE))) == 100
 
 
 def test_a_batch_that_was_decided_is_finished_with_the_same_files(
@@ -127,14 +133,14 @@ def test_orphans_of_a_killed_batch_are_swept_and_nothing_else(
     made = archiver(tmp_path, checkpoint)
     made.batch(0, slices(data, {(str(ORDERS), 0): (0, 100)}))
     some = slices(data, {(str(ORDERS), 0): (100, 200)})
-    jobs = list(made._jobs(1, some))
-    here(jobs)  # killed before anything was decided
+    tasks = list(made._write_tasks(1, some))
+    here(tasks)  # killed before anything was decided
     table = made.table(ORDERS_TABLE)
     (table.folder.local / "somebody.parquet").write_bytes(b"else's")
     before = {each.path for each in table.folder.list() if each.path.endswith(".parquet")}
-    assert made.sweep([ORDERS_TABLE, "shop.nothing"]) == len(jobs)
+    assert made.sweep([ORDERS_TABLE, "shop.nothing"]) == len(tasks)
     after = {each.path for each in table.folder.list() if each.path.endswith(".parquet")}
-    assert len(before - after) == len(jobs)
+    assert len(before - after) == len(tasks)
     assert "somebody.parquet" in after
     made.batch(1, some)
     assert made.sweep([ORDERS_TABLE]) == 0
@@ -152,18 +158,18 @@ def test_files_that_a_batch_is_decided_to_use_are_not_swept(tmp_path: Path, data
 def test_all_topics_may_share_a_table(tmp_path: Path, data: Path, checkpoint: Checkpoint) -> None:
     made = archiver(tmp_path, checkpoint, one_table=True)
     made.batch(0, slices(data, {(str(ORDERS), 0): (0, 300), (str(SOLD), 1): (0, 5), (str(SOLD), 2): (0, 10)}))
-    table = made.table(ONE_TABLE)
+    table = made.table(ALL_TOPICS_TABLE)
     assert ids_in(table) == sorted(ids_in_log(data, str(ORDERS)) + ids_in_log(data, str(SOLD)))
     assert table.positions() == {(str(ORDERS), 0): 300, (str(SOLD), 1): 5, (str(SOLD), 2): 10}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_an_archive_with_another_checkpoint_is_fenced(
-    tmp_path: Path, data: Path, checkpoint: Checkpoint, kind: str
+    tmp_path: Path, data: Path, checkpoint: Checkpoint, table_format: str
 ) -> None:
-    archiver(tmp_path, checkpoint, kind).batch(0, slices(data, {(str(ORDERS), 0): (0, 100)}))
+    archiver(tmp_path, checkpoint, table_format).batch(0, slices(data, {(str(ORDERS), 0): (0, 100)}))
     with Checkpoint(tmp_path / "other") as other, pytest.raises(NotOwner, match="--take-over"):
-        archiver(tmp_path, other, kind).batch(0, slices(data, {(str(ORDERS), 0): (0, 300)}))
+        archiver(tmp_path, other, table_format).batch(0, slices(data, {(str(ORDERS), 0): (0, 300)}))
 
 
 def test_what_is_lost_fails_the_batch_or_is_counted(tmp_path: Path, checkpoint: Checkpoint) -> None:
@@ -190,13 +196,13 @@ def test_slices_of_one_job_become_few_files(tmp_path: Path, data: Path, checkpoi
     some = slices(data, {(str(ORDERS), 0): (0, 300)}, slice_bytes=2000)
     assert len(some) > 5
     made.batch(0, some)
-    assert len(made.table(ORDERS_TABLE).live()) == 1
+    assert len(made.table(ORDERS_TABLE).live_files()) == 1
 
 
 def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(
     tmp_path: Path, data: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.lake.archive.batch_commit.JOB_BYTES_MIN", 1)
+    monkeypatch.setattr("penstock.spark.lake.archive.batch_commit.TASK_BYTES_MIN", 1)
     given = slices(data, {(str(ORDERS), 0): (0, 300)}, slice_bytes=1 << 30)
     assert len(given) == 1
     cut = archiver(tmp_path, checkpoint).cut(given)
@@ -206,8 +212,10 @@ def test_the_offsets_of_a_batch_are_cut_into_full_turns_of_all_cores(
 
 
 def test_ranges_that_follow_each_other_are_one() -> None:
-    found = joined_ranges([Range("b", 0, 5, 7), Range("a", 1, 0, 3), Range("b", 0, 7, 9), Range("b", 0, 10, 11)])
-    assert found == [Range("a", 1, 0, 3), Range("b", 0, 5, 9), Range("b", 0, 10, 11)]
+    found = merge_ranges(
+        [OffsetRange("b", 0, 5, 7), OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 7, 9), OffsetRange("b", 0, 10, 11)]
+    )
+    assert found == [OffsetRange("a", 1, 0, 3), OffsetRange("b", 0, 5, 9), OffsetRange("b", 0, 10, 11)]
 
 
 def test_more_is_archived_when_more_is_there(tmp_path: Path, data: Path, checkpoint: Checkpoint) -> None:

@@ -32,64 +32,64 @@ def test_only_one_process_holds_it(tmp_path: Path) -> None:
 
 
 def test_the_query_is_the_same_for_ever_and_is_the_one_that_spark_takes(tmp_path: Path) -> None:
-    with Checkpoint(tmp_path) as held:
-        first = held.query_id()
-        assert json.loads((held.query / "metadata").read_text()) == {"id": first}
-    with Checkpoint(tmp_path) as held:
-        assert held.query_id() == first
-        held.put_aside()
-        assert held.query_id() != first
+    with Checkpoint(tmp_path) as state:
+        first = state.query_id()
+        assert json.loads((state.query / "metadata").read_text()) == {"id": first}
+    with Checkpoint(tmp_path) as state:
+        assert state.query_id() == first
+        state.start_new_query()
+        assert state.query_id() != first
     assert len(list(tmp_path.glob("replaced-*"))) == 1
 
 
 def test_a_damaged_name_is_not_replaced_by_another(tmp_path: Path) -> None:
-    with Checkpoint(tmp_path) as held:
-        held.query_id()
-        (held.query / "metadata").write_text("{")
+    with Checkpoint(tmp_path) as state:
+        state.query_id()
+        (state.query / "metadata").write_text("{")
         with pytest.raises(StorageFailed, match="--take-over"):
-            held.query_id()
+            state.query_id()
 
 
 def test_it_belongs_to_what_it_was_made_for(tmp_path: Path) -> None:
-    with Checkpoint(tmp_path) as held:
-        held.settle({"kind": "delta", "warehouse": "/lake"})
-        held.settle({"kind": "delta", "warehouse": "/lake"})
+    with Checkpoint(tmp_path) as state:
+        state.check_settings({"kind": "delta", "warehouse": "/lake"})
+        state.check_settings({"kind": "delta", "warehouse": "/lake"})
         with pytest.raises(InvalidRequest, match="was made with warehouse='/lake', and this is '/other'"):
-            held.settle({"kind": "delta", "warehouse": "/other"})
+            state.check_settings({"kind": "delta", "warehouse": "/other"})
 
 
 def test_plans_are_kept_until_the_next(tmp_path: Path) -> None:
-    with Checkpoint(tmp_path) as held:
-        assert held.plan(0) is None
-        held.save(0, {"a": 1})
-        held.save(1, {"a": 2})
-        assert (held.plan(0), held.plan(1), held.plans()) == (None, {"a": 2}, [1])
-        held.put_aside()
-        assert held.plans() == []
+    with Checkpoint(tmp_path) as state:
+        assert state.plan(0) is None
+        state.save(0, {"a": 1})
+        state.save(1, {"a": 2})
+        assert (state.plan(0), state.plan(1), state.plans()) == (None, {"a": 2}, [1])
+        state.start_new_query()
+        assert state.plans() == []
 
 
-def _state(held: Checkpoint) -> tuple[bool, bool]:
-    return held.log.in_flight, held.log.last_begun < 0
+def _state(state: Checkpoint) -> tuple[bool, bool]:
+    return state.log.in_flight, state.log.last_begun < 0
 
 
 def test_a_batch_is_in_flight_until_it_is_noted_as_done(tmp_path: Path) -> None:
-    with Checkpoint(tmp_path) as held:
-        assert _state(held) == (False, True)
+    with Checkpoint(tmp_path) as state:
+        assert _state(state) == (False, True)
         for name in ("offsets", "commits"):
-            (held.query / name).mkdir(parents=True)
-        (held.query / "offsets" / "0").touch()
-        assert _state(held) == (True, False)
-        (held.query / "commits" / "0").touch()
-        assert _state(held) == (False, False)
+            (state.query / name).mkdir(parents=True)
+        (state.query / "offsets" / "0").touch()
+        assert _state(state) == (True, False)
+        (state.query / "commits" / "0").touch()
+        assert _state(state) == (False, False)
 
 
 def test_only_the_last_few_of_those_that_were_replaced_are_kept(tmp_path: Path) -> None:
-    with Checkpoint(tmp_path) as held:
+    with Checkpoint(tmp_path) as state:
         for number in range(8):
             (tmp_path / f"replaced-{number:015d}").mkdir()
-        held.query_id()
-        held.put_aside()
-        assert held.known_query() is None
+        state.query_id()
+        state.start_new_query()
+        assert state.known_query() is None
     kept = sorted(each.name for each in tmp_path.glob("replaced-*"))
     assert len(kept) == 5
     assert kept[:4] == [f"replaced-{number:015d}" for number in range(4, 8)]
@@ -100,9 +100,9 @@ def test_a_backfill_has_one_of_its_own(tmp_path: Path) -> None:
     assert backfill_checkpoint("s3://bucket/lake", "a", given) == tmp_path / "mine" / "backfill"
     assert backfill_checkpoint(str(tmp_path), "a", None) == tmp_path / "_checkpoints" / "a-backfill"
     with Checkpoint(checkpoint_of(str(tmp_path), "a", given)) as one:
-        one.settle({"kind": "delta"})
+        one.check_settings({"kind": "delta"})
         with Checkpoint(backfill_checkpoint(str(tmp_path), "a", given)) as other:
-            other.settle({"kind": "delta", "backfill": True})
+            other.check_settings({"kind": "delta", "backfill": True})
 
 
 def test_where_it_is(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from tests.spark.lake.tables.test_killed import in_lake, in_log
 from tests.spark.log_kit import ORDERS, make_data
 
 from penstock.core.errors import InvalidRequest, StorageFailed
-from penstock.spark.lake.archive.batch_commit import Archiver, Goal
+from penstock.spark.lake.archive.batch_commit import BatchRunner, Destination
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine, SparkEngine, check_engine
-from penstock.spark.lake.archive.write_task import Job
+from penstock.spark.lake.archive.write_task import WriteTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,15 +41,15 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
     return SparkEngine(spark) if request.param == "spark" else LOCAL_ENGINE
 
 
-def jobs(tmp_path: Path, data: Path, ranges: dict[tuple[str, int], tuple[int, int]]) -> list[Job]:
-    with Checkpoint(tmp_path / "checkpoint") as held:
-        archiver = Archiver(Goal(warehouse=str(tmp_path / "lake")), held, held.query_id())
-        return list(archiver._jobs(0, slices(data, ranges)))
+def tasks(tmp_path: Path, data: Path, ranges: dict[tuple[str, int], tuple[int, int]]) -> list[WriteTask]:
+    with Checkpoint(tmp_path / "checkpoint") as state:
+        archiver = BatchRunner(Destination(warehouse=str(tmp_path / "lake")), state, state.query_id())
+        return list(archiver._write_tasks(0, slices(data, ranges)))
 
 
 def test_both_give_back_what_was_written(engine: Engine, tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", messages=50)
-    found = engine.run(jobs(tmp_path, data, {(str(ORDERS), 0): (0, 50)}))
+    found = engine.run(tasks(tmp_path, data, {(str(ORDERS), 0): (0, 50)}))
     assert [file.rows for landed in found for file in landed.files] == [50]
     assert engine.run([]) == []
     assert engine.cores >= 1
@@ -57,7 +57,7 @@ def test_both_give_back_what_was_written(engine: Engine, tmp_path: Path) -> None
 
 def test_an_error_of_ours_is_raised_as_itself_and_leaves_no_file(engine: Engine, tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", messages=300, dropped=150)
-    given = jobs(tmp_path, data, {(str(ORDERS), 0): (0, 300)})
+    given = tasks(tmp_path, data, {(str(ORDERS), 0): (0, 300)})
     with pytest.raises(StorageFailed, match="lost"):
         engine.run(given)
     assert list((tmp_path / "lake").rglob("archive-*")) == []

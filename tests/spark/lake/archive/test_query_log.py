@@ -13,7 +13,7 @@ from penstock.core.errors import StorageFailed
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import archive
 from penstock.spark.lake.archive.query_log import ENTRIES_KEPT, QueryLog
-from penstock.spark.source.offsets import Mark, Offsets
+from penstock.spark.source.offsets import Offsets, StreamPosition
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SPARKS = Path(__file__).parent / "golden"
 
 
 def ends(offset: int) -> Offsets:
-    return Offsets({(str(ORDERS), 0): Mark(offset, "1f" * 16)})
+    return Offsets({(str(ORDERS), 0): StreamPosition(offset, "1f" * 16)})
 
 
 def test_a_batch_is_begun_and_done(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
-from penstock.spark.lake.archive.archive import Wanted, prepared
-from penstock.spark.lake.archive.batch_commit import Goal
+from penstock.spark.files.registry import RegistryLocation
+from penstock.spark.lake.archive.archive import ArchiveRequest, open_archive
+from penstock.spark.lake.archive.batch_commit import Destination
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE
 from penstock.spark.runtime import failpoints
 
@@ -26,11 +26,13 @@ BATCH_BYTES: Final = 8_000
 """Some forty messages."""
 
 
-def main(data: str, lake: str, kind: str, checkpoint: str) -> None:
+def main(data: str, lake: str, table_format: str, checkpoint: str) -> None:
     location = Location(data)
-    goal = Goal(warehouse=lake, kind=kind, registry=RegistryAt(location))
-    wanted = Wanted(location=location, goal=goal, checkpoint=Path(checkpoint), once=True, batch_bytes=BATCH_BYTES)
-    with prepared(wanted) as archive:
+    destination = Destination(warehouse=lake, table_format=table_format, registry=RegistryLocation(location))
+    wanted = ArchiveRequest(
+        location=location, destination=destination, checkpoint=Path(checkpoint), once=True, batch_bytes=BATCH_BYTES
+    )
+    with open_archive(wanted) as archive:
         archive.run(LOCAL_ENGINE, threading.Event())
 
 

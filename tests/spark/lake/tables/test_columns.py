@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.lake.tables.cast import fitted
-from penstock.spark.lake.tables.columns import SYSTEM, canonical, merged, placed, widened
+from penstock.spark.lake.tables.cast import cast_array
+from penstock.spark.lake.tables.columns import SYSTEM_COLUMNS, canonical, column_type, merged_type, place_fields
 
 LEAVES = st.sampled_from(
     [pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.bool_(), pa.date32()]
@@ -36,62 +36,62 @@ def schema(**kinds: pa.DataType) -> pa.Schema:
 
 
 def columns(table: pa.Schema, fields: pa.Schema) -> list[str]:
-    return [place.column for place in placed(table, fields)[1]]
+    return [mapping.column for mapping in place_fields(table, fields)[1]]
 
 
 def test_numbers_are_as_wide_as_they_get() -> None:
     inner = pa.list_(pa.struct([("a", pa.float32())]))
-    assert widened(pa.int8()) == pa.int64()
-    assert widened(pa.uint16()) == pa.int64()
-    assert widened(inner) == pa.list_(pa.field("element", pa.struct([("a", pa.float64())])))
-    assert widened(pa.map_(pa.string(), pa.int32())) == pa.map_(pa.string(), pa.int64())
+    assert column_type(pa.int8()) == pa.int64()
+    assert column_type(pa.uint16()) == pa.int64()
+    assert column_type(inner) == pa.list_(pa.field("element", pa.struct([("a", pa.float64())])))
+    assert column_type(pa.map_(pa.string(), pa.int32())) == pa.map_(pa.string(), pa.int64())
 
 
 def test_a_field_that_gets_wider_keeps_its_column() -> None:
-    table, _ = placed(SYSTEM, schema(a=pa.int32()))
-    grown, places = placed(table, schema(a=pa.int64()))
-    assert grown == table
-    assert [place.column for place in places] == ["a"]
+    table, _ = place_fields(SYSTEM_COLUMNS, schema(a=pa.int32()))
+    grown_schema, mappings = place_fields(table, schema(a=pa.int64()))
+    assert grown_schema == table
+    assert [mapping.column for mapping in mappings] == ["a"]
 
 
 def test_a_field_of_another_type_gets_a_column_beside_it() -> None:
-    table, _ = placed(SYSTEM, schema(a=pa.int32()))
-    grown, places = placed(table, schema(a=pa.string()))
-    assert [place.column for place in places] == ["a__string"]
-    assert columns(grown, schema(a=pa.string())) == ["a__string"]
-    assert columns(grown, schema(a=pa.int64())) == ["a"]
-    assert columns(grown, schema(a=pa.bool_())) == ["a__bool"]
+    table, _ = place_fields(SYSTEM_COLUMNS, schema(a=pa.int32()))
+    grown_schema, mappings = place_fields(table, schema(a=pa.string()))
+    assert [mapping.column for mapping in mappings] == ["a__string"]
+    assert columns(grown_schema, schema(a=pa.string())) == ["a__string"]
+    assert columns(grown_schema, schema(a=pa.int64())) == ["a"]
+    assert columns(grown_schema, schema(a=pa.bool_())) == ["a__bool"]
 
 
 def test_system_columns_are_never_written_over() -> None:
-    found = columns(SYSTEM, schema(_id=pa.int64(), _ID=pa.binary(), _day=pa.date32()))
+    found = columns(SYSTEM_COLUMNS, schema(_id=pa.int64(), _ID=pa.binary(), _day=pa.date32()))
     assert found == ["_id__int64", "_ID__binary", "_day__date32_day"]
 
 
 def test_names_that_differ_in_capital_letters_alone_are_kept_apart() -> None:
-    assert columns(SYSTEM, schema(name=pa.string(), Name=pa.string())) == ["name", "Name__string"]
+    assert columns(SYSTEM_COLUMNS, schema(name=pa.string(), Name=pa.string())) == ["name", "Name__string"]
 
 
 def test_structs_grow_by_fields() -> None:
     one, other = pa.struct([("a", pa.int64())]), pa.struct([("b", pa.string())])
     both = pa.struct([("a", pa.int64()), ("b", pa.string())])
-    assert merged(one, other) == both
-    assert merged(pa.list_(pa.field("element", one)), pa.list_(pa.field("element", other))) == pa.list_(
+    assert merged_type(one, other) == both
+    assert merged_type(pa.list_(pa.field("element", one)), pa.list_(pa.field("element", other))) == pa.list_(
         pa.field("element", both)
     )
-    assert merged(one, pa.struct([("a", pa.string())])) is None
-    assert merged(pa.decimal128(10, 2), pa.decimal128(8, 2)) == pa.decimal128(10, 2)
-    assert merged(pa.decimal128(10, 2), pa.decimal128(10, 3)) is None
+    assert merged_type(one, pa.struct([("a", pa.string())])) is None
+    assert merged_type(pa.decimal128(10, 2), pa.decimal128(8, 2)) == pa.decimal128(10, 2)
+    assert merged_type(pa.decimal128(10, 2), pa.decimal128(10, 3)) is None
 
 
 @given(TYPES, TYPES)
 def test_whatever_comes_has_a_column_and_what_was_there_stays(one: pa.DataType, other: pa.DataType) -> None:
-    table, _ = placed(SYSTEM, schema(a=one))
-    grown, places = placed(table, schema(a=other, b=one))
-    assert grown.names[: len(table.names)] == table.names
-    assert len({place.column for place in places}) == 2
-    assert placed(grown, schema(a=other, b=one)) == (grown, places)
-    assert canonical(grown) == grown
+    table, _ = place_fields(SYSTEM_COLUMNS, schema(a=one))
+    grown_schema, mappings = place_fields(table, schema(a=other, b=one))
+    assert grown_schema.names[: len(table.names)] == table.names
+    assert len({mapping.column for mapping in mappings}) == 2
+    assert place_fields(grown_schema, schema(a=other, b=one)) == (grown_schema, mappings)
+    assert canonical(grown_schema) == grown_schema
 
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -125,17 +125,17 @@ def test_values_are_the_same_in_a_wider_type_also_of_a_slice(data: st.DataObject
     values = data.draw(st.lists(values_of(kind), max_size=6))
     column = pa.array(values, kind)
     begin = data.draw(st.integers(0, len(values)))
-    wide = widened(kind)
-    assert fitted(column.slice(begin), wide, by_place=True).to_pylist() == values[begin:]
-    assert fitted(column.slice(begin), wide).to_pylist() == values[begin:]
+    wide = column_type(kind)
+    assert cast_array(column.slice(begin), wide, by_position=True).to_pylist() == values[begin:]
+    assert cast_array(column.slice(begin), wide).to_pylist() == values[begin:]
 
 
 def test_fields_that_are_not_there_are_null() -> None:
     column = pa.array([{"a": 1}, None], pa.struct([("a", pa.int32())]))
     wide = pa.struct([("b", pa.string()), ("a", pa.int64())])
-    assert fitted(column, wide).to_pylist() == [{"b": None, "a": 1}, None]
+    assert cast_array(column, wide).to_pylist() == [{"b": None, "a": 1}, None]
 
 
 def test_fields_are_taken_by_their_places_where_only_names_differ() -> None:
     column = pa.array([{"x y": 1}], pa.struct([("x y", pa.int32())]))
-    assert fitted(column, pa.struct([("x_y", pa.int64())]), by_place=True).to_pylist() == [{"x_y": 1}]
+    assert cast_array(column, pa.struct([("x_y", pa.int64())]), by_position=True).to_pylist() == [{"x_y": 1}]

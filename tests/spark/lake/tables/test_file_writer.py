@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.spark.lake.kit import SCHEMA, rows
 
 from penstock.spark.lake.tables import file_writer
-from penstock.spark.lake.tables.file_writer import FileWriter, Shape
+from penstock.spark.lake.tables.file_writer import FileLayout, FileWriter
 from penstock.spark.lake.tables.folder import Folder
 from penstock.spark.lake.tables.table import DataFile
 from penstock.spark.lake.tables.table_scan import may_match
@@ -24,8 +24,8 @@ def folder(tmp_path: Path, *, store: bool = False) -> Folder:
     return Folder(f"file+store://{tmp_path}" if store else str(tmp_path))
 
 
-def written(where: Folder, shape: Shape, *batches: pa.RecordBatch) -> list[DataFile]:
-    with FileWriter(where, shape, "part") as writer:
+def written(where: Folder, layout: FileLayout, *batches: pa.RecordBatch) -> list[DataFile]:
+    with FileWriter(where, layout, "part") as writer:
         for batch in batches:
             writer.write(batch)
         return writer.finish()
@@ -34,7 +34,7 @@ def written(where: Folder, shape: Shape, *batches: pa.RecordBatch) -> list[DataF
 @pytest.mark.parametrize("store", [False, True])
 def test_every_file_has_one_day_and_says_what_is_in_it(tmp_path: Path, store: bool) -> None:
     where = folder(tmp_path, store=store)
-    found = written(where, Shape(SCHEMA, "_day"), rows(0, 30, days=3), rows(30, 40, days=2))
+    found = written(where, FileLayout(SCHEMA, "_day"), rows(0, 30, days=3), rows(30, 40, days=2))
     assert sorted((each.partition, each.rows) for each in found) == [
         ("2026-01-31", 15),
         ("2026-02-01", 15),
@@ -49,13 +49,13 @@ def test_every_file_has_one_day_and_says_what_is_in_it(tmp_path: Path, store: bo
 
 
 def test_the_partition_column_is_kept_where_the_format_wants_it(tmp_path: Path) -> None:
-    (only,) = written(folder(tmp_path), Shape(SCHEMA, "_day", keeps_partition=True, prefix="data/"), rows(0, 3))
+    (only,) = written(folder(tmp_path), FileLayout(SCHEMA, "_day", keeps_partition=True, prefix="data/"), rows(0, 3))
     assert only.path.startswith("data/_day=2026-01-31/")
     assert pq.read_table(tmp_path / only.path, partitioning=None).schema.names == SCHEMA.names
 
 
 def test_statistics_are_those_of_the_rows(tmp_path: Path) -> None:
-    (only,) = written(folder(tmp_path), Shape(SCHEMA), rows(7, 50, partition=3))
+    (only,) = written(folder(tmp_path), FileLayout(SCHEMA), rows(7, 50, partition=3))
     stats = json.loads(only.stats)
     assert stats["minValues"]["_offset"] == 7
     assert stats["maxValues"]["_offset"] == 49
@@ -68,7 +68,7 @@ def test_statistics_are_those_of_the_rows(tmp_path: Path) -> None:
 def test_times_between_milliseconds_are_within_the_statistics(tmp_path: Path) -> None:
     times = pa.array([dt.datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=dt.UTC)], pa.timestamp("us", tz="UTC"))
     (only,) = written(
-        folder(tmp_path), Shape(pa.schema([("t", times.type)])), pa.RecordBatch.from_arrays([times], names=["t"])
+        folder(tmp_path), FileLayout(pa.schema([("t", times.type)])), pa.RecordBatch.from_arrays([times], names=["t"])
     )
     stats = json.loads(only.stats)
     assert stats["minValues"]["t"] == "2026-01-01T00:00:00.001Z"
@@ -78,7 +78,9 @@ def test_times_between_milliseconds_are_within_the_statistics(tmp_path: Path) ->
 def test_a_file_that_is_full_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_writer, "ROW_GROUP_BYTES", 2000)
     found = written(
-        folder(tmp_path), Shape(SCHEMA, "_day", file_bytes_max=4000), *(rows(n, n + 50) for n in range(0, 1000, 50))
+        folder(tmp_path),
+        FileLayout(SCHEMA, "_day", file_bytes_max=4000),
+        *(rows(n, n + 50) for n in range(0, 1000, 50)),
     )
     assert len(found) > 2
     assert sum(each.rows for each in found) == 1000
@@ -86,7 +88,7 @@ def test_a_file_that_is_full_is_followed_by_another(tmp_path: Path, monkeypatch:
 
 
 def test_many_days_at_once_do_not_keep_many_files_open(tmp_path: Path) -> None:
-    found = written(folder(tmp_path), Shape(SCHEMA, "_day"), rows(0, 100, days=40), rows(100, 200, days=40))
+    found = written(folder(tmp_path), FileLayout(SCHEMA, "_day"), rows(0, 100, days=40), rows(100, 200, days=40))
     assert sum(each.rows for each in found) == 200
     assert len({each.partition for each in found}) == 40
 
@@ -95,12 +97,12 @@ def test_many_days_at_once_do_not_keep_many_files_open(tmp_path: Path) -> None:
 def test_an_error_leaves_no_file(tmp_path: Path, store: bool) -> None:
     where = folder(tmp_path, store=store)
     with pytest.raises(KeyError, match="_topic"):
-        written(where, Shape(SCHEMA, "_day"), rows(0, 10, days=2), rows(10, 20).rename_columns([*"abcde", "_day"]))
+        written(where, FileLayout(SCHEMA, "_day"), rows(0, 10, days=2), rows(10, 20).rename_columns([*"abcde", "_day"]))
     assert list(where.list()) == []
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
-    assert written(folder(tmp_path), Shape(SCHEMA, "_day")) == []
+    assert written(folder(tmp_path), FileLayout(SCHEMA, "_day")) == []
 
 
 @settings(max_examples=50)

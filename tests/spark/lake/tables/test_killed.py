@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.spark.lake.kit import KINDS, independent
+from tests.spark.lake.kit import TABLE_FORMATS, independent
 from tests.spark.log_kit import ORDERS, SOLD, append, everything, make_data
 
 from penstock.spark.files.location import Location
 from penstock.spark.lake import open_table
-from penstock.spark.runtime.failpoints import PLACES
+from penstock.spark.runtime.failpoints import FAILPOINTS
 from penstock.storage.store import Store
 
 SCRIPT: Final = Path(__file__).parent / "killed_archiver.py"
@@ -37,9 +37,11 @@ class Lives:
         self._input, self._output = self._server.stdin, self._server.stdout
         self._output.readline()  # ready
 
-    def begin(self, data: Path, lake: Path, kind: str, failpoint: str = "", *, checkpoint: str = "checkpoint") -> int:
+    def begin(
+        self, data: Path, lake: Path, table_format: str, failpoint: str = "", *, checkpoint: str = "checkpoint"
+    ) -> int:
         """The process id of a new one."""
-        given = [str(data), str(lake), kind, str(lake / checkpoint), failpoint]
+        given = [str(data), str(lake), table_format, str(lake / checkpoint), failpoint]
         self._input.write(json.dumps(given) + "\n")
         self._input.flush()
         return int(self._output.readline())
@@ -85,86 +87,86 @@ def in_log(data: Path) -> tuple[int, str]:
     return digest(record.id for records in everything(Location(str(data)).open()).values() for record in records)
 
 
-def in_lake(lake: Path, kind: str) -> tuple[int, str]:
+def in_lake(lake: Path, table_format: str) -> tuple[int, str]:
     found: list[bytes] = []
     for name in ("default.orders", "shop.parts_sold"):
-        table = open_table(kind, str(lake), name)
+        table = open_table(table_format, str(lake), name)
         found += independent(table, ["_id"]).column(0).to_pylist()
     return digest(found)
 
 
-def orphans(lake: Path, kind: str) -> list[str]:
+def orphans(lake: Path, table_format: str) -> list[str]:
     """Data files that belong to no table."""
     left = []
     for name in ("default.orders", "shop.parts_sold"):
-        table = open_table(kind, str(lake), name)
-        live = {each.path for each in table.live()}
+        table = open_table(table_format, str(lake), name)
+        live = {each.path for each in table.live_files()}
         left += [each.path for each in table.folder.list() if each.path.endswith(".parquet") and each.path not in live]
     return [path for path in left if "_delta_log" not in path]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_once_at_every_step_of_a_commit(lives: Lives, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_killed_once_at_every_step_of_a_commit(lives: Lives, tmp_path: Path, table_format: str) -> None:
     """Each step at its first and its second visit: the second is in the middle of a batch with two tables."""
     data, lake = make_data(tmp_path / "data", messages=30), tmp_path / "lake"
     killed = 0
-    for step in PLACES:
+    for step in FAILPOINTS:
         for visit in (1, 2):
             with Store.open(data) as store:
                 append(store, ORDERS, range(100, 107))
                 append(store, SOLD, range(3), 1)
-            killed += lives.run(data, lake, kind, f"{step}:{visit}") != 0
-    assert lives.run(data, lake, kind) == 0
-    assert killed >= len(PLACES)
-    assert in_lake(lake, kind) == in_log(data)
-    assert orphans(lake, kind) == []
+            killed += lives.run(data, lake, table_format, f"{step}:{visit}") != 0
+    assert lives.run(data, lake, table_format) == 0
+    assert killed >= len(FAILPOINTS)
+    assert in_lake(lake, table_format) == in_log(data)
+    assert orphans(lake, table_format) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_random_steps_while_the_log_grows(lives: Lives, tmp_path: Path, kind: str) -> None:
-    data, lake, chance = make_data(tmp_path / "data", messages=200), tmp_path / "lake", random.Random(kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_killed_at_random_steps_while_the_log_grows(lives: Lives, tmp_path: Path, table_format: str) -> None:
+    data, lake, chance = make_data(tmp_path / "data", messages=200), tmp_path / "lake", random.Random(table_format)
     for _ in range(8):
-        lives.run(data, lake, kind, f"{chance.choice(PLACES)}:{chance.randrange(1, 9)}")
+        lives.run(data, lake, table_format, f"{chance.choice(FAILPOINTS)}:{chance.randrange(1, 9)}")
         with Store.open(data) as store:
             append(store, ORDERS, range(chance.randrange(60)))
-    assert lives.run(data, lake, kind) == 0
-    assert in_lake(lake, kind) == in_log(data)
-    assert orphans(lake, kind) == []
+    assert lives.run(data, lake, table_format) == 0
+    assert in_lake(lake, table_format) == in_log(data)
+    assert orphans(lake, table_format) == []
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_random_moments_for_a_long_time(lives: Lives, tmp_path: Path, kind: str) -> None:
-    data, lake, chance = make_data(tmp_path / "data", messages=500), tmp_path / "lake", random.Random(kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_killed_at_random_moments_for_a_long_time(lives: Lives, tmp_path: Path, table_format: str) -> None:
+    data, lake, chance = make_data(tmp_path / "data", messages=500), tmp_path / "lake", random.Random(table_format)
     for _ in range(60):
         if chance.random() < 0.5:
-            lives.run(data, lake, kind, f"{chance.choice(PLACES)}:{chance.randrange(1, 30)}")
+            lives.run(data, lake, table_format, f"{chance.choice(FAILPOINTS)}:{chance.randrange(1, 30)}")
         else:
-            lives.run(data, lake, kind, seconds=chance.uniform(0.8, 4.0))
+            lives.run(data, lake, table_format, seconds=chance.uniform(0.8, 4.0))
         with Store.open(data) as store:
             append(store, ORDERS, range(chance.randrange(200)))
             append(store, SOLD, range(chance.randrange(50)), chance.randrange(3))
-    assert lives.run(data, lake, kind) == 0
-    assert in_lake(lake, kind) == in_log(data)
-    assert orphans(lake, kind) == []
+    assert lives.run(data, lake, table_format) == 0
+    assert in_lake(lake, table_format) == in_log(data)
+    assert orphans(lake, table_format) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_of_two_archives_that_run_together_one_is_fenced(lives: Lives, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_of_two_archives_that_run_together_one_is_fenced(lives: Lives, tmp_path: Path, table_format: str) -> None:
     data, lake = make_data(tmp_path / "data", messages=400), tmp_path / "lake"
     other = Lives()
     try:
-        lives.begin(data, lake, kind, checkpoint="one")
-        other.begin(data, lake, kind, checkpoint="two")
+        lives.begin(data, lake, table_format, checkpoint="one")
+        other.begin(data, lake, table_format, checkpoint="two")
         ends = [lives.end(), other.end()]
     finally:
         other.close()
     assert any(code for code, _ in ends)
     for code, said in ends:
         assert code == 0 or "NotOwner" in said, said
-    found = independent(open_table(kind, str(lake), "default.orders"), ["_id"]).column(0).to_pylist()
+    found = independent(open_table(table_format, str(lake), "default.orders"), ["_id"]).column(0).to_pylist()
     assert len(found) == len(set(found))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
+from tests.spark.lake.kit import TABLE_FORMATS, files, made, marker, offsets, rows
 from tests.spark.lake.tables.test_compaction import aged, filled, parquet_files
 
 from penstock.core.errors import StorageFailed
@@ -16,8 +16,8 @@ from penstock.spark.lake import Committed, DataFile, LakeTable, open_table
 from penstock.spark.lake.tables import compaction, parquet
 from penstock.spark.lake.tables.compaction import compact
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.parquet import ParquetTable
-from penstock.spark.lake.tables.table import Conflict
+from penstock.spark.lake.tables.parquet import ParquetLakeTable
+from penstock.spark.lake.tables.table import CommitConflict
 
 
 def answering(table: LakeTable, error: BaseException, patch: pytest.MonkeyPatch) -> None:
@@ -31,25 +31,25 @@ def answering(table: LakeTable, error: BaseException, patch: pytest.MonkeyPatch)
     patch.setattr(type(table), "replace", replace)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("error", [ConnectionError("no answer"), Conflict()])
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+@pytest.mark.parametrize("error", [ConnectionError("no answer"), CommitConflict()])
 def test_a_compaction_whose_answer_was_lost_is_done(
-    tmp_path: Path, kind: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, table_format: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = filled(tmp_path, kind, batches=4, days=1)
+    table = filled(tmp_path, table_format, batches=4, days=1)
     with monkeypatch.context() as patch:
         answering(table, error, patch)
         done = compact(table)
     assert (done.files_before, done.files_after) == (4, 1)
-    assert len(table.live()) == 1
+    assert len(table.live_files()) == 1
     assert offsets(table) == list(range(40))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_a_compaction_that_is_interrupted_behind_its_commit_leaves_the_table_whole(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, table_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = filled(tmp_path, kind, batches=4, days=1)
+    table = filled(tmp_path, table_format, batches=4, days=1)
     with monkeypatch.context() as patch:
         answering(table, KeyboardInterrupt(), patch)
         with pytest.raises(KeyboardInterrupt):
@@ -57,7 +57,7 @@ def test_a_compaction_that_is_interrupted_behind_its_commit_leaves_the_table_who
     assert offsets(table) == list(range(40))
 
 
-@pytest.mark.parametrize("error", [ConnectionError("no answer"), Conflict()])
+@pytest.mark.parametrize("error", [ConnectionError("no answer"), CommitConflict()])
 def test_a_compaction_that_was_not_committed_deletes_its_files_only_if_it_was_refused(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,11 +68,11 @@ def test_a_compaction_that_was_not_committed_deletes_its_files_only_if_it_was_re
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(ParquetTable, "replace", replace)
+        patch.setattr(ParquetLakeTable, "replace", replace)
         patch.setattr(compaction, "pause", lambda _: None)
         with pytest.raises(Exception, match=r"no answer|others committed first"):
             compact(table)
-    assert len(parquet_files(table) - before) == (0 if isinstance(error, Conflict) else 1)
+    assert len(parquet_files(table) - before) == (0 if isinstance(error, CommitConflict) else 1)
     assert offsets(table) == list(range(40))
 
 
@@ -81,17 +81,17 @@ def test_manifests_are_forgotten_only_behind_one_that_lists_all_files(
 ) -> None:
     table = filled(tmp_path, "parquet", days=1)
     other = open_table("parquet", str(tmp_path / "parquet"), "orders")
-    really = ParquetTable._write
+    really = ParquetLakeTable._write
     raced: list[object] = []
 
-    def race(self: ParquetTable, state: Any, body: dict[str, Any], added: Any, *, full: bool = False) -> bool:
+    def race(self: ParquetLakeTable, state: Any, body: dict[str, Any], added: Any, *, full: bool = False) -> bool:
         if body["operation"] == "expire" and not raced:
             raced.append(other.commit(files(other, rows(50, 60)), marker(5, 50, 60)))
         return really(self, state, body, added, full=full)
 
     with monkeypatch.context() as patch:
         patch.setattr(parquet, "_now_ms", lambda: time.time_ns() // 1_000_000 + 7_200_000)
-        patch.setattr(ParquetTable, "_write", race)
+        patch.setattr(ParquetLakeTable, "_write", race)
         assert table.expire(hours=1) > 0
     assert raced == [Committed()]
     assert offsets(table) == list(range(60))
@@ -103,14 +103,14 @@ def test_a_table_without_a_manifest_that_lists_all_files_says_what_to_do(tmp_pat
     table = filled(tmp_path, "parquet", batches=2)
     table.folder.delete(["_manifests/00000000000000000000.json"])
     with pytest.raises(StorageFailed, match=r"restore .*_manifests/ from a backup"):
-        table.live()
+        table.live_files()
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+@pytest.mark.parametrize("table_format", ["iceberg", "parquet"])
 def test_files_that_are_committed_while_vacuum_looks_are_kept(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, table_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = filled(tmp_path, kind, batches=1, days=1)
+    table = filled(tmp_path, table_format, batches=1, days=1)
     late = files(table, rows(10, 20))
     aged(table, hours=300)
     really = Folder.list
@@ -129,9 +129,9 @@ def test_files_that_are_committed_while_vacuum_looks_are_kept(
     assert offsets(table) == list(range(20))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_gone_is_not_committed(tmp_path: Path, kind: str) -> None:
-    table = made(tmp_path, kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_a_file_that_is_gone_is_not_committed(tmp_path: Path, table_format: str) -> None:
+    table = made(tmp_path, table_format)
     written = files(table, rows(0, 10))
     table.folder.delete([written[0].path])
     with pytest.raises(StorageFailed, match="was written and is gone"):
@@ -139,9 +139,9 @@ def test_a_file_that_is_gone_is_not_committed(tmp_path: Path, kind: str) -> None
     assert (table.positions(), offsets(table)) == ({}, [])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_last_batches_of_a_history_are_read_alone(tmp_path: Path, kind: str) -> None:
-    table = filled(tmp_path, kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_the_last_batches_of_a_history_are_read_alone(tmp_path: Path, table_format: str) -> None:
+    table = filled(tmp_path, table_format)
     compact(table)
-    assert [each.batch_id for _, each in table.archived(2)] == [3, 4]
-    assert len(table.archived()) == 5
+    assert [each.batch_id for _, each in table.commit_history(2)] == [3, 4]
+    assert len(table.commit_history()) == 5

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spark.lake.kit import KINDS, files, made, marker, offsets, rows
+from tests.spark.lake.kit import TABLE_FORMATS, files, made, marker, offsets, rows
 from tests.spark.lake.tables.test_compaction import aged, filled, parquet_files
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.lake import LakeTable, Marker, frames, open_table
+from penstock.spark.lake import CommitMarker, LakeTable, frames, open_table
 from penstock.spark.lake.tables import folder as folders
 from penstock.spark.lake.tables import iceberg
 from penstock.spark.lake.tables.compaction import compact
@@ -42,12 +42,12 @@ def test_no_value_has_a_folder_of_its_own_and_a_long_one_is_refused() -> None:
         partition_folder("city", "x" * 300)
 
 
-def cities(tmp_path: Path, kind: str) -> LakeTable:
-    table = open_table(kind, str(tmp_path / "lake"), "cities")
+def cities(tmp_path: Path, table_format: str) -> LakeTable:
+    table = open_table(table_format, str(tmp_path / "lake"), "cities")
     table.create(SCHEMA, "city")
     for number in range(2):
         batch = pa.RecordBatch.from_pydict({"city": CITIES, "n": range(len(CITIES))}, schema=SCHEMA)
-        table.commit(files(table, batch), Marker("q", number))
+        table.commit(files(table, batch), CommitMarker("q", number))
     return table
 
 
@@ -56,9 +56,9 @@ def pairs(table: LakeTable) -> list[tuple[Any, int]]:
     return sorted(found, key=lambda each: each[1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_value_may_partition_a_table(tmp_path: Path, kind: str) -> None:
-    table = cities(tmp_path, kind)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_any_value_may_partition_a_table(tmp_path: Path, table_format: str) -> None:
+    table = cities(tmp_path, table_format)
     twice = [(city, number) for number, city in enumerate(CITIES) for _ in range(2)]
     assert pairs(table) == twice
     assert {each.name for each in tmp_path.iterdir()} == {"lake"}
@@ -68,7 +68,7 @@ def test_any_value_may_partition_a_table(tmp_path: Path, kind: str) -> None:
     aged(table, hours=300)
     table.vacuum(hours=100)
     assert pairs(table) == twice
-    assert {each.path for each in table.live()} <= parquet_files(table)
+    assert {each.path for each in table.live_files()} <= parquet_files(table)
 
 
 def test_any_value_is_read_by_others(tmp_path: Path) -> None:
@@ -79,37 +79,37 @@ def test_any_value_is_read_by_others(tmp_path: Path) -> None:
     assert {row["n"]: row["city"] for row in found} == dict(enumerate(CITIES))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_whole_numbers_partition_a_table(tmp_path: Path, kind: str) -> None:
-    table = open_table(kind, str(tmp_path), "numbers")
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_whole_numbers_partition_a_table(tmp_path: Path, table_format: str) -> None:
+    table = open_table(table_format, str(tmp_path), "numbers")
     schema = pa.schema([("shard", pa.int64()), ("n", pa.int64())])
     table.create(schema, "shard")
     table.commit(
-        files(table, pa.RecordBatch.from_pydict({"shard": [1, 2], "n": [5, 6]}, schema=schema)), Marker("q", 0)
+        files(table, pa.RecordBatch.from_pydict({"shard": [1, 2], "n": [5, 6]}, schema=schema)), CommitMarker("q", 0)
     )
-    assert sorted(str(each.partition) for each in table.live()) == ["1", "2"]
+    assert sorted(str(each.partition) for each in table.live_files()) == ["1", "2"]
     assert [row for batch in table.read(None, [("shard", "=", 2)]) for row in batch.to_pylist()] == [
         {"shard": 2, "n": 6}
     ]
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.float64(), pa.bool_(), pa.binary()])
-def test_other_types_do_not_partition_a_table(kind: pa.DataType) -> None:
+def test_other_types_do_not_partition_a_table(table_format: pa.DataType) -> None:
     with pytest.raises(InvalidRequest, match="dates, texts or whole numbers"):
-        frames._check_partition(pa.schema([("a", kind)]), "a")
+        frames._check_partition(pa.schema([("a", table_format)]), "a")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
 @pytest.mark.parametrize("name", ["my lake", "100%25", "é", "a+b"])
-def test_a_warehouse_may_have_any_name(tmp_path: Path, kind: str, name: str) -> None:
+def test_a_warehouse_may_have_any_name(tmp_path: Path, table_format: str, name: str) -> None:
     root = tmp_path / name
-    if (kind, name) == ("delta", "100%25"):
+    if (table_format, name) == ("delta", "100%25"):
         with pytest.raises(InvalidRequest, match="choose another directory"):
-            made(root, kind)
+            made(root, table_format)
         return
-    table = made(root, kind)
+    table = made(root, table_format)
     table.commit(files(table, rows(0, 10)), marker(0, 0, 10))
-    again = open_table(kind, str(root / kind), "orders")
+    again = open_table(table_format, str(root / table_format), "orders")
     again.commit(files(again, rows(10, 20)), marker(1, 10, 20))
     compact(again)
     aged(again, hours=300)

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.pipeline.run.progress import ROWS_OUT, Batch, batch_of, lag_of
-from penstock.spark.source.offsets import Mark, Offsets
+from penstock.spark.pipeline.run.progress import ROWS_OUT, BatchReport, batch_report, lag_of
+from penstock.spark.source.offsets import Offsets, StreamPosition
 
 
 def offsets(**places: int) -> str:
-    return json.dumps(Offsets({(f"/default/{topic}", 0): Mark(place) for topic, place in places.items()}).as_json())
+    return json.dumps(
+        Offsets({(f"/default/{topic}", 0): StreamPosition(place) for topic, place in places.items()}).as_json()
+    )
 
 
 TOLD: dict[str, Any] = {
@@ -29,8 +31,8 @@ TOLD: dict[str, Any] = {
 
 
 def test_a_batch_is_rows_time_and_how_far_behind_it_is() -> None:
-    found = batch_of(TOLD)
-    assert found == Batch(
+    found = batch_report(TOLD)
+    assert found == BatchReport(
         query="shop.show",
         batch=7,
         rows_in=40,
@@ -46,13 +48,13 @@ def test_a_batch_is_rows_time_and_how_far_behind_it_is() -> None:
 
 
 def test_what_is_not_told_is_not_known() -> None:
-    found = batch_of({"id": "an-id", "batchId": 0, "sources": [{"numInputRows": -1}]})
+    found = batch_report({"id": "an-id", "batchId": 0, "sources": [{"numInputRows": -1}]})
     assert (found.query, found.rows_in, found.rows_out, found.lag, found.late) == ("an-id", 0, None, None, None)
     assert found.rows_in_second == 0
 
 
 def test_a_sink_that_counts_is_believed_where_nobody_else_did() -> None:
-    assert batch_of({**TOLD, "observedMetrics": {}, "sink": {"numOutputRows": 3}}).rows_out == 3
+    assert batch_report({**TOLD, "observedMetrics": {}, "sink": {"numOutputRows": 3}}).rows_out == 3
 
 
 @pytest.mark.parametrize(

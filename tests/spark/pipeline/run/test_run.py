@@ -17,9 +17,9 @@ from penstock.core.errors import NotOwner
 from penstock.core.names import TopicName
 from penstock.spark.pipeline.file.model import Pipeline
 from penstock.spark.pipeline.file.parsing import PipelineInvalid
-from penstock.spark.pipeline.run.progress import Batch
-from penstock.spark.pipeline.run.queries import Shown
-from penstock.spark.pipeline.run.run import Event, Result, Started, State, run
+from penstock.spark.pipeline.run.progress import BatchReport
+from penstock.spark.pipeline.run.queries import ConsoleRows
+from penstock.spark.pipeline.run.run import Event, QueryStarted, Result, State, run
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.testing import RunningBroker
 
@@ -50,12 +50,12 @@ class Told:
         self._then(event)
 
     @property
-    def batches(self) -> list[Batch]:
-        return [each for each in self.events if isinstance(each, Batch)]
+    def batches(self) -> list[BatchReport]:
+        return [each for each in self.events if isinstance(each, BatchReport)]
 
     @property
-    def shown(self) -> list[Shown]:
-        return [each for each in self.events if isinstance(each, Shown)]
+    def shown(self) -> list[ConsoleRows]:
+        return [each for each in self.events if isinstance(each, ConsoleRows)]
 
 
 def once(spark: SparkSession, pipeline: Pipeline, told: Told | None = None) -> list[Result]:
@@ -69,7 +69,7 @@ def test_a_pipeline_goes_on_where_it_ended(spark: SparkSession, shop: Directory)
     pipeline = shop.pipeline(STREAM, "options = { maxOffsetsPerTrigger = 40 }", TYPED, FILES)
     told = Told()
     (result,) = once(spark, pipeline, told)
-    assert told.events[0] == Started("shop.out", pipeline.sinks[0].checkpoint)
+    assert told.events[0] == QueryStarted("shop.out", pipeline.sinks[0].checkpoint)
     assert [(each.rows_in, each.rows_out) for each in told.batches] == [(40, 40), (40, 40), (20, 20)]
     assert told.batches[-1].lag == 0
     assert (result.state, result.batches, result.rows_in, result.rows_out) == (State.DONE, 3, 100, 100)
@@ -175,12 +175,12 @@ def test_what_is_no_stream_is_read_anew_when_it_is_time(spark: SparkSession, sho
     stop, before = threading.Event(), list[Event]()
 
     def go_on(event: Event) -> None:
-        first = not any(isinstance(each, Batch) for each in before)
-        if isinstance(event, Batch) and first:
+        first = not any(isinstance(each, BatchReport) for each in before)
+        if isinstance(event, BatchReport) and first:
             write_topic(shop.data, ["two"], topic="names")
-        elif isinstance(event, Batch):
+        elif isinstance(event, BatchReport):
             stop.set()
-        elif not first and isinstance(before[-1], Batch):
+        elif not first and isinstance(before[-1], BatchReport):
             write_topic(shop.data, orders(100, 1))
         before.append(event)
 
@@ -254,7 +254,7 @@ def test_a_pipeline_that_is_stopped_ends_its_batch_and_goes_on_later(spark: Spar
     stop = threading.Event()
     source = f"{STREAM}options = {{ maxOffsetsPerTrigger = 10 }}"
     sink = FILES + 'trigger = "0s"\n'
-    told = Told(lambda event: stop.set() if isinstance(event, Batch) else None)
+    told = Told(lambda event: stop.set() if isinstance(event, BatchReport) else None)
     (result,) = run(spark, shop.pipeline(source, TYPED, sink), once=False, say=told, stop=stop)
     assert (result.state, result.failure) == (State.STOPPED, None)
     assert 0 < result.rows_in <= 100

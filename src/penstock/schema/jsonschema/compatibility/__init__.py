@@ -41,7 +41,7 @@ _FRAMES_MAX: Final = 40 * LEVELS_MAX
 """Of Python's stack, while schemas are compared: a question leads to the next one through some ten of them."""
 
 
-def problems_reading(
+def compatibility_problems(
     reader: Node, writer: Node, linked: Mapping[Document, Linked], *, lenient: bool = False
 ) -> list[Problem]:
     """Why `reader` could not take all that `writer` allows; at most `PROBLEMS_MAX`."""

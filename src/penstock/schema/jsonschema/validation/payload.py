@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.problems import fragment
 
 PAYLOAD_DEPTH_MAX: Final = 128
@@ -31,7 +31,7 @@ class Unreadable(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.fault = Fault("", fragment(message))
+        self.fault = PayloadFault("", fragment(message))
 
 
 def read(payload: bytes) -> Any:

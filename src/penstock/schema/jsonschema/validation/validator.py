@@ -13,7 +13,7 @@ from jsonschema_rs import Validator as Exact
 from penstock.schema.jsonschema.model import text
 from penstock.schema.jsonschema.validation.fast_accept import Quick
 from penstock.schema.jsonschema.validation.payload import SURELY_SHALLOW_BYTES, Unreadable, is_shallow, read
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.problems import fragment
 
 # The decoder of lines goes by values: it would take two on one line, and one on two. Where lines begin and end with
@@ -41,7 +41,7 @@ class PayloadValidator:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
 
-    def fault(self, payload: bytes) -> Fault | None:
+    def fault(self, payload: bytes) -> PayloadFault | None:
         try:
             value = read(payload)
         except Unreadable as error:
@@ -52,7 +52,7 @@ class PayloadValidator:
             self._exact.validate(value)
         except ValidationError as error:
             return _fault(error)
-        return Fault("", "it does not conform")
+        return PayloadFault("", "it does not conform")
 
 
 def _decodes(quick: Quick, lines: memoryview, count: int) -> bool:
@@ -66,10 +66,10 @@ def _decodes(quick: Quick, lines: memoryview, count: int) -> bool:
     return True
 
 
-def _fault(error: ValidationError) -> Fault:
+def _fault(error: ValidationError) -> PayloadFault:
     for _ in range(_CAUSES_FOLLOWED):
         error = _cause(error)
-    return Fault(fragment(text.pointer(error.instance_path)), fragment(error.message))
+    return PayloadFault(fragment(text.pointer(error.instance_path)), fragment(error.message))
 
 
 def _cause(error: ValidationError) -> ValidationError:

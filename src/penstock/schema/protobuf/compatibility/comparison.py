@@ -36,7 +36,7 @@ _FIELDS_MAX: Final = 30_000
 """Looked at in one comparison: more than two files can have, and less than two hostile ones could ask for."""
 
 
-def problems_reading(reader: Library, writer: Library, *, lenient: bool) -> list[Problem]:
+def compatibility_problems(reader: Library, writer: Library, *, lenient: bool) -> list[Problem]:
     """What stands in the way of reading with `reader` what was written with `writer`."""
     return _Comparison(reader, writer, lenient=lenient).problems()
 

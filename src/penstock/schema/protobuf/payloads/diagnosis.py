@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.protobuf.compatibility.encodings import Encoding, encoding, is_text
 from penstock.schema.protobuf.limits import PAYLOAD_DEPTH_MAX
 from penstock.schema.protobuf.payloads.wire import Broken, Piece, Wire, WireType
@@ -30,24 +30,24 @@ class _Task(NamedTuple):
     depth: int
 
 
-def diagnosis(descriptor: Any, payload: bytes) -> Fault:
+def diagnosis(descriptor: Any, payload: bytes) -> PayloadFault:
     """The first fault, as deep in the payload as it can be told."""
     wire = Wire(payload)
     waiting = [_Task(descriptor, 0, len(payload), "", 0)]
     while waiting:
         task = waiting.pop()
         if task.depth > PAYLOAD_DEPTH_MAX:
-            return Fault(task.path, f"messages are nested more than {PAYLOAD_DEPTH_MAX} deep")
-        within: list[_Task | Fault] = []
+            return PayloadFault(task.path, f"messages are nested more than {PAYLOAD_DEPTH_MAX} deep")
+        within: list[_Task | PayloadFault] = []
         try:
             within.extend(_look(task, wire))
         except Broken as broken:
-            within.append(Fault(task.path, str(broken)))
+            within.append(PayloadFault(task.path, str(broken)))
         for each in within:
-            if isinstance(each, Fault):
+            if isinstance(each, PayloadFault):
                 return each
         waiting.extend(each for each in reversed(within) if isinstance(each, _Task))
-    return Fault("", f"it is not a {descriptor.full_name}")
+    return PayloadFault("", f"it is not a {descriptor.full_name}")
 
 
 def knows_a_field(descriptor: Any, payload: bytes) -> bool:
@@ -60,7 +60,7 @@ def knows_a_field(descriptor: Any, payload: bytes) -> bool:
         return False
 
 
-def _look(task: _Task, wire: Wire) -> Iterator[_Task | Fault]:
+def _look(task: _Task, wire: Wire) -> Iterator[_Task | PayloadFault]:
     """What is within one message: further messages, and what is wrong with other fields."""
     seen: dict[int, int] = {}
     for piece in wire.pieces(task.begin, task.end):
@@ -76,18 +76,18 @@ def _look(task: _Task, wire: Wire) -> Iterator[_Task | Fault]:
             yield from _faults(field, piece, wire.payload[piece.begin : piece.end], path)
 
 
-def _faults(field: Any, piece: Piece, contents: bytes, path: str) -> Iterator[Fault]:
+def _faults(field: Any, piece: Piece, contents: bytes, path: str) -> Iterator[PayloadFault]:
     if piece.wire_type is not WireType.LENGTH:
         return
     if field.type == FieldDescriptor.TYPE_STRING:
         if is_text(field) and not _is_utf8(contents):
-            yield Fault(path, "it is not text in UTF-8")
+            yield PayloadFault(path, "it is not text in UTF-8")
     elif field.is_repeated and field.type != FieldDescriptor.TYPE_BYTES:
         size = _SIZES.get(encoding(field))
         if size is not None and len(contents) % size:
-            yield Fault(path, f"{len(contents)} bytes are not numbers of {size} bytes each")
+            yield PayloadFault(path, f"{len(contents)} bytes are not numbers of {size} bytes each")
         elif size is None and contents and contents[-1] & 0x80:
-            yield Fault(path, "the last of its numbers has no end")
+            yield PayloadFault(path, "the last of its numbers has no end")
 
 
 def _wire_type(field: Any) -> WireType:

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
-from penstock.schema.language import Fault
+from penstock.schema.language import PayloadFault
 from penstock.schema.protobuf.payloads.diagnosis import diagnosis, knows_a_field
 
 
@@ -26,7 +26,7 @@ class MessageValidator:
         """Never: any byte of a message may be a newline."""
         return False
 
-    def fault(self, payload: bytes) -> Fault | None:
+    def fault(self, payload: bytes) -> PayloadFault | None:
         try:
             message = self._class.FromString(payload)
         except DecodeError:
@@ -34,7 +34,7 @@ class MessageValidator:
         if not message.IsInitialized():
             return _missing(message)
         if payload and not message.ListFields() and not knows_a_field(self._descriptor, payload):
-            return Fault("", f"none of its fields is one of {self._descriptor.full_name}")
+            return PayloadFault("", f"none of its fields is one of {self._descriptor.full_name}")
         return None
 
 
@@ -44,11 +44,11 @@ class NoMessage:
     def accepts_lines(self, lines: memoryview, count: int) -> bool:  # noqa: ARG002
         return False
 
-    def fault(self, payload: bytes) -> Fault | None:  # noqa: ARG002
-        return Fault("", "the schema declares no message that it could be")
+    def fault(self, payload: bytes) -> PayloadFault | None:  # noqa: ARG002
+        return PayloadFault("", "the schema declares no message that it could be")
 
 
-def _missing(message: Any) -> Fault:
+def _missing(message: Any) -> PayloadFault:
     first = message.FindInitializationErrors()[0]
     path = "/" + first.replace("[", ".").replace("]", "").replace(".", "/")
-    return Fault(path, f"the required field {first} is missing")
+    return PayloadFault(path, f"the required field {first} is missing")

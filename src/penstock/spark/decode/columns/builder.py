@@ -2,7 +2,7 @@
 
 Made once for each pair of a target and a schema that was written with. A field that the writer's schema does not have
 is the target's default, or null; one that the target does not have is left alone. What cannot be turned into the
-target's type raises `Misfit`, which says where it was.
+target's type raises `ValueMismatch`, which says where it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit, pointer
+from penstock.client.serde.values import ValueMismatch, json_pointer
 from penstock.spark.decode.columns.leaves import change, untimed
 from penstock.spark.decode.columns.merged_shapes import choices
 from penstock.spark.decode.columns.shapes import (
@@ -25,11 +25,11 @@ from penstock.spark.decode.columns.shapes import (
     Get,
     Items,
     Leaf,
-    Opened,
     Read,
     Record,
     Shape,
     Values,
+    Wrapped,
     arrow_schema,
     arrow_type,
     kind_of,
@@ -38,7 +38,7 @@ from penstock.spark.decode.columns.shapes import (
 Column = Callable[[Values], pa.Array]
 Picking = Callable[[Column, Field], Column]
 
-REFUSALS: Final = (
+VALUE_ERRORS: Final = (
     ValueError,
     TypeError,
     ArithmeticError,
@@ -50,14 +50,14 @@ REFUSALS: Final = (
 """What libraries raise for values that are not what they seemed to be."""
 
 
-def matches(target: Record, written: Record) -> Iterator[tuple[Field, Field | None]]:
+def pair_fields(target: Record, written: Record) -> Iterator[tuple[Field, Field | None]]:
     """For each field of the target the one that was written, if there is any."""
     known = {field.keys[0]: field for field in reversed(written.fields)}
     for field in target.fields:
         yield field, next((known[key] for key in field.keys if key in known), None)
 
 
-class Batches:
+class ColumnsBuilder:
     """Rows of one schema as batches of the target's columns."""
 
     def __init__(self, target: Record, written: Record, text: Read) -> None:
@@ -66,7 +66,7 @@ class Batches:
         self._columns = _Compiler(text).fields(target, written, picking=_picking_of_rows)
 
     def make(self, rows: Values) -> pa.RecordBatch:
-        """None of the rows is None. Raises `Misfit`."""
+        """None of the rows is None. Raises `ValueMismatch`."""
         return pa.RecordBatch.from_arrays([column(rows) for column in self._columns], schema=self.schema)
 
 
@@ -80,7 +80,7 @@ class _Compiler:
 
     def column(self, target: Shape, written: Shape) -> Column:
         match target, written:
-            case (_, Opened(shape=inner, get=get)):
+            case (_, Wrapped(shape=inner, get=get)):
                 return _opening(self.column(target, inner), get)
             case (Leaf(is_text=True), _):
                 return self._texts(target, written)
@@ -98,7 +98,7 @@ class _Compiler:
         return refusing(target, written)
 
     def fields(self, target: Record, written: Record, picking: Picking | None = None) -> list[Column]:
-        return [self._field(*pair, picking or _picking) for pair in matches(target, written)]
+        return [self._field(*pair, picking or _picking) for pair in pair_fields(target, written)]
 
     def _field(self, target: Field, written: Field | None, picking: Picking) -> Column:
         if written is None:
@@ -145,7 +145,7 @@ def _take(fields: list[Field], fits: Callable[[Shape], bool]) -> Field | None:
 
 
 def _turns(target: Shape, written: Shape) -> bool:
-    if isinstance(written, Opened):
+    if isinstance(written, Wrapped):
         return _turns(target, written.shape)
     if isinstance(written, Leaf) and isinstance(target, Leaf):
         return target.is_text or (not written.is_text and change(target, written) is not None)
@@ -216,7 +216,7 @@ def refusing(target: Shape, written: Shape) -> Column:
 
     def make(values: Values) -> pa.Array:
         if any(not _is_null(each) for each in values):
-            raise Misfit(f"it was written as {kind_of(written)}, and is to be read as {kind_of(target)}")
+            raise ValueMismatch(f"it was written as {kind_of(written)}, and is to be read as {kind_of(target)}")
         return pa.nulls(len(values), kind)
 
     return make
@@ -258,34 +258,34 @@ def _without(others: list[Field], make: Column) -> Column:
     def checked(values: Values) -> pa.Array:
         for field in others:
             if any(each is not None and field.get is not None and field.get(each) is not None for each in values):
-                raise Misfit(f"it was written as {kind_of(field.shape)}, which the target has no place for")
+                raise ValueMismatch(f"it was written as {kind_of(field.shape)}, which the target has no place for")
         return make(values)
 
     return checked
 
 
-class _Place(NamedTuple):
+class _ColumnErrors(NamedTuple):
     name: str
 
-    def told(self, error: Exception) -> Misfit:
-        if isinstance(error, Misfit):
-            return Misfit(error.message, pointer(self.name) + error.path)
-        return Misfit(said(error), pointer(self.name))
+    def told(self, error: Exception) -> ValueMismatch:
+        if isinstance(error, ValueMismatch):
+            return ValueMismatch(error.message, json_pointer(self.name) + error.path)
+        return ValueMismatch(error_line(error), json_pointer(self.name))
 
 
 def _naming(name: str, make: Column) -> Column:
-    place = _Place(name)
+    place = _ColumnErrors(name)
 
     def named(values: Values) -> pa.Array:
         try:
             return make(values)
-        except REFUSALS as error:
+        except VALUE_ERRORS as error:
             raise place.told(error) from None
 
     return named
 
 
-def said(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """What an error of a library says, in one short line."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"

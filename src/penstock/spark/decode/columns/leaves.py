@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.schema.times import microseconds
 from penstock.spark.decode.columns.shapes import DECIMAL_DIGITS_MAX, TIMESTAMP, Leaf, Values
 
@@ -37,12 +37,12 @@ def whole(values: Values, kind: pa.DataType) -> pa.Array:
             return found
         return pa.array([_integer(value) if isinstance(value, float) else value for value in values], kind)
     except (OverflowError, pa.ArrowInvalid):
-        raise Misfit(f"it is beyond the range of {kind}") from None
+        raise ValueMismatch(f"it is beyond the range of {kind}") from None
 
 
 def _integer(value: float) -> int:
     if not value.is_integer():
-        raise Misfit(f"{value} is no integer")
+        raise ValueMismatch(f"{value} is no integer")
     return int(value)
 
 
@@ -56,7 +56,7 @@ def scaled(factor: int) -> Callable[[Values, pa.DataType], pa.Array]:
         try:
             return pc.multiply_checked(pa.array(values, pa.int64()), factor).cast(kind)
         except pa.ArrowInvalid:
-            raise Misfit(f"it is beyond the range of {kind}") from None
+            raise ValueMismatch(f"it is beyond the range of {kind}") from None
 
     return read
 
@@ -83,7 +83,7 @@ def _microseconds(text: str) -> int:
     try:
         return microseconds(text)
     except ValueError:
-        raise Misfit(f"{text[:_SHOWN_CHARS]!r} is no date and time such as 2026-01-31T12:00:00Z") from None
+        raise ValueMismatch(f"{text[:_SHOWN_CHARS]!r} is no date and time such as 2026-01-31T12:00:00Z") from None
 
 
 def dates(values: Values, kind: pa.DataType) -> pa.Array:
@@ -91,7 +91,7 @@ def dates(values: Values, kind: pa.DataType) -> pa.Array:
         return pa.array(values, pa.string()).cast(kind)
     except pa.ArrowInvalid:
         shown = next((value for value in values if value is not None), "")
-        raise Misfit(f"{shown[:_SHOWN_CHARS]!r} is no date such as 2026-01-31") from None
+        raise ValueMismatch(f"{shown[:_SHOWN_CHARS]!r} is no date such as 2026-01-31") from None
 
 
 def seconds_and_nanos(values: Values, kind: pa.DataType) -> pa.Array:
@@ -112,7 +112,7 @@ def decimals(values: Values, kind: pa.DataType) -> pa.Array:
 def _unscaled(data: bytes, bound: int) -> int:
     number = int.from_bytes(data, signed=True)
     if not -bound < number < bound:
-        raise Misfit("it has more digits than its type")
+        raise ValueMismatch("it has more digits than its type")
     return number
 
 

@@ -18,9 +18,9 @@ from penstock.spark.decode.columns.shapes import (
     Field,
     Items,
     Leaf,
-    Opened,
     Record,
     Shape,
+    Wrapped,
     arrow_type,
     kind_of,
 )
@@ -29,9 +29,9 @@ from penstock.spark.decode.columns.shapes import (
 def merged(first: Shape, second: Shape) -> Shape:
     """What is new in the second comes behind all of the first; names are those of the second, the later one."""
     match first, second:
-        case (Opened(shape=inner), _):
+        case (Wrapped(shape=inner), _):
             return merged(inner, second)
-        case (_, Opened(shape=inner)):
+        case (_, Wrapped(shape=inner)):
             return merged(first, inner)
         case (Leaf(is_text=True), _) | (_, Leaf(is_text=True)):
             return ANYTHING

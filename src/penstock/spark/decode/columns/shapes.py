@@ -1,7 +1,7 @@
-"""What a payload is made of, in no language of its own: leaves, records, lists, maps, and the Arrow types they become.
+"""Shapes: what a payload is made of, in no language of its own: leaves, records, lists, maps, and their Arrow types.
 
-A shape stands for two things. As the *target* it is what columns look like: it is made on the driver, and travels. As
-what was *written* it also knows how to take values out of payloads (`read`, `get`, `Opened`), stays in its process, and
+A shape stands for two things. As the *target* it describes columns: it is made on the driver, and travels. As the
+*writer's* shape it also knows how to take values out of payloads (`read`, `get`, `Wrapped`), stays in its process, and
 is made by the module of its language. Neither Spark nor a payload comes in here.
 """
 
@@ -61,14 +61,14 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Wrapped:
     """What was written lies within something else, which `get` takes it out of."""
 
     shape: Shape
     get: Get
 
 
-Shape = Leaf | Record | Items | Entries | Opened
+Shape = Leaf | Record | Items | Entries | Wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def arrow_type(shape: Shape) -> pa.DataType:
             return pa.list_(pa.field("element", arrow_type(item)))
         case Entries(key=key, value=value):
             return pa.map_(key.type, pa.field("value", arrow_type(value)))
-        case Opened(shape=inner):
+        case Wrapped(shape=inner):
             return arrow_type(inner)
 
 
@@ -115,7 +115,7 @@ def arrow_schema(record: Record) -> pa.Schema:
     return pa.schema([arrow_field(each) for each in record.fields])
 
 
-def root(shape: Shape) -> Record:
+def root_record(shape: Shape) -> Record:
     """What a whole payload is. One that is no record has a single column."""
     if isinstance(shape, Record) and not shape.is_choice:
         return shape
@@ -130,7 +130,7 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def bare(shape: Shape) -> Any:
+def without_readers(shape: Shape) -> Any:
     """What columns look like, and nothing of how payloads are read: it can be pickled. In no record two names differ
     by their case alone, which Spark and the tables would take for one."""
     match shape:
@@ -140,15 +140,17 @@ def bare(shape: Shape) -> Any:
             names = _distinct(each.name for each in fields)
             return replace(shape, fields=tuple(_bare_field(*each) for each in zip(fields, names, strict=True)))
         case Items(item=item):
-            return Items(bare(item))
+            return Items(without_readers(item))
         case Entries(key=key, value=value):
-            return Entries(bare(key), bare(value))
-        case Opened(shape=inner):
-            return bare(inner)
+            return Entries(without_readers(key), without_readers(value))
+        case Wrapped(shape=inner):
+            return without_readers(inner)
 
 
 def _bare_field(field: Field, name: str) -> Field:
-    return replace(field, name=name, shape=bare(field.shape), is_required=False, get=None, pick=None, slot="")
+    return replace(
+        field, name=name, shape=without_readers(field.shape), is_required=False, get=None, pick=None, slot=""
+    )
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
@@ -178,7 +180,7 @@ def kind_of(shape: Shape) -> str:
             return "array"
         case Entries():
             return "map"
-        case Opened(shape=inner):
+        case Wrapped(shape=inner):
             return kind_of(inner)
 
 

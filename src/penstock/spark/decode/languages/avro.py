@@ -25,7 +25,7 @@ from penstock.schema.avro.model import Array, Enum, Fixed, Link, Logical, Map, P
 from penstock.schema.avro.model import Field as AvroField
 from penstock.schema.avro.model import Record as AvroRecord
 from penstock.spark.decode.columns import leaves
-from penstock.spark.decode.columns.builder import REFUSALS, column
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, column
 from penstock.spark.decode.columns.json_texts import texts
 from penstock.spark.decode.columns.shapes import (
     DECIMAL_DIGITS_MAX,
@@ -37,12 +37,12 @@ from penstock.spark.decode.columns.shapes import (
     Get,
     Items,
     Leaf,
-    Opened,
     Read,
     Record,
     Shape,
-    bare,
-    root,
+    Wrapped,
+    root_record,
+    without_readers,
 )
 from penstock.spark.decode.languages.rows import Reader, one_by_one
 
@@ -85,13 +85,13 @@ _PYTHON: Final[Mapping[str, type]] = {
 }
 
 
-class WrittenAvro:
+class AvroWriterSchema:
     text: Read = staticmethod(texts)
 
     def __init__(self, definition: Definition) -> None:
         """Raises `InvalidSchema`, or `InvalidRequest` for what fastavro does not take."""
         schema = parse(definition.text, dict(definition.references)).schema
-        self.shape = root(_Shapes(schema).of(schema.root, 0))
+        self.shape = root_record(_Shapes(schema).of(schema.root, 0))
         self._decode = AvroCodec(_without_logical_types(definition), branches=True).decode
 
     def reader(self, target: Record) -> Reader:  # noqa: ARG002 - all of a payload is read, or none
@@ -166,7 +166,7 @@ class _Shapes:
             return _TEXT
         if len(members) == 1:
             shape = self.of(members[0], depth)
-            return Opened(shape, itemgetter(1)) if _is_named(members[0]) else shape
+            return Wrapped(shape, itemgetter(1)) if _is_named(members[0]) else shape
         fields = (self._member(place, each, depth) for place, each in enumerate(members))
         return Record(tuple(fields), is_choice=True)
 
@@ -181,8 +181,8 @@ class _Shapes:
             return None
         try:
             value = _Defaults(self._schema).value(field.type, field.default.value)
-            return column(bare(shape), shape, texts)([value])[0].as_py()
-        except REFUSALS:
+            return column(without_readers(shape), shape, texts)([value])[0].as_py()
+        except VALUE_ERRORS:
             return None
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.decode.columns.builder import matches
+from penstock.spark.decode.columns.builder import pair_fields
 from penstock.spark.decode.columns.leaves import change
 from penstock.spark.decode.columns.shapes import (
     SHAPES_MAX,
@@ -29,7 +29,7 @@ from penstock.spark.decode.columns.shapes import (
     Values,
     is_bare_value,
 )
-from penstock.spark.decode.languages.rows import Rows, one_by_one
+from penstock.spark.decode.languages.rows import PayloadRows, one_by_one
 
 _FAST_REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, pa.ArrowInvalid)
 
@@ -46,9 +46,9 @@ class JsonReader:
         self._decode = self._decoder.decode
         self._decode_leniently = msgspec.json.Decoder(lenient.rows(target, written)).decode
 
-    def read(self, payloads: pa.Array) -> Rows:
+    def read(self, payloads: pa.Array) -> PayloadRows:
         rows = self._together(payloads) if self._objects else None
-        return one_by_one(payloads, self._one) if rows is None else Rows(rows, range(len(rows)))
+        return one_by_one(payloads, self._one) if rows is None else PayloadRows(rows, range(len(rows)))
 
     def _together(self, payloads: pa.Array) -> list[Any] | None:
         """None if they are not that plain.
@@ -129,7 +129,7 @@ class _Types:
         """Of whole payloads."""
         if not is_bare_value(written):
             return self._struct(target, written)
-        found = next((field for field, source in matches(target, written) if source is not None), None)
+        found = next((field for field, source in pair_fields(target, written) if source is not None), None)
         return msgspec.Raw if found is None else _or_null(self.of(found.shape, written.fields[0].shape))
 
     def of(self, target: Shape, written: Shape) -> Any:
@@ -152,7 +152,7 @@ class _Types:
         return {pa.float64(): float, pa.bool_(): bool}.get(kind, str)
 
     def _struct(self, target: Record, written: Record) -> Any:
-        pairs = [(field, source) for field, source in matches(target, written) if source is not None]
+        pairs = [(field, source) for field, source in pair_fields(target, written) if source is not None]
         return msgspec.defstruct(
             "Payload",
             [self._field(*pair) for pair in pairs],

@@ -20,9 +20,20 @@ from penstock.schema.jsonschema import parse
 from penstock.schema.jsonschema.model.kinds import ARRAYS, INTEGERS, NUMBERS, OBJECTS, STRINGS, Kind, Kinds, kind_of
 from penstock.schema.jsonschema.model.tree import Node
 from penstock.spark.decode.columns import leaves
-from penstock.spark.decode.columns.builder import REFUSALS, column
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, column
 from penstock.spark.decode.columns.merged_shapes import merged
-from penstock.spark.decode.columns.shapes import Budget, Entries, Field, Items, Leaf, Read, Record, Shape, bare, root
+from penstock.spark.decode.columns.shapes import (
+    Budget,
+    Entries,
+    Field,
+    Items,
+    Leaf,
+    Read,
+    Record,
+    Shape,
+    root_record,
+    without_readers,
+)
 from penstock.spark.decode.languages.json_rows import JsonReader, picker, raw_texts, type_of
 from penstock.spark.decode.languages.rows import Reader
 
@@ -41,26 +52,26 @@ _SPEAKING: Final[Sequence[tuple[frozenset[str], Kinds]]] = (
 """Where no type is said: words that only make sense for one."""
 
 
-class WrittenJson:
+class JsonWriterSchema:
     text: Read = staticmethod(raw_texts)
 
     def __init__(self, definition: Definition) -> None:
         """Raises `InvalidSchema`."""
         schema = parse(definition.text, dict(definition.references))
         found = _Shapes().of(schema.documents[0].nodes[""], 0)
-        self.shape = root(_readable(found.shape or _TEXT))
+        self.shape = root_record(_readable(found.shape or _TEXT))
 
     def reader(self, target: Record) -> Reader:
         return JsonReader(target, self.shape).read
 
 
-class _Found(NamedTuple):
+class _MaybeShape(NamedTuple):
     shape: Shape | None
     """None: nothing but null."""
     nullable: bool
 
 
-_ANY: Final = _Found(_TEXT, nullable=True)
+_ANY: Final = _MaybeShape(_TEXT, nullable=True)
 
 
 class _Shapes:
@@ -68,7 +79,7 @@ class _Shapes:
         self._budget = Budget()
         self._under_way: set[Node] = set()
 
-    def of(self, node: Node, depth: int) -> _Found:
+    def of(self, node: Node, depth: int) -> _MaybeShape:
         """A schema that leads back to itself is JSON text where it does so."""
         if node in self._under_way or not self._budget.allows(depth):
             return _ANY
@@ -78,24 +89,24 @@ class _Shapes:
         finally:
             self._under_way.remove(node)
 
-    def _all_of(self, node: Node, depth: int) -> _Found:
+    def _all_of(self, node: Node, depth: int) -> _MaybeShape:
         words = node.keywords
         demands = [self._own(node, depth)]
         demands += [self.of(each, depth) for each in (*words.get("$ref", ()), *words.get("allOf", ()))]
         demands += [self._one_of(words[each], depth) for each in ("oneOf", "anyOf") if each in words]
         return reduce(_both, demands)
 
-    def _one_of(self, nodes: Iterable[Node], depth: int) -> _Found:
+    def _one_of(self, nodes: Iterable[Node], depth: int) -> _MaybeShape:
         found = [self.of(each, depth) for each in nodes]
         shapes = [each.shape for each in found if each.shape is not None]
-        return _Found(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
+        return _MaybeShape(reduce(merged, shapes) if shapes else None, any(each.nullable for each in found))
 
-    def _own(self, node: Node, depth: int) -> _Found:
+    def _own(self, node: Node, depth: int) -> _MaybeShape:
         kinds = _kinds(node)
         if kinds is None:
             return _ANY
         nullable, kinds = Kind.NULL in kinds, kinds - {Kind.NULL}
-        return _Found(self._shape(node, kinds, depth) if kinds else None, nullable)
+        return _MaybeShape(self._shape(node, kinds, depth) if kinds else None, nullable)
 
     def _shape(self, node: Node, kinds: Kinds, depth: int) -> Shape:
         if kinds <= STRINGS:
@@ -147,11 +158,11 @@ def _kinds(node: Node) -> Kinds | None:
 # what several schemas demand of one value
 
 
-def _both(first: _Found, second: _Found) -> _Found:
+def _both(first: _MaybeShape, second: _MaybeShape) -> _MaybeShape:
     nullable = first.nullable and second.nullable
     if first.shape is None or second.shape is None:
-        return _Found(None, nullable)
-    return _Found(_narrower(first.shape, second.shape), nullable)
+        return _MaybeShape(None, nullable)
+    return _MaybeShape(_narrower(first.shape, second.shape), nullable)
 
 
 def _narrower(first: Shape, second: Shape) -> Shape:
@@ -204,9 +215,9 @@ def _default(shape: Shape, value: Any) -> Any:
     """In JSON Schema it is but a remark: one that does not fit is none."""
     if value is None:
         return None
-    target = bare(shape)
+    target = without_readers(shape)
     try:
         decoded = msgspec.json.decode(msgspec.json.encode(value), type=type_of(target, shape))
         return column(target, shape, raw_texts)([decoded])[0].as_py()
-    except REFUSALS:
+    except VALUE_ERRORS:
         return None

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from penstock.client.serde.protobuf import ClassCodec, message_class
-from penstock.client.serde.values import Misfit, pointer
+from penstock.client.serde.values import ValueMismatch, json_pointer
 from penstock.core.schemas import Definition
 from penstock.schema.protobuf.payloads.validator import MessageValidator
 from penstock.schema.protobuf.payloads.wire import WireType
@@ -33,13 +33,13 @@ from penstock.spark.decode.columns.shapes import (
     Get,
     Items,
     Leaf,
-    Opened,
     Read,
     Record,
     Shape,
     Values,
+    Wrapped,
     is_bare_value,
-    root,
+    root_record,
 )
 from penstock.spark.decode.languages.rows import Reader, one_by_one
 
@@ -93,13 +93,13 @@ def _plain(value: Any) -> Any:
 _TEXT: Final = Leaf(pa.string(), texts, is_text=True)
 
 
-class WrittenMessage:
+class ProtobufWriterSchema:
     text: Read = staticmethod(texts)
 
     def __init__(self, definition: Definition, which: Which = None) -> None:
-        """Raises `InvalidSchema`, or `InvalidRequest` or `Misfit` for a message that is not in it."""
+        """Raises `InvalidSchema`, or `InvalidRequest` or `ValueMismatch` for a message that is not in it."""
         generated = message_class(definition, which)
-        self.shape = _of_message(root(_Shapes().message(generated.DESCRIPTOR, 0)), generated.DESCRIPTOR.name)
+        self.shape = _of_message(root_record(_Shapes().message(generated.DESCRIPTOR, 0)), generated.DESCRIPTOR.name)
         self._parse = ClassCodec(generated).decode
         self._fields = dict(generated.DESCRIPTOR.fields_by_number)
         self._validator = MessageValidator(generated.DESCRIPTOR)
@@ -112,7 +112,7 @@ class WrittenMessage:
         field is written as what it is not."""
         try:
             message = self._parse(payload)
-        except Misfit:
+        except ValueMismatch:
             self._check(payload)
             raise
         unknown = UnknownFieldSet(message)
@@ -126,12 +126,12 @@ class WrittenMessage:
         for each in unknown:
             field = self._fields.get(each.field_number)
             if field is not None and each.wire_type != _WIRE_TYPES.get(field.type, WireType.VARINT):
-                raise Misfit("it is written as another type than it has", pointer(field.name))
+                raise ValueMismatch("it is written as another type than it has", json_pointer(field.name))
 
     def _check(self, payload: bytes) -> None:
         fault = self._validator.fault(payload)
         if fault is not None:
-            raise Misfit(fault.message, fault.path)
+            raise ValueMismatch(fault.message, fault.path)
 
 
 def _of_message(shape: Record, name: str) -> Record:
@@ -150,7 +150,7 @@ class _Shapes:
         if name in _TEXTUAL or name in self._under_way or not descriptor.fields or not self._budget.allows(depth):
             return _TEXT
         if name in _WRAPPERS:
-            return Opened(self._scalar(descriptor.fields_by_name["value"]), attrgetter("value"))
+            return Wrapped(self._scalar(descriptor.fields_by_name["value"]), attrgetter("value"))
         if name == "google.protobuf.Timestamp":
             return leaves.SINCE_EPOCH
         if name == "google.protobuf.Duration":

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import PenstockError
 from penstock.schema.problems import fragment
-from penstock.spark.decode.columns.builder import REFUSALS, said
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, error_line
 from penstock.spark.decode.columns.shapes import Read, Record
 
 
 @dataclass(slots=True)
-class Rows:
+class PayloadRows:
     values: Sequence[Any]
     places: Sequence[int]
     """Of each among the payloads."""
@@ -24,11 +24,11 @@ class Rows:
     """What is wrong with the others, by their places."""
 
 
-Reader = Callable[[pa.Array], Rows]
+Reader = Callable[[pa.Array], PayloadRows]
 """Of payloads, none of which is null. Whatever they are, it ends in an answer."""
 
 
-class Written(Protocol):
+class WriterSchema(Protocol):
     """A schema that payloads were written with."""
 
     @property
@@ -44,24 +44,24 @@ class Written(Protocol):
         ...
 
 
-def one_by_one(payloads: pa.Array, decode: Callable[[bytes], Any]) -> Rows:
+def one_by_one(payloads: pa.Array, decode: Callable[[bytes], Any]) -> PayloadRows:
     values: list[Any] = []
     places: list[int] = []
     faults: dict[int, str] = {}
     for place, payload in enumerate(payloads.to_pylist()):
         try:
             values.append(decode(payload))
-        except (PenstockError, *REFUSALS) as error:
-            faults[place] = reason(error)
+        except (PenstockError, *VALUE_ERRORS) as error:
+            faults[place] = describe_fault(error)
         else:
             places.append(place)
-    return Rows(values, places, faults)
+    return PayloadRows(values, places, faults)
 
 
-def reason(error: Exception) -> str:
+def describe_fault(error: Exception) -> str:
     """A sentence, with the place in the payload where it is known."""
-    if isinstance(error, Misfit):
+    if isinstance(error, ValueMismatch):
         return f"at {fragment(error.path)}: {fragment(error.message)}" if error.path else fragment(error.message)
     if isinstance(error, PenstockError):
         return error.message
-    return said(error)
+    return error_line(error)

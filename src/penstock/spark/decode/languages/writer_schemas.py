@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from penstock.core.names import TopicName
 from penstock.core.schemas import Definition, SchemaKind
-from penstock.spark.decode.languages.plain import WrittenPlain
-from penstock.spark.decode.languages.rows import Written
+from penstock.spark.decode.languages.plain import PlainWriterSchema
+from penstock.spark.decode.languages.rows import WriterSchema
 
 
 class Schemas(Protocol):
@@ -30,23 +30,23 @@ class Registry(Protocol):
         ...
 
 
-def written(definition: Definition, message: str | tuple[int, ...] | None = None) -> Written:
+def writer_schema(definition: Definition, message: str | tuple[int, ...] | None = None) -> WriterSchema:
     """`message`: which one of a Protobuf schema; the first if it is None.
 
-    Raises `InvalidSchema`, `InvalidRequest` or `Misfit`. Languages are imported when they are first met.
+    Raises `InvalidSchema`, `InvalidRequest` or `ValueMismatch`. Languages are imported when they are first met.
     """
     match definition.kind:
         case SchemaKind.AVRO:
-            from penstock.spark.decode.languages.avro import WrittenAvro
+            from penstock.spark.decode.languages.avro import AvroWriterSchema
 
-            return WrittenAvro(definition)
+            return AvroWriterSchema(definition)
         case SchemaKind.JSON:
-            from penstock.spark.decode.languages.json_schema import WrittenJson
+            from penstock.spark.decode.languages.json_schema import JsonWriterSchema
 
-            return WrittenJson(definition)
+            return JsonWriterSchema(definition)
         case SchemaKind.PROTOBUF:
-            from penstock.spark.decode.languages.protobuf import WrittenMessage
+            from penstock.spark.decode.languages.protobuf import ProtobufWriterSchema
 
-            return WrittenMessage(definition, message)
+            return ProtobufWriterSchema(definition, message)
         case SchemaKind.STRING | SchemaKind.NUMBER | SchemaKind.BYTES:
-            return WrittenPlain(definition.kind)
+            return PlainWriterSchema(definition.kind)

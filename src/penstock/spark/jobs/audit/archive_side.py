@@ -19,20 +19,20 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.record.block import Bools, Longs
 from penstock.spark.jobs.audit.digests import FIELDS, Days, add_days, days_of_rows
-from penstock.spark.jobs.audit.slice_audit import Key
-from penstock.spark.jobs.audit.tally import Archived
-from penstock.spark.lake.tables.columns import READ_AS
+from penstock.spark.jobs.audit.slice_audit import PartitionKey
+from penstock.spark.jobs.audit.tally import ArchivedRange
+from penstock.spark.lake.tables.columns import LOG_NAMES
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
+from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, table_of
 from penstock.spark.lake.tables.table import DataFile, LakeTable
 from penstock.spark.lake.tables.table_factory import open_table, table_names
 
-COLUMNS: Final = ("_topic", "_partition", *(name for name, source in READ_AS.items() if source in (*FIELDS, "value")))
+COLUMNS: Final = ("_topic", "_partition", *(name for name, source in LOG_NAMES.items() if source in (*FIELDS, "value")))
 RUNS_MAX: Final = 10_000
 """Runs of offsets that are told of one file. Files have a few; a file of scattered rows is told as the runs it begins
 with, and that it has more."""
 
-Run = tuple[int, int]
+OffsetRun = tuple[int, int]
 """Offsets, half-open."""
 
 
@@ -41,29 +41,31 @@ class Warehouse:
     """Where an archive is. It pickles."""
 
     uri: str
-    kind: str = "delta"
+    table_format: str = "delta"
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     catalog: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def tables(self, topics: Iterable[str]) -> dict[str, LakeTable]:
         """The table of each of these topics, where there is one. Raises `InvalidRequest` if there is none at all."""
-        there = set(table_names(self.kind, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog))
+        there = set(
+            table_names(self.table_format, self.uri, storage_options=dict(self.storage_options), catalog=self._catalog)
+        )
         found: dict[str, LakeTable] = {}
         for topic in topics:
             name = table_of(TopicName.parse(topic))
-            chosen = name if name in there else ONE_TABLE if ONE_TABLE in there else None
+            chosen = name if name in there else ALL_TOPICS_TABLE if ALL_TOPICS_TABLE in there else None
             if chosen is not None:
                 found[topic] = self.table(chosen)
         if not found:
             raise InvalidRequest(
-                f"--against {self.uri}: no {self.kind} table of these topics is there; `penstock archive` makes them,"
-                f" and --format says what they are"
+                f"--against {self.uri}: no {self.table_format} table of these topics is there; `penstock archive` makes"
+                f" them, and --format says what they are"
             )
         return found
 
     def table(self, name: str) -> LakeTable:
         options = dict(self.storage_options)
-        return open_table(self.kind, self.uri, name, storage_options=options, catalog=self._catalog)
+        return open_table(self.table_format, self.uri, name, storage_options=options, catalog=self._catalog)
 
     @property
     def _catalog(self) -> dict[str, str] | None:
@@ -71,7 +73,7 @@ class Warehouse:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class TableHolding:
     """What a table says it holds of one partition, before anything is read of it."""
 
     table: str
@@ -80,26 +82,26 @@ class Holding:
     batches: tuple[tuple[int, int, int], ...] = ()
     """From which offset on, up to which, and when it was committed."""
 
-    def beside(self, start: int, next_offset: int) -> Archived:
+    def overlap_with(self, start: int, next_offset: int) -> ArchivedRange:
         """The part that the log has, too."""
         low = max(self.first, start)
-        return Archived(low, max(low, min(self.next, next_offset)), self.batches)
+        return ArchivedRange(low, max(low, min(self.next, next_offset)), self.batches)
 
 
-def holdings(table: LakeTable) -> dict[Key, Holding]:
+def holdings(table: LakeTable) -> dict[PartitionKey, TableHolding]:
     """By partition. Batches that came twice, as after a restore, count as they came first."""
-    committed: dict[Key, list[tuple[int, int, int]]] = {}
-    for when, marker in table.archived():
+    committed: dict[PartitionKey, list[tuple[int, int, int]]] = {}
+    for when, marker in table.commit_history():
         for each in marker.ranges:
             if each.start < each.stop:
                 committed.setdefault((each.topic, each.partition), []).append((each.start, each.stop, when))
     return {
-        key: Holding(table.name, span.first, span.next, tuple(_apart(committed.get(key, ()))))
+        key: TableHolding(table.name, span.first, span.next, tuple(_without_overlaps(committed.get(key, ()))))
         for key, span in table.spans().items()
     }
 
 
-def _apart(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+def _without_overlaps(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
     """In the order of offsets, none reaching into another."""
     done = 0
     for start, stop, when in sorted(batches):
@@ -109,17 +111,17 @@ def _apart(batches: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, 
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ComparisonScope:
     """What of a partition is compared: these offsets, without those that the log has lost."""
 
     start: int
     stop: int
-    lost: tuple[Run, ...] = ()
-    claimed: Run | None = None
+    lost: tuple[OffsetRun, ...] = ()
+    claimed: OffsetRun | None = None
     """What the table says it has, if that is more: nothing of it may be missing, also where the log is gone."""
 
     @property
-    def whole(self) -> Run:
+    def whole(self) -> OffsetRun:
         return self.claimed or (self.start, self.stop)
 
     @property
@@ -135,17 +137,17 @@ class FileTask:
 
     folder: Folder
     files: tuple[DataFile, ...]
-    scopes: Mapping[Key, Scope]
-    aside: bool = False
+    scopes: Mapping[PartitionKey, ComparisonScope]
+    in_bad_table: bool = False
     """The table is a companion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ArchivedRows:
     """What files have of one partition."""
 
     days: Days = field(default_factory=dict)
-    runs: tuple[Run, ...] = ()
+    runs: tuple[OffsetRun, ...] = ()
     """Of offsets, in no order; two that overlap are rows that are there twice."""
     cut: bool = False
     """There are more runs than are told."""
@@ -156,10 +158,10 @@ class Rows:
     recovered: int = 0
     """Rows that the log has lost and the archive has."""
 
-    def __add__(self, other: Rows) -> Rows:
+    def __add__(self, other: ArchivedRows) -> ArchivedRows:
         days = dict(self.days)
         add_days(days, other.days)
-        return Rows(
+        return ArchivedRows(
             days,
             self.runs + other.runs,
             self.cut or other.cut,
@@ -169,19 +171,21 @@ class Rows:
         )
 
 
-def read(task: FileTask) -> dict[Key, Rows]:
+def read_files(task: FileTask) -> dict[PartitionKey, ArchivedRows]:
     """Runs in a worker."""
-    found: dict[Key, Rows] = {}
+    found: dict[PartitionKey, ArchivedRows] = {}
     for file in task.files:
         for batch in _batches(task.folder, file):
             for key, rows in _by_partition(batch):
                 if key in task.scopes:
-                    found[key] = _bounded(found.get(key, NO_ROWS) + _counted(rows, task.scopes[key], aside=task.aside))
-    return {key: joined(rows) for key, rows in found.items()}
+                    found[key] = _bounded(
+                        found.get(key, NO_ROWS) + _compare_rows(rows, task.scopes[key], in_bad_table=task.in_bad_table)
+                    )
+    return {key: merge_runs(rows) for key, rows in found.items()}
 
 
-def _bounded(rows: Rows) -> Rows:
-    return rows if len(rows.runs) <= 2 * RUNS_MAX else joined(rows)
+def _bounded(rows: ArchivedRows) -> ArchivedRows:
+    return rows if len(rows.runs) <= 2 * RUNS_MAX else merge_runs(rows)
 
 
 def _batches(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
@@ -189,7 +193,7 @@ def _batches(folder: Folder, file: DataFile) -> Iterator[pa.RecordBatch]:
         yield from parquet.iter_batches(batch_size=1 << 16, columns=list(COLUMNS))
 
 
-def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[Key, pa.RecordBatch]]:
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
     """A file has the messages of one partition behind each other, mostly; of one topic, unless all are in one table."""
     topics, partitions = batch.column("_topic"), batch.column("_partition")
     pairs = pa.table([topics, partitions], names=["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
@@ -201,7 +205,7 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[Key, pa.RecordBatch]]
             yield (topic, partition), batch.filter(pc.and_(pc.equal(topics, topic), pc.equal(partitions, partition)))
 
 
-def _counted(batch: pa.RecordBatch, scope: Scope, *, aside: bool) -> Rows:
+def _compare_rows(batch: pa.RecordBatch, scope: ComparisonScope, *, in_bad_table: bool) -> ArchivedRows:
     offsets = batch.column("_offset").to_numpy(zero_copy_only=False)
     compared = (offsets >= scope.start) & (offsets < scope.stop)
     outside = ~compared & (offsets >= scope.whole[0]) & (offsets < scope.whole[1])
@@ -210,8 +214,8 @@ def _counted(batch: pa.RecordBatch, scope: Scope, *, aside: bool) -> Rows:
     compared &= ~lost
     if not compared.all():
         batch = batch.filter(pa.array(compared))
-    return Rows(
-        days_of_rows(_as_read(batch), aside=aside),
+    return ArchivedRows(
+        days_of_rows(_as_read(batch), in_bad_table=in_bad_table),
         tuple(_runs(offsets[compared | outside])),
         elsewhere=elsewhere,
         claimed=int(outside.sum()),
@@ -221,10 +225,10 @@ def _counted(batch: pa.RecordBatch, scope: Scope, *, aside: bool) -> Rows:
 
 def _as_read(batch: pa.RecordBatch) -> pa.RecordBatch:
     """With the names that the columns have in the log."""
-    return batch.rename_columns([READ_AS.get(name, name) for name in batch.schema.names])
+    return batch.rename_columns([LOG_NAMES.get(name, name) for name in batch.schema.names])
 
 
-def _inside(offsets: Longs, runs: Sequence[Run]) -> Bools:
+def _inside(offsets: Longs, runs: Sequence[OffsetRun]) -> Bools:
     """Which offsets lie in one of these runs, which are in order."""
     if not runs:
         return np.zeros(len(offsets), dtype=np.bool_)
@@ -234,7 +238,7 @@ def _inside(offsets: Longs, runs: Sequence[Run]) -> Bools:
     return found
 
 
-def _runs(offsets: Longs) -> Iterator[Run]:
+def _runs(offsets: Longs) -> Iterator[OffsetRun]:
     """Offsets as runs; one that is there twice is in two."""
     if not len(offsets):
         return
@@ -244,9 +248,9 @@ def _runs(offsets: Longs) -> Iterator[Run]:
         yield int(ordered[start]), int(ordered[stop - 1]) + 1
 
 
-def joined(rows: Rows) -> Rows:
+def merge_runs(rows: ArchivedRows) -> ArchivedRows:
     """Neighbouring runs as one, and no more of them than are kept."""
-    found: list[Run] = []
+    found: list[OffsetRun] = []
     for start, stop in sorted(rows.runs):
         if found and found[-1][1] == start:
             found[-1] = found[-1][0], stop
@@ -255,13 +259,13 @@ def joined(rows: Rows) -> Rows:
     return replace(rows, runs=tuple(found[:RUNS_MAX]), cut=rows.cut or len(found) > RUNS_MAX)
 
 
-NO_ROWS: Final = Rows()
+NO_ROWS: Final = ArchivedRows()
 
 
-def gaps(runs: Iterable[Run], scope: Scope) -> tuple[list[Run], list[Run]]:
+def missing_and_duplicate(runs: Iterable[OffsetRun], scope: ComparisonScope) -> tuple[list[OffsetRun], list[OffsetRun]]:
     """Which offsets of all that the table claims are in none of the runs, and which are in more than one."""
-    missing: list[Run] = []
-    twice: list[Run] = []
+    missing: list[OffsetRun] = []
+    twice: list[OffsetRun] = []
     done, end = scope.whole
     lost = (run for run in scope.lost if run[1] > scope.start and run[0] < scope.stop)
     for start, stop in sorted([*runs, *lost]):
@@ -278,8 +282,8 @@ def gaps(runs: Iterable[Run], scope: Scope) -> tuple[list[Run], list[Run]]:
     return missing, twice
 
 
-def companions(warehouse: Warehouse, tables: Mapping[str, LakeTable]) -> list[LakeTable]:
+def tables_of_topics(warehouse: Warehouse, tables: Mapping[str, LakeTable]) -> list[LakeTable]:
     """Every table that has messages of these topics, once: theirs, and those with what did not decode."""
     named: dict[str, LakeTable] = {table.name: table for table in tables.values()}
-    beside = (warehouse.table(bad_of(name)) for name in list(named))
-    return [*named.values(), *(table for table in beside if table.exists())]
+    overlap_with = (warehouse.table(bad_table_of(name)) for name in list(named))
+    return [*named.values(), *(table for table in overlap_with if table.exists())]

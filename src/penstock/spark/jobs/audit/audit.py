@@ -15,36 +15,43 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit import archive_side as archives
 from penstock.spark.jobs.audit import duplicate_requests, findings, inventory, slice_audit
-from penstock.spark.jobs.audit.archive_side import NO_ROWS, FileTask, Holding, Rows, Scope, Warehouse
-from penstock.spark.jobs.audit.findings import Finding, Found, Kind
-from penstock.spark.jobs.audit.inventory import Log
-from penstock.spark.jobs.audit.partition_summary import Partial
-from penstock.spark.jobs.audit.runners import OnSpark, Runner
-from penstock.spark.jobs.audit.scan_range import Loss
-from penstock.spark.jobs.audit.slice_audit import Key, Task
-from penstock.spark.jobs.audit.tally import Archived, Spans
+from penstock.spark.jobs.audit.archive_side import (
+    NO_ROWS,
+    ArchivedRows,
+    ComparisonScope,
+    FileTask,
+    TableHolding,
+    Warehouse,
+)
+from penstock.spark.jobs.audit.findings import Finding, FindingKind, Findings
+from penstock.spark.jobs.audit.inventory import PartitionLog
+from penstock.spark.jobs.audit.partition_summary import PartitionSummary
+from penstock.spark.jobs.audit.runners import JobRunner, SparkRunner
+from penstock.spark.jobs.audit.scan_range import LossKind
+from penstock.spark.jobs.audit.slice_audit import AuditTask, PartitionKey
+from penstock.spark.jobs.audit.tally import ArchivedRange, TimeSpans
 from penstock.spark.jobs.histogram import summed
-from penstock.spark.jobs.worker_jobs import grouped
+from penstock.spark.jobs.worker_jobs import group_by_bytes
 from penstock.spark.lake.tables.table import LakeTable
 from penstock.spark.scan.slices import Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_Given = TypeVar("_Given")
-_Got = TypeVar("_Got")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
-Stage = Callable[[str, int, int], None]
+StageProgress = Callable[[str, int, int], None]
 """Told what is being done, how many steps of it are done, and of how many."""
 
 FINDINGS_MAX: Final = 10_000
 """Findings in a report; more are counted by kind."""
 
 
-def _silent(_what: str, _done: int, _all: int) -> None:
+def _no_progress(_what: str, _done: int, _all: int) -> None:
     """Nobody watches."""
 
 
@@ -52,9 +59,9 @@ def _silent(_what: str, _done: int, _all: int) -> None:
 class Comparison:
     """One partition of the log beside its archive."""
 
-    holding: Holding
-    scope: Scope
-    rows: Rows
+    holding: TableHolding
+    scope: ComparisonScope
+    rows: ArchivedRows
 
     @property
     def compared(self) -> int:
@@ -64,29 +71,29 @@ class Comparison:
     @property
     def has_payloads(self) -> bool:
         """Whether all payloads were compared, too, and not only the other fields."""
-        return not any(digest.bare for digest in self.rows.days.values())
+        return not any(digest.without_payload for digest in self.rows.days.values())
 
-    def lag(self, log: Log) -> int:
+    def lag(self, log: PartitionLog) -> int:
         """Messages that wait to be archived."""
         return max(0, log.next_offset - max(self.holding.next, log.start))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audited:
+class AuditedPartition:
     """One partition, and what is known of it now."""
 
-    log: Log
-    part: Partial
+    log: PartitionLog
+    summary: PartitionSummary
     comparison: Comparison | None = None
 
     @property
     def is_comparable(self) -> bool:
         """Whether all that the log has lost is known, one by one: then the rest must be the same in the archive."""
-        return self.part.losses.runs <= len(self.part.losses.first)
+        return self.summary.losses.runs <= len(self.summary.losses.first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class AuditRequest:
     """What an audit looks at besides the log itself."""
 
     topics: tuple[TopicName, ...] = ()
@@ -99,7 +106,7 @@ class Wanted:
     """Look for request numbers that are there twice in the whole of a topic, and not only within its partitions."""
 
 
-ALL: Final = Wanted()
+ALL: Final = AuditRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,26 +116,30 @@ class Audit:
     data: str
     began_ms: int
     seconds: float
-    partitions: tuple[Audited, ...]
-    spans: Spans
-    found: Found
+    partitions: tuple[AuditedPartition, ...]
+    spans: TimeSpans
+    found: Findings
     notes: tuple[str, ...] = ()
-    wanted: Wanted = ALL
+    request: AuditRequest = ALL
 
     @property
     def is_clean(self) -> bool:
         return not self.found.count
 
 
-def audit(spark: SparkSession, location: Location, wanted: Wanted = ALL, *, stage: Stage = _silent) -> Audit:
+def audit(
+    spark: SparkSession, location: Location, request: AuditRequest = ALL, *, stage: StageProgress = _no_progress
+) -> Audit:
     """Raises `InvalidRequest` or `TopicNotSupported` for what cannot be looked at. Damage is a finding, no error."""
-    return audit_with(OnSpark(spark), location, wanted, stage=stage)
+    return audit_with(SparkRunner(spark), location, request, stage=stage)
 
 
-def audit_with(runner: Runner, location: Location, wanted: Wanted = ALL, *, stage: Stage = _silent) -> Audit:
+def audit_with(
+    runner: JobRunner, location: Location, request: AuditRequest = ALL, *, stage: StageProgress = _no_progress
+) -> Audit:
     """The same, wherever the work is done."""
     began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
-    job = _Job(runner, location, wanted, stage)
+    job = _AuditRun(runner, location, request, stage)
     partitions = job.partitions()
     found = job.found(partitions)
     return Audit(
@@ -139,139 +150,152 @@ def audit_with(runner: Runner, location: Location, wanted: Wanted = ALL, *, stag
         spans=job.spans,
         found=found,
         notes=tuple(job.notes(partitions)),
-        wanted=wanted,
+        request=request,
     )
 
 
-class _Job:
+class _AuditRun:
     """One audit: what there is, found when it is made; then the steps, in order."""
 
-    def __init__(self, runner: Runner, location: Location, wanted: Wanted, stage: Stage) -> None:
+    def __init__(self, runner: JobRunner, location: Location, request: AuditRequest, stage: StageProgress) -> None:
         self._runner = runner
-        self._wanted = wanted
+        self._request = request
         self._stage = stage
-        self._registry = RegistryAt(location, wanted.registry)
-        if wanted.schemas or wanted.registry:
+        self._registry = RegistryLocation(location, request.registry)
+        if request.schemas or request.registry:
             self._registry.open()  # raises here, and not in a worker, if there is none
         data = location.open()
-        there = inventory.find(data, wanted.topics, progress=partial(stage, "looking at the logs"))
+        there = inventory.take_inventory(data, request.topics, progress=partial(stage, "looking at the logs"))
         self._logs, self._absent = there.logs, there.absent
-        self.spans = inventory.spans_of(self._logs)
+        self.spans = inventory.time_spans(self._logs)
         self._slices = inventory.slices(location, data, self._logs)
         topics = dict.fromkeys(log.topic for log in self._logs)
-        self._tables = wanted.against.tables(topics) if wanted.against else {}
+        self._tables = request.against.tables(topics) if request.against else {}
         self._holdings = _holdings(self._tables)
 
-    def partitions(self) -> tuple[Audited, ...]:
+    def partitions(self) -> tuple[AuditedPartition, ...]:
         """Every log scanned, and beside its archive where there is one."""
-        beside = {
-            log.key: self._holdings[log.key].beside(log.start, log.next_offset)
+        archived = {
+            log.key: self._holdings[log.key].overlap_with(log.start, log.next_offset)
             for log in self._logs
             if log.key in self._holdings
         }
-        parts = self._scan(beside)
-        scopes = {key: _scope(each, parts.get(key), self._holdings[key]) for key, each in beside.items()}
+        summaries = self._scan(archived)
+        scopes = {key: _scope(each, summaries.get(key), self._holdings[key]) for key, each in archived.items()}
         rows = self._read_archive(scopes)
         return tuple(
-            Audited(log=log, part=parts.get(log.key, _nothing(log)), comparison=self._comparison(log, scopes, rows))
+            AuditedPartition(
+                log=log,
+                summary=summaries.get(log.key, _empty_summary(log)),
+                comparison=self._comparison(log, scopes, rows),
+            )
             for log in self._logs
         )
 
-    def _scan(self, beside: Mapping[Key, Archived]) -> dict[Key, Partial]:
-        groups = grouped(self._slices, lambda part: part.bytes, self._runner.cores)
-        schemas = self._registry if self._wanted.schemas else None
-        tasks = [Task(tuple(group), self.spans, _needed(group, beside), schemas) for group in groups]
-        results = self._run("scanning the log", slice_audit.scan, tasks)
-        return dict(slice_audit.merged(each for result in results for each in result))
+    def _scan(self, archived: Mapping[PartitionKey, ArchivedRange]) -> dict[PartitionKey, PartitionSummary]:
+        groups = group_by_bytes(self._slices, lambda slice_: slice_.bytes, self._runner.cores)
+        schemas = self._registry if self._request.schemas else None
+        tasks = [AuditTask(tuple(group), self.spans, _archived_of_task(group, archived), schemas) for group in groups]
+        results = self._run("scanning the log", slice_audit.scan_slices, tasks)
+        return dict(slice_audit.merge_summaries(each for result in results for each in result))
 
-    def _read_archive(self, scopes: Mapping[Key, Scope]) -> dict[Key, Rows]:
-        if self._wanted.against is None:
+    def _read_archive(self, scopes: Mapping[PartitionKey, ComparisonScope]) -> dict[PartitionKey, ArchivedRows]:
+        if self._request.against is None:
             return {}
         tasks: list[FileTask] = []
         own = {table.name for table in self._tables.values()}
-        for table in archives.companions(self._wanted.against, self._tables):
-            groups = grouped(table.live(), lambda file: file.size, self._runner.cores)
-            aside = table.name not in own
-            tasks += (FileTask(table.folder, tuple(group), scopes, aside) for group in groups)
-        found: dict[Key, Rows] = {}
-        for result in self._run("reading the archive", archives.read, tasks):
+        for table in archives.tables_of_topics(self._request.against, self._tables):
+            groups = group_by_bytes(table.live_files(), lambda file: file.size, self._runner.cores)
+            in_bad_table = table.name not in own
+            tasks += (FileTask(table.folder, tuple(group), scopes, in_bad_table) for group in groups)
+        found: dict[PartitionKey, ArchivedRows] = {}
+        for result in self._run("reading the archive", archives.read_files, tasks):
             for key, rows in result.items():
                 found[key] = found.get(key, NO_ROWS) + rows
-        return {key: archives.joined(rows) for key, rows in found.items()}
+        return {key: archives.merge_runs(rows) for key, rows in found.items()}
 
-    def _run(self, what: str, work: Callable[[_Given], _Got], tasks: Sequence[_Given]) -> list[_Got]:
+    def _run(self, what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
         return self._runner.run(what, work, tasks, partial(self._stage, what))
 
-    def _comparison(self, log: Log, scopes: Mapping[Key, Scope], rows: Mapping[Key, Rows]) -> Comparison | None:
+    def _comparison(
+        self,
+        log: PartitionLog,
+        scopes: Mapping[PartitionKey, ComparisonScope],
+        rows: Mapping[PartitionKey, ArchivedRows],
+    ) -> Comparison | None:
         if log.key not in scopes:
             return None
         return Comparison(holding=self._holdings[log.key], scope=scopes[log.key], rows=rows.get(log.key, NO_ROWS))
 
-    def found(self, partitions: Sequence[Audited]) -> Found:
+    def found(self, partitions: Sequence[AuditedPartition]) -> Findings:
         """All that is wrong, told or counted."""
-        told = findings.absent(self._absent)
-        uncounted: dict[Kind, int] = {}
+        listed = findings.absent_partitions(self._absent)
+        uncounted: dict[FindingKind, int] = {}
         for each in partitions:
-            told += findings.of_log(each.log, each.part)
-            uncounted = summed(uncounted, findings.more_of_log(each.part))
+            listed += findings.log_findings(each.log, each.summary)
+            uncounted = summed(uncounted, findings.uncounted_in_log(each.summary))
             if each.comparison is not None and each.is_comparable:
                 compared = each.comparison
-                told += findings.of_archive(each.log, each.part, compared.holding, compared.scope, compared.rows)
-        told += self._unknown_schemas(partitions)
-        twice, count = self._repeated(partitions)
-        told += twice
-        uncounted[Kind.DUPLICATE_REQUEST] = count - len(twice)
-        for extra in told[FINDINGS_MAX:]:
+                listed += findings.archive_findings(
+                    each.log, each.summary, compared.holding, compared.scope, compared.rows
+                )
+        listed += self._unknown_schemas(partitions)
+        twice, count = self._duplicate_requests(partitions)
+        listed += twice
+        uncounted[FindingKind.DUPLICATE_REQUEST] = count - len(twice)
+        for extra in listed[FINDINGS_MAX:]:
             uncounted[extra.kind] = uncounted.get(extra.kind, 0) + 1
-        return findings.total(told[:FINDINGS_MAX], uncounted)
+        return findings.total(listed[:FINDINGS_MAX], uncounted)
 
-    def _repeated(self, partitions: Sequence[Audited]) -> tuple[list[Finding], int]:
-        parts = {each.log.key: each.part for each in partitions}
-        questions = duplicate_requests.asked(self._slices, parts, all_of_them=self._wanted.duplicates)
-        if questions:
+    def _duplicate_requests(self, partitions: Sequence[AuditedPartition]) -> tuple[list[Finding], int]:
+        summaries = {each.log.key: each.summary for each in partitions}
+        suspects = duplicate_requests.suspect_slices(self._slices, summaries, all_of_them=self._request.duplicates)
+        if suspects:
             self._stage("looking for requests that are there twice", 0, 1)
-        twice, count = self._runner.repeated(questions)
-        return list(findings.repeated(twice)), count
+        twice, count = self._runner.find_duplicate_requests(suspects)
+        return list(findings.duplicate_request_findings(twice)), count
 
-    def _unknown_schemas(self, partitions: Sequence[Audited]) -> Iterator[Finding]:
+    def _unknown_schemas(self, partitions: Sequence[AuditedPartition]) -> Iterator[Finding]:
         named: dict[str, dict[tuple[int, int], int]] = {}
         for each in partitions:
-            named[each.log.topic] = summed(named.get(each.log.topic, {}), each.part.schemas)
+            named[each.log.topic] = summed(named.get(each.log.topic, {}), each.summary.schemas)
         ids = sorted({schema_id for schemas in named.values() for schema_id, _ in schemas})
-        return findings.unknown_schemas(named, _unknown(self._registry, ids))
+        return findings.unknown_schema_findings(named, _unknown_ids(self._registry, ids))
 
-    def notes(self, partitions: Sequence[Audited]) -> Iterator[str]:
+    def notes(self, partitions: Sequence[AuditedPartition]) -> Iterator[str]:
         """What is worth knowing and no finding."""
         for each in partitions:
-            yield from _notes(each, archive=self._wanted.against is not None)
+            yield from _notes(each, archive=self._request.against is not None)
 
 
-def _holdings(tables: Mapping[str, LakeTable]) -> dict[Key, Holding]:
+def _holdings(tables: Mapping[str, LakeTable]) -> dict[PartitionKey, TableHolding]:
     """By partition, of these topics. A table of all topics is asked once."""
     held = {name: archives.holdings(table) for name, table in {each.name: each for each in tables.values()}.items()}
     return {key: each for topic, table in tables.items() for key, each in held[table.name].items() if key[0] == topic}
 
 
-def _needed(group: Sequence[Slice], beside: Mapping[Key, Archived]) -> dict[Key, Archived]:
+def _archived_of_task(
+    group: Sequence[Slice], archived: Mapping[PartitionKey, ArchivedRange]
+) -> dict[PartitionKey, ArchivedRange]:
     """What a task has to know of the archive."""
-    ranges: dict[Key, tuple[int, int]] = {}
-    for part in group:
-        key = part.topic, part.partition
-        ranges[key] = ranges.get(key, (part.start, 0))[0], part.stop
-    return {key: slice_audit.within(beside[key], *ends) for key, ends in ranges.items() if key in beside}
+    ranges: dict[PartitionKey, tuple[int, int]] = {}
+    for slice_ in group:
+        key = slice_.topic, slice_.partition
+        ranges[key] = ranges.get(key, (slice_.start, 0))[0], slice_.stop
+    return {key: slice_audit.batches_within(archived[key], *ends) for key, ends in ranges.items() if key in archived}
 
 
-def _scope(archived: Archived, part: Partial | None, holding: Holding) -> Scope:
-    lost = () if part is None else tuple((each.start, each.stop) for each in part.losses.first)
-    return Scope(archived.start, archived.stop, lost, (holding.first, holding.next))
+def _scope(archived: ArchivedRange, summary: PartitionSummary | None, holding: TableHolding) -> ComparisonScope:
+    lost = () if summary is None else tuple((each.start, each.stop) for each in summary.losses.first)
+    return ComparisonScope(archived.start, archived.stop, lost, (holding.first, holding.next))
 
 
-def _nothing(log: Log) -> Partial:
+def _empty_summary(log: PartitionLog) -> PartitionSummary:
     """Of a log that is empty."""
-    return Partial(start=log.start, stop=log.next_offset)
+    return PartitionSummary(start=log.start, stop=log.next_offset)
 
 
-def _unknown(registry: RegistryAt, ids: Sequence[int]) -> dict[int, str]:
+def _unknown_ids(registry: RegistryLocation, ids: Sequence[int]) -> dict[int, str]:
     """Why these ids mean nothing; nothing is said of them where there is no registry to ask."""
     unknown: dict[int, str] = {}
     if not ids:
@@ -288,15 +312,15 @@ def _unknown(registry: RegistryAt, ids: Sequence[int]) -> dict[int, str]:
     return unknown
 
 
-def _notes(each: Audited, *, archive: bool) -> Iterator[str]:
-    log, part = each.log, each.part
+def _notes(each: AuditedPartition, *, archive: bool) -> Iterator[str]:
+    log, summary = each.log, each.summary
     name = f"{log.topic}[{log.partition}]"
-    dropped = part.losses.records.get(Loss.DROPPED, 0)
+    dropped = summary.losses.records.get(LossKind.DROPPED, 0)
     if dropped:
         yield f"{name}: {dropped} messages were dropped by retention while the audit ran"
     if log.quarantined_files:
         yield f"{name}: quarantine holds {log.quarantined_files} files, {log.quarantined_bytes} bytes"
-    if part.producers_left_out:
+    if summary.producers_left_out:
         yield f"{name}: more producers than are followed; --duplicates looks at the requests of all"
     if each.comparison is not None and not each.is_comparable:
         yield f"{name}: so much is damaged that it could not be compared with the archive"

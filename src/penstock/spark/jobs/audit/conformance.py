@@ -11,19 +11,19 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.serde.values import Misfit
+from penstock.client.serde.values import ValueMismatch
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.schemas import Definition, SchemaKind
 from penstock.record import layout as at
 from penstock.record.block import Block, Longs
-from penstock.schema.language import Fault
-from penstock.schema.languages import Examiner
-from penstock.schema.worker.process import Judge, chunk_stop, start_of
-from penstock.schema.worker.protocol import Validate
+from penstock.schema.language import PayloadFault
+from penstock.schema.languages import SchemaLanguages
+from penstock.schema.worker.process import FramedPayloadValidator, chunk_stop, start_of
+from penstock.schema.worker.protocol import ValidationJob
 from penstock.spark.decode.decoder import Decoder
 from penstock.spark.decode.options import Mode
 from penstock.spark.decode.target import target_of
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Nonconforming, Sample
 
 _COLUMNS: Final = ("value", "schema_id", "schema_version", "offset", "id")
@@ -31,10 +31,10 @@ _SCHEMAS_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ruler:
+class SchemaChecks:
     """What the messages of one schema are held against."""
 
-    judge: Judge | None
+    judge: FramedPayloadValidator | None
     """None where every payload conforms."""
     decoder: Decoder | None
     """None where the schema makes no columns."""
@@ -43,11 +43,11 @@ class Ruler:
 class Conformance:
     """Made in the worker, for one topic."""
 
-    def __init__(self, registry: RegistryAt, topic: str) -> None:
+    def __init__(self, registry: RegistryLocation, topic: str) -> None:
         self._registry = registry
         self._topic = topic
-        self._examiner = Examiner()
-        self._rulers: dict[int, Ruler | str] = {}
+        self._examiner = SchemaLanguages()
+        self._checks: dict[int, SchemaChecks | str] = {}
 
     def __call__(self, block: Block) -> Sample[Nonconforming]:
         named = np.flatnonzero(block.columns[:, at.FLAGS] & at.FLAG_SCHEMA)
@@ -57,12 +57,12 @@ class Conformance:
         return found
 
     def _judge(self, block: Block, places: Longs, schema_id: int) -> Sample[Nonconforming]:
-        ruler = self._ruler(schema_id)
+        checks = self._checks_of(schema_id)
         chosen = block if len(places) == len(block) else block.gather(places)
-        if isinstance(ruler, str):
-            reasons = dict.fromkeys(range(len(chosen)), ruler)
+        if isinstance(checks, str):
+            reasons = dict.fromkeys(range(len(chosen)), checks)
         else:
-            reasons = undecoded(ruler.decoder, chosen) | faults(ruler.judge, chosen)
+            reasons = undecoded(checks.decoder, chosen) | faults(checks.judge, chosen)
         rows = sorted(reasons)[:SAMPLES_MAX]
         places_of = chosen.columns[rows][:, [at.OFFSET, at.SCHEMA_VERSION]].tolist()
         kept = (
@@ -71,28 +71,30 @@ class Conformance:
         )
         return Sample(tuple(kept), len(reasons))
 
-    def _ruler(self, schema_id: int) -> Ruler | str:
+    def _checks_of(self, schema_id: int) -> SchemaChecks | str:
         """Why there is none, where the schema is not known or is none."""
-        if schema_id not in self._rulers:
-            if len(self._rulers) >= _SCHEMAS_MAX:
-                self._rulers.clear()
+        if schema_id not in self._checks:
+            if len(self._checks) >= _SCHEMAS_MAX:
+                self._checks.clear()
             try:
                 definition = self._registry.open().schema(schema_id)
-                self._rulers[schema_id] = Ruler(self._judging(definition, schema_id), self._decoder(schema_id))
+                self._checks[schema_id] = SchemaChecks(
+                    self._payload_judge(definition, schema_id), self._decoder(schema_id)
+                )
             except PenstockError as error:
-                self._rulers[schema_id] = error.message
-        return self._rulers[schema_id]
+                self._checks[schema_id] = error.message
+        return self._checks[schema_id]
 
-    def _judging(self, definition: Definition, schema_id: int) -> Judge | None:
+    def _payload_judge(self, definition: Definition, schema_id: int) -> FramedPayloadValidator | None:
         if definition.kind is SchemaKind.BYTES:
             return None
-        job = Validate(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
-        return Judge(self._examiner.validator(definition), job)
+        job = ValidationJob(definition, first=0, stop=0, count=0, size=0, newlines=False, schema_id=schema_id)
+        return FramedPayloadValidator(self._examiner.validator(definition), job)
 
     def _decoder(self, schema_id: int) -> Decoder | None:
         try:
             return Decoder(target_of(self._registry.open(), self._topic, [schema_id]), self._registry, Mode.QUARANTINE)
-        except (InvalidRequest, Misfit):
+        except (InvalidRequest, ValueMismatch):
             return None
 
 
@@ -107,7 +109,7 @@ def undecoded(decoder: Decoder | None, block: Block) -> dict[int, str]:
     return dict(zip(rows.tolist(), reasons.take(pa.array(rows)).to_pylist(), strict=True))
 
 
-def faults(judge: Judge | None, block: Block) -> dict[int, str]:
+def faults(judge: FramedPayloadValidator | None, block: Block) -> dict[int, str]:
     """Which payloads do not conform, and why: a quick yes for many at a time, or else each by itself."""
     if judge is None:
         return {}
@@ -126,24 +128,24 @@ def faults(judge: Judge | None, block: Block) -> dict[int, str]:
     return found
 
 
-def _accepts(judge: Judge, lines: memoryview, count: int) -> bool:
+def _accepts(judge: FramedPayloadValidator, lines: memoryview, count: int) -> bool:
     try:
         return judge.validator.accepts_lines(lines, count)
     except (RecursionError, MemoryError):
         return False
 
 
-def _each(judge: Judge, block: Block, rows: range) -> dict[int, str]:
-    said = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
-    return {row: _sentence(fault) for row, fault in said if fault is not None}
+def _each(judge: FramedPayloadValidator, block: Block, rows: range) -> dict[int, str]:
+    faults_found = ((row, _fault(judge, bytes(block.payload(row)))) for row in rows)
+    return {row: _sentence(fault) for row, fault in faults_found if fault is not None}
 
 
-def _fault(judge: Judge, payload: bytes) -> Fault | None:
+def _fault(judge: FramedPayloadValidator, payload: bytes) -> PayloadFault | None:
     try:
         return judge.fault(payload)
     except (RecursionError, MemoryError):
-        return Fault("", "it cannot be examined: it takes too much memory or is nested too deeply")
+        return PayloadFault("", "it cannot be examined: it takes too much memory or is nested too deeply")
 
 
-def _sentence(fault: Fault) -> str:
+def _sentence(fault: PayloadFault) -> str:
     return f"{fault.path}: {fault.message}" if fault.path else fault.message

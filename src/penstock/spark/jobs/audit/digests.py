@@ -46,16 +46,16 @@ def days_of_block(block: Block) -> Days:
         return {}
     batch = block.to_arrow(FIELDS, views=False)
     payloads = _hashes(block.data, block.columns[:, at.PAYLOAD], block.payload_sizes)
-    return _by_day(batch, payloads, np.zeros(len(block), dtype=np.bool_), aside=False)
+    return _by_day(batch, payloads, np.zeros(len(block), dtype=np.bool_), in_bad_table=False)
 
 
-def days_of_rows(batch: pa.RecordBatch, *, aside: bool = False) -> Days:
+def days_of_rows(batch: pa.RecordBatch, *, in_bad_table: bool = False) -> Days:
     """The same of rows of a table, whose columns have the names that they have in the log. A column that is not there
-    is one of nulls. `aside`: they are the companion's."""
+    is one of nulls. `in_bad_table`: they are the companion's."""
     if not batch.num_rows:
         return {}
     values = _column(batch, "value", pa.binary())
-    return _by_day(batch, _hashes(*_binary(values)), _nulls(values), aside=aside)
+    return _by_day(batch, _hashes(*_binary(values)), _nulls(values), in_bad_table=in_bad_table)
 
 
 def add_days(found: Days, more: Mapping[int, Digest]) -> None:
@@ -64,7 +64,7 @@ def add_days(found: Days, more: Mapping[int, Digest]) -> None:
         found[day] = found.get(day, _NONE) + digest
 
 
-def _by_day(batch: pa.RecordBatch, payloads: Words, bare: Bools, *, aside: bool) -> Days:
+def _by_day(batch: pa.RecordBatch, payloads: Words, without_payload: Bools, *, in_bad_table: bool) -> Days:
     """Days mostly stand together: one sum for each run of a day."""
     place, times = _place_words(batch), _times(batch)
     places = _words(*place, np.zeros(batch.num_rows, dtype=np.int64))
@@ -72,9 +72,12 @@ def _by_day(batch: pa.RecordBatch, payloads: Words, bare: Bools, *, aside: bool)
     sums: list[Any] = [_row_hashes(places), fields]
     places[:, 3] = payloads
     contents, named = _row_hashes(places), ~_nulls(_column(batch, "schema_id", pa.int64()))
-    optional = named & (not aside)  # these alone may come without a payload
+    optional = named & (not in_bad_table)  # these alone may come without a payload
     sums += [np.where(named, 0, contents).astype(np.uint64), np.where(named, contents, 0).astype(np.uint64)]
-    sums += [each.astype(np.int64) for each in (named, named & aside, bare & optional, bare & ~optional)]
+    sums += [
+        each.astype(np.int64)
+        for each in (named, named & in_bad_table, without_payload & optional, without_payload & ~optional)
+    ]
     days = times // DAY_US
     starts = np.flatnonzero(np.concatenate(([True], days[1:] != days[:-1])))
     counts = np.diff(np.append(starts, len(days)))

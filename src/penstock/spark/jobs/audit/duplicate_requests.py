@@ -17,13 +17,13 @@ import pyarrow as pa
 from penstock.core.errors import TopicNotSupported
 from penstock.record import layout as at
 from penstock.record.block import Block
-from penstock.spark.jobs.audit.findings import Repeated
-from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Partial
-from penstock.spark.jobs.audit.scan_range import walk
-from penstock.spark.jobs.audit.slice_audit import Key
-from penstock.spark.jobs.worker_jobs import cores, grouped
+from penstock.spark.jobs.audit.findings import DuplicateRequest
+from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, PartitionSummary
+from penstock.spark.jobs.audit.scan_range import scan_range
+from penstock.spark.jobs.audit.slice_audit import PartitionKey
+from penstock.spark.jobs.worker_jobs import cores, group_by_bytes
 from penstock.spark.runtime.classic import context
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ _SPARK_ROWS: Final = "topic int, producer_id long, request_id long, partition in
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SuspectSlice:
     """A slice, the number of its topic, and the producers that are asked about; None: all."""
 
     part: Slice
@@ -49,7 +49,9 @@ class Asked:
     producers: tuple[int, ...] | None
 
 
-def asked(slices: Iterable[Slice], parts: Mapping[Key, Partial], *, all_of_them: bool) -> list[Asked]:
+def suspect_slices(
+    slices: Iterable[Slice], parts: Mapping[PartitionKey, PartitionSummary], *, all_of_them: bool
+) -> list[SuspectSlice]:
     """What has to be looked at: everything, or the producers whose numbers do not always rise, where they do not."""
     topics = {topic: number for number, topic in enumerate(sorted({topic for topic, _ in parts}))}
     suspects = {
@@ -60,20 +62,20 @@ def asked(slices: Iterable[Slice], parts: Mapping[Key, Partial], *, all_of_them:
     for part in slices:
         producers = None if all_of_them else suspects.get((part.topic, part.partition), ())
         if producers is None or producers:
-            found.append(Asked(part, topics[part.topic], producers))
+            found.append(SuspectSlice(part, topics[part.topic], producers))
     return found
 
 
-def find(spark: SparkSession, questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
+def find_on_spark(spark: SparkSession, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
     """The first of those that are there twice, and how many there are in all."""
-    if not questions:
+    if not suspects:
         return [], 0
     from pyspark.sql import functions as f
 
-    names = {each.topic: each.part.topic for each in questions}
-    tasks = grouped(questions, lambda each: each.part.bytes, cores(spark))
+    names = {each.topic: each.part.topic for each in suspects}
+    tasks = group_by_bytes(suspects, lambda each: each.part.bytes, cores(spark))
     sent = context(spark).parallelize([(pickle.dumps(task),) for task in tasks], len(tasks))
-    pairs = spark.createDataFrame(sent, "task binary").mapInArrow(_pairs, _SPARK_ROWS)
+    pairs = spark.createDataFrame(sent, "task binary").mapInArrow(_request_rows, _SPARK_ROWS)
     place = f.struct("partition", "offset")
     counted = pairs.groupBy("topic", "producer_id", "request_id").agg(
         f.count("*").alias("count"), f.min(place).alias("first"), f.max(place).alias("last")
@@ -86,55 +88,55 @@ def find(spark: SparkSession, questions: Sequence[Asked]) -> tuple[list[Repeated
         twice.unpersist()
 
 
-def find_here(questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
+def find_locally(suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
     """The same in this process."""
     places: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
-    for question in questions:
-        for batch in pairs_of(question):
+    for suspect in suspects:
+        for batch in requests_in(suspect):
             for row in batch.to_pylist():
-                key = question.part.topic, row["producer_id"], row["request_id"]
+                key = suspect.part.topic, row["producer_id"], row["request_id"]
                 places.setdefault(key, []).append((row["partition"], row["offset"]))
     twice = sorted((key, sorted(found)) for key, found in places.items() if len(found) > 1)
-    told = [Repeated(*key, len(found), (found[0], found[-1])) for key, found in twice[:SAMPLES_MAX]]
+    told = [DuplicateRequest(*key, len(found), (found[0], found[-1])) for key, found in twice[:SAMPLES_MAX]]
     return told, len(twice)
 
 
-def _repeated(names: Mapping[int, str], row: Any) -> Repeated:
+def _repeated(names: Mapping[int, str], row: Any) -> DuplicateRequest:
     places = tuple((each["partition"], each["offset"]) for each in (row["first"], row["last"]))
-    return Repeated(names[row["topic"]], row["producer_id"], row["request_id"], row["count"], places)
+    return DuplicateRequest(names[row["topic"]], row["producer_id"], row["request_id"], row["count"], places)
 
 
-def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _request_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker: every numbered request that is asked about."""
     for batch in batches:
         for row in batch.column("task"):
-            for question in pickle.loads(row.as_py()):  # noqa: S301 - our own, from the driver
-                yield from pairs_of(question)
+            for suspect in pickle.loads(row.as_py()):  # noqa: S301 - our own, from the driver
+                yield from requests_in(suspect)
 
 
-def pairs_of(question: Asked) -> Iterator[pa.RecordBatch]:
-    part = question.part
-    data = opened_data(part.location)
+def requests_in(suspect: SuspectSlice) -> Iterator[pa.RecordBatch]:
+    part = suspect.part
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs
         return
-    for event in walk(data.disk, view, part.start, part.stop):
+    for event in scan_range(data.disk, view, part.start, part.stop):
         if isinstance(event, Block):
-            yield _rows(event, question)
+            yield _rows(event, suspect)
 
 
-def _rows(block: Block, question: Asked) -> pa.RecordBatch:
+def _rows(block: Block, suspect: SuspectSlice) -> pa.RecordBatch:
     producers, requests = block.columns[:, at.PRODUCER_ID], block.columns[:, at.REQUEST_ID]
     chosen = (producers != 0) & (requests != 0)
-    if question.producers is not None:
-        chosen &= np.isin(producers, question.producers)
+    if suspect.producers is not None:
+        chosen &= np.isin(producers, suspect.producers)
     count = int(chosen.sum())
     arrays = [
-        np.full(count, question.topic, dtype=np.int32),
+        np.full(count, suspect.topic, dtype=np.int32),
         producers[chosen],
         requests[chosen],
-        np.full(count, question.part.partition, dtype=np.int32),
+        np.full(count, suspect.part.partition, dtype=np.int32),
         block.columns[chosen, at.OFFSET],
     ]
     return pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], schema=_ROWS)

@@ -9,14 +9,20 @@ from enum import StrEnum
 from typing import Any, Final
 
 from penstock.core.ids import format_id
-from penstock.spark.jobs.audit.archive_side import Holding, Rows, Run, Scope, gaps
-from penstock.spark.jobs.audit.inventory import Log
-from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Digest, Disorder, Nonconforming, Partial
-from penstock.spark.jobs.audit.scan_range import IndexFault, Loss, Lost
+from penstock.spark.jobs.audit.archive_side import (
+    ArchivedRows,
+    ComparisonScope,
+    OffsetRun,
+    TableHolding,
+    missing_and_duplicate,
+)
+from penstock.spark.jobs.audit.inventory import PartitionLog
+from penstock.spark.jobs.audit.partition_summary import SAMPLES_MAX, Digest, Disorder, Nonconforming, PartitionSummary
+from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets
 from penstock.storage.log.segment import segment_name
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     DAMAGED = "damaged"
     """Records that do not verify."""
     MISSING = "missing"
@@ -50,7 +56,7 @@ class Finding:
     """`offset` is the first one concerned, `count` how many messages are; `segment` and `position` say where the bytes
     are, where that makes sense."""
 
-    kind: Kind
+    kind: FindingKind
     topic: str
     partition: int | None
     what: str
@@ -73,100 +79,104 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Findings:
     """Findings that are told, and how many there are of each kind with those that are only counted."""
 
-    told: tuple[Finding, ...] = ()
-    totals: Mapping[Kind, int] | None = None
+    listed: tuple[Finding, ...] = ()
+    totals: Mapping[FindingKind, int] | None = None
 
     @property
     def count(self) -> int:
         return sum((self.totals or {}).values())
 
 
-def total(findings: Iterable[Finding], uncounted: Mapping[Kind, int]) -> Found:
+def total(findings: Iterable[Finding], uncounted: Mapping[FindingKind, int]) -> Findings:
     """`uncounted`: how many of a kind there are besides those."""
-    told = tuple(findings)
-    totals: dict[Kind, int] = {}
-    for each in told:
+    listed = tuple(findings)
+    totals: dict[FindingKind, int] = {}
+    for each in listed:
         totals[each.kind] = totals.get(each.kind, 0) + 1
     for kind, more in uncounted.items():
         if more:
             totals[kind] = totals.get(kind, 0) + more
-    return Found(told, dict(sorted(totals.items())))
+    return Findings(listed, dict(sorted(totals.items())))
 
 
 # the log by itself
 
 
-def of_log(log: Log, part: Partial) -> list[Finding]:
+def log_findings(log: PartitionLog, summary: PartitionSummary) -> list[Finding]:
     """What is wrong with one partition, in the order of offsets, as far as it is told."""
     found = [
-        *_each(log, part.losses.first, _lost),
-        *_each(log, part.disorder.first, _disorder),
-        *_each(log, part.nonconforming.first, _nonconforming),
-        *_each(log, part.index_faults.values(), _index),
+        *_findings_of(log, summary.losses.first, _lost),
+        *_findings_of(log, summary.disorder.first, _disorder),
+        *_findings_of(log, summary.nonconforming.first, _nonconforming),
+        *_findings_of(log, summary.index_faults.values(), _index),
     ]
     return sorted(found, key=lambda finding: (finding.offset or 0, finding.kind))
 
 
-def more_of_log(part: Partial) -> dict[Kind, int]:
+def uncounted_in_log(summary: PartitionSummary) -> dict[FindingKind, int]:
     """What there is of it that is not told."""
     return {
-        Kind.DAMAGED: part.losses.runs - len(part.losses.first),
-        Kind.ID_ORDER: part.disorder.count - len(part.disorder.first),
-        Kind.NONCONFORMING: part.nonconforming.count - len(part.nonconforming.first),
+        FindingKind.DAMAGED: summary.losses.runs - len(summary.losses.first),
+        FindingKind.ID_ORDER: summary.disorder.count - len(summary.disorder.first),
+        FindingKind.NONCONFORMING: summary.nonconforming.count - len(summary.nonconforming.first),
     }
 
 
-def _each(log: Log, items: Iterable[Any], make: Callable[[Log, Any], Finding | None]) -> Iterator[Finding]:
+def _findings_of(
+    log: PartitionLog, items: Iterable[Any], make: Callable[[PartitionLog, Any], Finding | None]
+) -> Iterator[Finding]:
     for item in items:
         finding = make(log, item)
         if finding is not None:
             yield finding
 
 
-def _lost(log: Log, lost: Lost) -> Finding | None:
+def _lost(log: PartitionLog, lost: LostOffsets) -> Finding | None:
     """What was dropped while the job ran is none."""
-    if lost.kind is Loss.DROPPED:
+    if lost.kind is LossKind.DROPPED:
         return None
-    if lost.kind is Loss.MISSING:
+    if lost.kind is LossKind.MISSING:
         what = f"offsets {lost.start} to {lost.stop - 1} are missing: is a segment file gone?"
-        return _at(log, Kind.MISSING, lost.start, what, count=len(lost))
+        return _finding(log, FindingKind.MISSING, lost.start, what, count=len(lost))
     what = lost.reason if len(lost) == 1 else f"{len(lost)} records lost: {lost.reason}"
     place = {"segment": segment_name(lost.base), "position": lost.position}
-    return _at(log, Kind.DAMAGED, lost.start, what, count=len(lost), **place)
+    return _finding(log, FindingKind.DAMAGED, lost.start, what, count=len(lost), **place)
 
 
-def _disorder(log: Log, item: Disorder) -> Finding:
+def _disorder(log: PartitionLog, item: Disorder) -> Finding:
     if item.is_duplicate:
-        return _at(log, Kind.DUPLICATE_ID, item.offset, f"the id {format_id(item.id)} is that of the record before it")
+        return _finding(
+            log, FindingKind.DUPLICATE_ID, item.offset, f"the id {format_id(item.id)} is that of the record before it"
+        )
     what = f"the id {format_id(item.id)} is not greater than {format_id(item.before)} before it"
-    return _at(log, Kind.ID_ORDER, item.offset, what)
+    return _finding(log, FindingKind.ID_ORDER, item.offset, what)
 
 
-def _nonconforming(log: Log, item: Nonconforming) -> Finding:
+def _nonconforming(log: PartitionLog, item: Nonconforming) -> Finding:
     what = f"the payload is not what schema {item.schema_id} (version {item.schema_version}) says: {item.reason}"
-    return _at(log, Kind.NONCONFORMING, item.offset, what)
+    return _finding(log, FindingKind.NONCONFORMING, item.offset, what)
 
 
-def _index(log: Log, fault: IndexFault) -> Finding:
+def _index(log: PartitionLog, fault: IndexFault) -> Finding:
     what = f"{fault.count} index entries do not say where their records end (rebuildable)"
     if fault.header:
         what = "the index is missing or damaged (rebuildable)"
-    return _at(log, Kind.INDEX, fault.first, what, count=fault.count, segment=segment_name(fault.base))
+    return _finding(log, FindingKind.INDEX, fault.first, what, count=fault.count, segment=segment_name(fault.base))
 
 
-def _at(log: Log, kind: Kind, offset: int | None, what: str, **place: Any) -> Finding:
+def _finding(log: PartitionLog, kind: FindingKind, offset: int | None, what: str, **place: Any) -> Finding:
     return Finding(kind=kind, topic=log.topic, partition=log.partition, offset=offset, what=what, **place)
 
 
-def absent(keys: Iterable[tuple[str, int]]) -> list[Finding]:
+def absent_partitions(keys: Iterable[tuple[str, int]]) -> list[Finding]:
     what = "the directory of the partition is not there"
-    return [Finding(kind=Kind.NO_PARTITION, topic=key[0], partition=key[1], what=what, count=0) for key in keys]
+    return [Finding(kind=FindingKind.NO_PARTITION, topic=key[0], partition=key[1], what=what, count=0) for key in keys]
 
 
-def unknown_schemas(
+def unknown_schema_findings(
     named: Mapping[str, Mapping[tuple[int, int], int]], unknown: Mapping[int, str]
 ) -> Iterator[Finding]:
     """`named`: how many messages of each topic name which schema; `unknown`: why an id means nothing."""
@@ -174,11 +184,11 @@ def unknown_schemas(
         for (schema_id, version), count in sorted(schemas.items()):
             if schema_id in unknown:
                 what = f"{count} messages name schema {schema_id} (version {version}): {unknown[schema_id]}"
-                yield Finding(kind=Kind.UNKNOWN_SCHEMA, topic=topic, partition=None, what=what, count=count)
+                yield Finding(kind=FindingKind.UNKNOWN_SCHEMA, topic=topic, partition=None, what=what, count=count)
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class DuplicateRequest:
     """A request number that one producer has more than once in a topic."""
 
     topic: str
@@ -189,13 +199,13 @@ class Repeated:
     """Partition and offset of the first ones."""
 
 
-def repeated(items: Sequence[Repeated]) -> Iterator[Finding]:
+def duplicate_request_findings(items: Sequence[DuplicateRequest]) -> Iterator[Finding]:
     for item in items:
         (partition, offset), *_ = item.places
         where = ", ".join(f"{each[0]}:{each[1]}" for each in item.places)
         what = f"request {item.request_id} of producer {item.producer_id} is there {item.count} times: at {where}"
         yield Finding(
-            kind=Kind.DUPLICATE_REQUEST,
+            kind=FindingKind.DUPLICATE_REQUEST,
             topic=item.topic,
             partition=partition,
             offset=offset,
@@ -207,7 +217,9 @@ def repeated(items: Sequence[Repeated]) -> Iterator[Finding]:
 # the log against the archive
 
 
-def of_archive(log: Log, part: Partial, holding: Holding, scope: Scope, rows: Rows) -> list[Finding]:
+def archive_findings(
+    log: PartitionLog, summary: PartitionSummary, holding: TableHolding, scope: ComparisonScope, rows: ArchivedRows
+) -> list[Finding]:
     """What is not the same in both, of the offsets that both should have; and what is missing of the others."""
     found: list[Finding] = []
     if holding.next > log.next_offset:
@@ -215,27 +227,31 @@ def of_archive(log: Log, part: Partial, holding: Holding, scope: Scope, rows: Ro
             f"the archive {holding.table} goes up to offset {holding.next}, and the log ends at {log.next_offset}:"
             " was the topic made anew, or has the log lost its end?"
         )
-        found.append(_at(log, Kind.ARCHIVE_AHEAD, log.next_offset, what, count=holding.next - log.next_offset))
+        found.append(
+            _finding(log, FindingKind.ARCHIVE_AHEAD, log.next_offset, what, count=holding.next - log.next_offset)
+        )
     if rows.cut:
-        found += _scattered(log, scope, rows)
+        found += _count_only(log, scope, rows)
     else:
-        missing, twice = gaps(rows.runs, scope)
-        found += (_run(log, Kind.NOT_IN_ARCHIVE, run, _missing(log, run)) for run in missing[:SAMPLES_MAX])
-        found += (_run(log, Kind.TWICE_IN_ARCHIVE, run, "more than once in the archive") for run in twice[:SAMPLES_MAX])
-    found += _days(log, part.digests, rows.days)
+        missing, twice = missing_and_duplicate(rows.runs, scope)
+        found += (_run(log, FindingKind.NOT_IN_ARCHIVE, run, _missing(log, run)) for run in missing[:SAMPLES_MAX])
+        found += (
+            _run(log, FindingKind.TWICE_IN_ARCHIVE, run, "more than once in the archive") for run in twice[:SAMPLES_MAX]
+        )
+    found += _days(log, summary.digests, rows.days)
     return found
 
 
-def _scattered(log: Log, scope: Scope, rows: Rows) -> Iterator[Finding]:
+def _count_only(log: PartitionLog, scope: ComparisonScope, rows: ArchivedRows) -> Iterator[Finding]:
     """Where rows lie so far apart that they are not told one by one: by their number. Days tell what the log has."""
     more = rows.claimed - scope.beyond
     if more:
         what = f"of offsets that the log has no more the archive has {rows.claimed} messages, and should {scope.beyond}"
-        kind = Kind.TWICE_IN_ARCHIVE if more > 0 else Kind.NOT_IN_ARCHIVE
-        yield _at(log, kind, None, what, count=abs(more))
+        kind = FindingKind.TWICE_IN_ARCHIVE if more > 0 else FindingKind.NOT_IN_ARCHIVE
+        yield _finding(log, kind, None, what, count=abs(more))
 
 
-def _missing(log: Log, run: Run) -> str:
+def _missing(log: PartitionLog, run: OffsetRun) -> str:
     if run[0] >= log.start:
         return "not in the archive"
     return (
@@ -244,22 +260,22 @@ def _missing(log: Log, run: Run) -> str:
     )
 
 
-def _run(log: Log, kind: Kind, run: Run, what: str) -> Finding:
+def _run(log: PartitionLog, kind: FindingKind, run: OffsetRun, what: str) -> Finding:
     start, stop = run
     offsets = f"offset {start} is" if stop - start == 1 else f"offsets {start} to {stop - 1} are"
-    return _at(log, kind, start, f"{offsets} {what}", count=stop - start)
+    return _finding(log, kind, start, f"{offsets} {what}", count=stop - start)
 
 
 _NOTHING: Final = Digest()
 
 
-def _days(log: Log, mine: Mapping[int, Digest], theirs: Mapping[int, Digest]) -> Iterator[Finding]:
-    for day in sorted({*mine, *theirs}):
-        here, there = mine.get(day, _NOTHING), theirs.get(day, _NOTHING)
+def _days(log: PartitionLog, log_days: Mapping[int, Digest], archive_days: Mapping[int, Digest]) -> Iterator[Finding]:
+    for day in sorted({*log_days, *archive_days}):
+        here, there = log_days.get(day, _NOTHING), archive_days.get(day, _NOTHING)
         why = difference(here, there)
         if why is not None:
             what = f"{day_text(day)}: {why}"
-            yield _at(log, Kind.ARCHIVE_DIFFERS, None, what, count=max(1, abs(here.count - there.count)))
+            yield _finding(log, FindingKind.ARCHIVE_DIFFERS, None, what, count=max(1, abs(here.count - there.count)))
 
 
 def difference(here: Digest, there: Digest) -> str | None:
@@ -278,14 +294,17 @@ def difference(here: Digest, there: Digest) -> str | None:
 
 def _payloads(here: Digest, there: Digest) -> str | None:
     """An archive may keep none of those that became columns (`--drop-values`); all others it has."""
-    if there.lacking:
-        return f"{there.lacking} of {here.count} messages have no payload in the archive, and no columns instead of it"
-    if there.bare not in (0, there.named - there.aside):
+    if there.payload_lost:
         return (
-            f"{there.bare} of {there.named} messages that name a schema have no payload in the archive, and the others"
-            " have: they cannot be compared. Was --drop-values given on that day?"
+            f"{there.payload_lost} of {here.count} messages have no payload in the archive, and no columns instead of"
+            " it"
         )
-    if here.plain != there.plain or (not there.bare and here.typed != there.typed):
+    if there.without_payload not in (0, there.named - there.in_bad_table):
+        return (
+            f"{there.without_payload} of {there.named} messages that name a schema have no payload in the archive,"
+            " and the others have: they cannot be compared. Was --drop-values given on that day?"
+        )
+    if here.plain != there.plain or (not there.without_payload and here.typed != there.typed):
         return f"{here.count} messages in both, and their payloads are not the same"
     return None
 

@@ -9,8 +9,8 @@ from typing import Final
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.audit.tally import Spans
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.jobs.audit.tally import TimeSpans
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.base.disk import Disk, opened
 from penstock.storage.inspect.data_reader import DataReader, LogReader, TopicReader
 from penstock.storage.log.repair import QUARANTINE
@@ -34,7 +34,7 @@ _SPANS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class PartitionLog:
     """One partition, as it is when the job begins."""
 
     topic: str
@@ -55,19 +55,19 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Inventory:
     """The logs that are there, and the partitions that should be."""
 
-    logs: tuple[Log, ...]
+    logs: tuple[PartitionLog, ...]
     absent: tuple[tuple[str, int], ...] = ()
 
 
-def find(
+def take_inventory(
     data: DataReader,
     topics: Sequence[TopicName],
     *,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
-) -> Found:
+) -> Inventory:
     """These topics, or all. Raises `TopicNotSupported` for one that is not there, `InvalidRequest` if there is none."""
     chosen = [data.topic(name) for name in dict.fromkeys(topics)] if topics else data.topics()
     if not chosen:
@@ -79,15 +79,15 @@ def find(
         logs.append(_log(topic, number))
     absent = [(str(topic.name), number) for topic in chosen for number in range(topic.partitions)]
     there = {log.key for log in logs}
-    return Found(tuple(logs), tuple(key for key in absent if key not in there))
+    return Inventory(tuple(logs), tuple(key for key in absent if key not in there))
 
 
-def _log(topic: TopicReader, number: int) -> Log:
+def _log(topic: TopicReader, number: int) -> PartitionLog:
     reader = topic.partition(number)
     view = reader.view
     oldest, newest = _times(reader)
     files, size = _quarantined(topic.disk, topic, number)
-    return Log(
+    return PartitionLog(
         topic=str(topic.name),
         partition=number,
         start=view.start,
@@ -119,23 +119,23 @@ def _quarantined(disk: Disk, topic: TopicReader, number: int) -> tuple[int, int]
     return len(names), total
 
 
-def slices(location: Location, data: DataReader, logs: Sequence[Log]) -> list[Slice]:
+def slices(location: Location, data: DataReader, logs: Sequence[PartitionLog]) -> list[Slice]:
     """All that is in the logs, in the order of topics, partitions and offsets."""
     ranges = {log.key: (log.start, log.next_offset) for log in logs}
-    return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
+    return plan_slices(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 
-def spans_of(logs: Sequence[Log]) -> Spans:
+def time_spans(logs: Sequence[PartitionLog]) -> TimeSpans:
     """Spans of one width that people know, at most `_SPANS_MAX` of them, for all that the logs have."""
     times = [time for log in logs for time in (log.oldest_ms, log.newest_ms) if time is not None]
     if not times:
-        return Spans(0, _WIDTHS_MS[0], 1)
+        return TimeSpans(0, _WIDTHS_MS[0], 1)
     first, last = min(times), max(times)
     for width in _widths():
         since = first - first % width
         count = (last - since) // width + 1
         if count <= _SPANS_MAX:
-            return Spans(since, width, count)
+            return TimeSpans(since, width, count)
     raise AssertionError("widths never end")
 
 

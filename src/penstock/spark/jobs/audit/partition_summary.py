@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.jobs.audit.scan_range import IndexFault, Loss, Lost
+from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets
 from penstock.spark.jobs.histogram import NO_VALUES, Histogram, summed
 
 SAMPLES_MAX: Final = 1000
@@ -41,22 +41,22 @@ class Sample(Generic[_Item]):
 class Losses:
     """What is lost, in order, with neighbours lost for one reason joined: the first of them, the last, how many."""
 
-    first: tuple[Lost, ...] = ()
-    last: Lost | None = None
+    first: tuple[LostOffsets, ...] = ()
+    last: LostOffsets | None = None
     runs: int = 0
-    records: Mapping[Loss, int] = field(default_factory=dict)
+    records: Mapping[LossKind, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lost: Lost) -> Losses:
+    def of(cls, lost: LostOffsets) -> Losses:
         return cls((lost,), lost, 1, {lost.kind: len(lost)})
 
     def __add__(self, other: Losses) -> Losses:
         if self.last is None or other.last is None:
             return self if self.last is not None else other
         records = summed(self.records, other.records)
-        if not _joins(self.last, other.first[0]):
+        if not _is_adjacent(self.last, other.first[0]):
             return Losses((self.first + other.first)[:SAMPLES_MAX], other.last, self.runs + other.runs, records)
-        seam = _joined(self.last, other.first[0])
+        seam = _join(self.last, other.first[0])
         last = seam if other.runs == 1 else other.last
         first = self.first
         if self.runs <= SAMPLES_MAX:
@@ -64,12 +64,12 @@ class Losses:
         return Losses(first, last, self.runs + other.runs - 1, records)
 
 
-def _joins(left: Lost, right: Lost) -> bool:
+def _is_adjacent(left: LostOffsets, right: LostOffsets) -> bool:
     alike = (left.kind, left.base, left.reason) == (right.kind, right.base, right.reason)
     return alike and left.stop == right.start
 
 
-def _joined(left: Lost, right: Lost) -> Lost:
+def _join(left: LostOffsets, right: LostOffsets) -> LostOffsets:
     return replace(left, stop=right.stop, end=right.end)
 
 
@@ -126,11 +126,11 @@ class Digest:
     """The same, of those that name one."""
     named: int = 0
     """How many name a schema."""
-    aside: int = 0
+    in_bad_table: int = 0
     """How many of these are in the companion, which keeps payloads too."""
-    bare: int = 0
+    without_payload: int = 0
     """How many of them came without a payload, as where columns stand in its place."""
-    lacking: int = 0
+    payload_lost: int = 0
     """How many others did: their payloads are lost."""
 
     @property
@@ -146,14 +146,14 @@ class Digest:
             (self.plain + other.plain) & _WORD,
             (self.typed + other.typed) & _WORD,
             self.named + other.named,
-            self.aside + other.aside,
-            self.bare + other.bare,
-            self.lacking + other.lacking,
+            self.in_bad_table + other.in_bad_table,
+            self.without_payload + other.without_payload,
+            self.payload_lost + other.payload_lost,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partial:
+class PartitionSummary:
     """Offsets `[start, stop)` of one partition, walked."""
 
     start: int
@@ -183,13 +183,13 @@ class Partial:
     digests: Mapping[int, Digest] = field(default_factory=dict)
     """By the day since 1970, of those that should be in the archive."""
 
-    def __add__(self, other: Partial) -> Partial:
+    def __add__(self, other: PartitionSummary) -> PartitionSummary:
         """This range and the one behind it."""
         if self.stop != other.start:
             raise InvalidRequest(f"offsets [{other.start}, {other.stop}) do not follow [{self.start}, {self.stop})")
         requests = _merged(self.requests, other.requests)
-        kept = _lowest(requests)
-        return Partial(
+        kept = _lowest_producers(requests)
+        return PartitionSummary(
             start=self.start,
             stop=other.stop,
             records=self.records + other.records,
@@ -198,14 +198,14 @@ class Partial:
             first_offset=self.first_offset if self.first_id else other.first_offset,
             first_id=self.first_id or other.first_id,
             last_id=other.last_id or self.last_id,
-            first_ms=_least(self.first_ms, other.first_ms, min),
-            last_ms=_least(self.last_ms, other.last_ms, max),
+            first_ms=_choose(self.first_ms, other.first_ms, min),
+            last_ms=_choose(self.last_ms, other.last_ms, max),
             sizes=self.sizes + other.sizes,
             latency=self.latency + other.latency,
-            volume=_merged(self.volume, other.volume, _both),
+            volume=_merged(self.volume, other.volume, _add_pairs),
             losses=self.losses + other.losses,
             disorder=self.disorder + seam(self, other) + other.disorder,
-            index_faults=_merged(self.index_faults, other.index_faults, _faults),
+            index_faults=_merged(self.index_faults, other.index_faults, _add_faults),
             requests=kept,
             producers_left_out=self.producers_left_out or other.producers_left_out or len(kept) < len(requests),
             schemas=summed(self.schemas, other.schemas),
@@ -214,7 +214,7 @@ class Partial:
         )
 
 
-def seam(left: Partial, right: Partial) -> Sample[Disorder]:
+def seam(left: PartitionSummary, right: PartitionSummary) -> Sample[Disorder]:
     """What is out of order between two ranges: the first record of the second one, or nothing."""
     return disorder(left.last_id, right.first_id, right.first_offset)
 
@@ -225,28 +225,26 @@ def disorder(before: bytes, following: bytes, offset: int) -> Sample[Disorder]:
     return Sample((Disorder(offset, following, before),), 1)
 
 
-def _least(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:
+def _choose(left: int | None, right: int | None, choose: Callable[[int, int], int]) -> int | None:
     if left is None or right is None:
         return right if left is None else left
     return choose(left, right)
 
 
-def _both(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+def _add_pairs(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
     return left[0] + right[0], left[1] + right[1]
 
 
-def _faults(left: IndexFault, right: IndexFault) -> IndexFault:
+def _add_faults(left: IndexFault, right: IndexFault) -> IndexFault:
     count, header = left.count + right.count, left.header or right.header
     return IndexFault(left.base, min(left.first, right.first), count, header)
 
 
-def _plus(left: Any, right: Any) -> Any:
+def _add(left: Any, right: Any) -> Any:
     return left + right
 
 
-def _merged(
-    left: Mapping[Any, Any], right: Mapping[Any, Any], add: Callable[[Any, Any], Any] = _plus
-) -> dict[Any, Any]:
+def _merged(left: Mapping[Any, Any], right: Mapping[Any, Any], add: Callable[[Any, Any], Any] = _add) -> dict[Any, Any]:
     """Both, with what is in both added, the left one first."""
     found = dict(left)
     for key, value in right.items():
@@ -254,7 +252,7 @@ def _merged(
     return found
 
 
-def _lowest(requests: dict[int, Requests]) -> dict[int, Requests]:
+def _lowest_producers(requests: dict[int, Requests]) -> dict[int, Requests]:
     if len(requests) <= PRODUCERS_MAX:
         return requests
     return {producer: requests[producer] for producer in sorted(requests)[:PRODUCERS_MAX]}

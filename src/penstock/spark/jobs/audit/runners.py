@@ -8,50 +8,54 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.spark.jobs import worker_jobs
 from penstock.spark.jobs.audit import duplicate_requests
-from penstock.spark.jobs.audit.duplicate_requests import Asked
-from penstock.spark.jobs.audit.findings import Repeated
+from penstock.spark.jobs.audit.duplicate_requests import SuspectSlice
+from penstock.spark.jobs.audit.findings import DuplicateRequest
 from penstock.spark.jobs.worker_jobs import Progress
-from penstock.spark.runtime.failures import ours
+from penstock.spark.runtime.failures import penstock_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_Given = TypeVar("_Given")
-_Got = TypeVar("_Got")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 
-class Runner(Protocol):
+class JobRunner(Protocol):
     @property
     def cores(self) -> int: ...
 
-    def run(self, what: str, work: Callable[[_Given], _Got], tasks: Sequence[_Given], progress: Progress) -> list[_Got]:
+    def run(
+        self, what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task], progress: Progress
+    ) -> list[_Result]:
         """What the work makes of each task, in their order."""
         ...
 
-    def repeated(self, questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
+    def find_duplicate_requests(self, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
         """Requests that are there more than once: the first of them, and how many."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class OnSpark:
+class SparkRunner:
     spark: SparkSession
 
     @property
     def cores(self) -> int:
         return worker_jobs.cores(self.spark)
 
-    def run(self, what: str, work: Callable[[_Given], _Got], tasks: Sequence[_Given], progress: Progress) -> list[_Got]:
-        with ours():
+    def run(
+        self, what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task], progress: Progress
+    ) -> list[_Result]:
+        with penstock_errors():
             return worker_jobs.run(self.spark, work, tasks, what=what, progress=progress)
 
-    def repeated(self, questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
-        with ours():
-            return duplicate_requests.find(self.spark, questions)
+    def find_duplicate_requests(self, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
+        with penstock_errors():
+            return duplicate_requests.find_on_spark(self.spark, suspects)
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalRunner:
     """One task after another, without Spark: for logs that are smaller than Spark's start is long. Looking for repeated
     requests takes memory for each of them."""
 
@@ -60,15 +64,15 @@ class Here:
     def run(
         self,
         what: str,  # noqa: ARG002 - as others have it
-        work: Callable[[_Given], _Got],
-        tasks: Sequence[_Given],
+        work: Callable[[_Task], _Result],
+        tasks: Sequence[_Task],
         progress: Progress,
-    ) -> list[_Got]:
+    ) -> list[_Result]:
         found = []
         for done, task in enumerate(tasks):
             progress(done, len(tasks))
             found.append(work(task))
         return found
 
-    def repeated(self, questions: Sequence[Asked]) -> tuple[list[Repeated], int]:
-        return duplicate_requests.find_here(questions)
+    def find_duplicate_requests(self, suspects: Sequence[SuspectSlice]) -> tuple[list[DuplicateRequest], int]:
+        return duplicate_requests.find_locally(suspects)

@@ -28,7 +28,7 @@ from penstock.storage.log.repair import look
 from penstock.storage.log.segment import Damage, index_path, read_block, read_tolerant
 
 
-class Loss(StrEnum):
+class LossKind(StrEnum):
     DAMAGED = "damaged"
     """Its bytes are there and do not verify."""
     MISSING = "missing"
@@ -38,12 +38,12 @@ class Loss(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostOffsets:
     """Offsets `[start, stop)` that cannot be served, where their bytes lie in the segment `base`, and why."""
 
     start: int
     stop: int
-    kind: Loss
+    kind: LossKind
     base: int
     position: int
     end: int
@@ -64,17 +64,17 @@ class IndexFault:
     """Its header is lost: nothing says any more whether the segment is complete."""
 
 
-Event = Block | Lost | IndexFault
+ScanEvent = Block | LostOffsets | IndexFault
 
 _BLOCK_BYTES: Final = 512 * KIB
 """Read at a time: with what is made of it, it stays in a processor's own cache."""
 _ROWS_FIRST: Final = 1024
 _MISSING: Final = "the segment is missing: is a file gone?"
-_SHORT: Final = "the segment ends before it"
+_TOO_SHORT: Final = "the segment ends before it"
 
 
-def walk(disk: Disk, view: View, start: int, stop: int, *, verify: bool = True) -> Iterator[Event]:
-    """What is in `[start, stop)`, in the order of offsets. Every offset is in a block or in a `Lost`, and in one only.
+def scan_range(disk: Disk, view: View, start: int, stop: int, *, verify: bool = True) -> Iterator[ScanEvent]:
+    """Yield what is in `[start, stop)`, in the order of offsets: every offset in one block or in one `LostOffsets`.
 
     Ids rise within a block; from one block to the next they may not, where the log is out of order.
     """
@@ -95,36 +95,36 @@ def walk(disk: Disk, view: View, start: int, stop: int, *, verify: bool = True) 
         yield _missing(offset, stop)
 
 
-def _missing(start: int, stop: int) -> Lost:
-    return Lost(start, stop, Loss.MISSING, -1, 0, 0, _MISSING)
+def _missing(start: int, stop: int) -> LostOffsets:
+    return LostOffsets(start, stop, LossKind.MISSING, -1, 0, 0, _MISSING)
 
 
-def dropped(start: int, stop: int) -> Lost:
-    return Lost(start, stop, Loss.DROPPED, -1, 0, 0, "dropped by retention while it was read")
+def dropped(start: int, stop: int) -> LostOffsets:
+    return LostOffsets(start, stop, LossKind.DROPPED, -1, 0, 0, "dropped by retention while it was read")
 
 
-def _segment(disk: Disk, segment: Segment, start: int, stop: int, *, verify: bool) -> Iterator[Event]:
+def _segment(disk: Disk, segment: Segment, start: int, stop: int, *, verify: bool) -> Iterator[ScanEvent]:
     done = start
     try:
         with opened(disk, segment.path) as file:
-            for event in _Stretch(disk, file, segment, start, stop, verify=verify).run():
+            for event in _SegmentScan(disk, file, segment, start, stop, verify=verify).run():
                 yield event
-                done = _past(event, done)
+                done = _end_of(event, done)
     except FileNotFoundError:
         yield dropped(done, stop)
 
 
-def _past(event: Event, done: int) -> int:
+def _end_of(event: ScanEvent, done: int) -> int:
     match event:
         case Block():
             return int(event.offsets.stop)
-        case Lost():
+        case LostOffsets():
             return event.stop
         case _:
             return done
 
 
-class _Listed:
+class _IndexEntries:
     """The index's entries of a stretch, decoded a block at a time: all at once they would not stay in the cache."""
 
     def __init__(self, disk: Disk, segment: Segment, start: int, stop: int) -> None:
@@ -134,11 +134,11 @@ class _Listed:
         self.header_lost = before == 0 and IndexFile(disk, path, segment.base).header() is None
         position = HEADER_BYTES + (start - segment.base - before) * ENTRY_BYTES
         raw = _read_if_there(disk, path, position, (self._count + before) * ENTRY_BYTES)
-        self.start = int(_decoded(raw[:ENTRY_BYTES], start - 1, 1)[0]) if before else 0
+        self.start = int(_decode_ends(raw[:ENTRY_BYTES], start - 1, 1)[0]) if before else 0
         """Where the first record begins; -1 if that is not known."""
         self._raw = raw[before * ENTRY_BYTES :]
 
-    def hold(self, block: Block, offset: int, position: int) -> bool:
+    def match(self, block: Block, offset: int, position: int) -> bool:
         """Whether all records of a block end where they are listed to."""
         place = (offset - self._first) * ENTRY_BYTES
         raw = self._raw[place : place + len(block) * ENTRY_BYTES]
@@ -147,7 +147,7 @@ class _Listed:
     def ends(self, start: int, stop: int) -> Longs:
         """Where the records with these offsets end; -1 where that is not known."""
         place = (start - self._first) * ENTRY_BYTES
-        return _decoded(self._raw[place : place + (stop - start) * ENTRY_BYTES], start, stop - start)
+        return _decode_ends(self._raw[place : place + (stop - start) * ENTRY_BYTES], start, stop - start)
 
 
 def _read_if_there(disk: Disk, path: Path, position: int, size: int) -> Bytes:
@@ -158,7 +158,7 @@ def _read_if_there(disk: Disk, path: Path, position: int, size: int) -> Bytes:
         return np.empty(0, dtype=np.uint8)
 
 
-def _decoded(raw: Bytes, first_offset: int, count: int) -> Longs:
+def _decode_ends(raw: Bytes, first_offset: int, count: int) -> Longs:
     whole = raw[: len(raw) // ENTRY_BYTES * ENTRY_BYTES]
     found = decode_entries(whole, first_offset)
     if found.size == count:
@@ -166,7 +166,7 @@ def _decoded(raw: Bytes, first_offset: int, count: int) -> Longs:
     return np.concatenate((found, np.full(count - found.size, -1, dtype=np.int64)))
 
 
-class _Stretch:
+class _SegmentScan:
     """One pass over a part of one segment."""
 
     def __init__(self, disk: Disk, file: File, segment: Segment, start: int, stop: int, *, verify: bool) -> None:
@@ -175,37 +175,37 @@ class _Stretch:
         self._segment = segment
         self._verify = verify
         self._offset, self._stop = start, stop
-        self._listed = _Listed(disk, segment, start, stop)
-        self._position = self._listed.start
+        self._entries = _IndexEntries(disk, segment, start, stop)
+        self._position = self._entries.start
         self._rows = _ROWS_FIRST
         self._survey: Finding | None = None
         """Where one was needed, it is what counts from then on."""
 
-    def run(self) -> Iterator[Event]:
-        if self._listed.header_lost:
+    def run(self) -> Iterator[ScanEvent]:
+        if self._entries.header_lost:
             yield IndexFault(self._segment.base, self._offset, 0, header=True)
         while self._offset < self._stop:
             if self._survey is None and not 0 <= self._position <= self._segment.size:
-                self._look()
+                self._run_survey()
             damage = self._damage_here()
-            yield from self._step() if damage is None else self._step_over(damage)
+            yield from self._next_block() if damage is None else self._skip_damage(damage)
 
-    def _step(self) -> Iterator[Event]:
+    def _next_block(self) -> Iterator[ScanEvent]:
         """The next block, or the next record that is none; nothing where that takes a survey first."""
         block, why = self._read(self._readable_until())
         block = block.select(0, self._stop - self._offset)
         if not len(block):
-            yield from self._bad_record(str(why))
+            yield from self._skip_bad_record(str(why))
             return
         end = self._position + int(block.columns[-1, at.END])
-        if not self._listed.hold(block, self._offset, self._position):
-            listed = self._listed.ends(self._offset, self._offset + len(block))
-            if self._survey is None and listed[-1] not in (-1, end):
-                self._look()
+        if not self._entries.match(block, self._offset, self._position):
+            listed_ends = self._entries.ends(self._offset, self._offset + len(block))
+            if self._survey is None and listed_ends[-1] not in (-1, end):
+                self._run_survey()
                 return
-            yield from self._faults(listed != block.columns[:, at.END] + self._position)
+            yield from self._faults(listed_ends != block.columns[:, at.END] + self._position)
         yield block
-        self._go_on(self._offset + len(block), end)
+        self._advance(self._offset + len(block), end)
 
     def _read(self, stop: int) -> tuple[Block, Stop]:
         """As `read_block`, with a table of the size that the last block needed: it is seldom too small."""
@@ -219,26 +219,26 @@ class _Stretch:
         self._rows = max(self._rows, 2 * count) if why == at.MORE else max(_ROWS_FIRST, count + count // 8)
         return Block(data, table[:count]), Stop(self._position + position, why)
 
-    def _bad_record(self, why: str) -> Iterator[Event]:
+    def _skip_bad_record(self, why: str) -> Iterator[ScanEvent]:
         """The record at this place does not verify: the index says where it ends, or a survey finds out."""
-        end = int(self._listed.ends(self._offset, self._offset + 1)[0])
+        end = int(self._entries.ends(self._offset, self._offset + 1)[0])
         if self._survey is not None:
-            yield self._lost(self._stop, self._position, self._position, _SHORT)
-            self._go_on(self._stop, self._position)
+            yield self._lost(self._stop, self._position, self._position, _TOO_SHORT)
+            self._advance(self._stop, self._position)
         elif self._position < end <= self._segment.size:
             yield self._lost(self._offset + 1, self._position, end, why)
-            self._go_on(self._offset + 1, end)
+            self._advance(self._offset + 1, end)
         else:
-            self._look()
+            self._run_survey()
 
-    def _step_over(self, damage: Damage) -> Iterator[Event]:
+    def _skip_damage(self, damage: Damage) -> Iterator[ScanEvent]:
         stop = min(self._stop, int(damage.offsets.stop))
-        yield from self._faults(self._listed.ends(self._offset, stop) != damage.stop)
+        yield from self._faults(self._entries.ends(self._offset, stop) != damage.stop)
         yield self._lost(stop, damage.start, damage.stop, damage.reason)
-        self._go_on(stop, damage.stop)
+        self._advance(stop, damage.stop)
 
-    def _lost(self, stop: int, position: int, end: int, reason: str) -> Lost:
-        return Lost(self._offset, stop, Loss.DAMAGED, self._segment.base, position, end, reason)
+    def _lost(self, stop: int, position: int, end: int, reason: str) -> LostOffsets:
+        return LostOffsets(self._offset, stop, LossKind.DAMAGED, self._segment.base, position, end, reason)
 
     def _faults(self, wrong: Bools) -> Iterator[IndexFault]:
         """`wrong` tells of the offsets from the current one on."""
@@ -246,7 +246,7 @@ class _Stretch:
         if places.size:
             yield IndexFault(self._segment.base, self._offset + int(places[0]), int(places.size))
 
-    def _look(self) -> None:
+    def _run_survey(self) -> None:
         """Read the whole segment to find out what lies where."""
         segment = self._segment
         found = self._survey = look(self._disk, segment.path, count=segment.count if segment.sealed else None)
@@ -264,5 +264,5 @@ class _Stretch:
         starts = (damage.start for damage in self._damages() if damage.start >= self._position)
         return min(starts, default=self._segment.size)
 
-    def _go_on(self, offset: int, position: int) -> None:
+    def _advance(self, offset: int, position: int) -> None:
         self._offset, self._position = offset, position

@@ -7,33 +7,33 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from penstock.core.errors import TopicNotSupported
-from penstock.spark.files.registry import RegistryAt
-from penstock.spark.jobs.audit.partition_summary import Losses, Partial
-from penstock.spark.jobs.audit.scan_range import dropped, walk
-from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, Archived, Judge, Spans, Tally
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.files.registry import RegistryLocation
+from penstock.spark.jobs.audit.partition_summary import Losses, PartitionSummary
+from penstock.spark.jobs.audit.scan_range import dropped, scan_range
+from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, ArchivedRange, ConformanceCheck, RangeTally, TimeSpans
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
-Key = tuple[str, int]
+PartitionKey = tuple[str, int]
 """A topic's full name, and a partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class AuditTask:
     """Neighbouring slices, and what is to be looked for in them. It pickles."""
 
     slices: tuple[Slice, ...]
-    spans: Spans
-    archived: Mapping[Key, Archived] = field(default_factory=dict)
-    schemas: RegistryAt | None = None
+    spans: TimeSpans
+    archived: Mapping[PartitionKey, ArchivedRange] = field(default_factory=dict)
+    schemas: RegistryLocation | None = None
     """Where the schemas are that payloads are held against; None: they are not."""
 
 
-def scan(task: Task) -> list[tuple[Key, Partial]]:
+def scan_slices(task: AuditTask) -> list[tuple[PartitionKey, PartitionSummary]]:
     """What is known of each partition in the task, neighbours added."""
-    return merged(((part.topic, part.partition), _scan(part, task)) for part in joined(task.slices))
+    return merge_summaries(((part.topic, part.partition), _scan_slice(part, task)) for part in join_slices(task.slices))
 
 
-def joined(slices: Iterable[Slice]) -> list[Slice]:
+def join_slices(slices: Iterable[Slice]) -> list[Slice]:
     """Neighbours as one: slices are for sharing out work, and each of its own costs a look at the files."""
     found: list[Slice] = []
     for part in slices:
@@ -45,9 +45,11 @@ def joined(slices: Iterable[Slice]) -> list[Slice]:
     return found
 
 
-def merged(parts: Iterable[tuple[Key, Partial]]) -> list[tuple[Key, Partial]]:
+def merge_summaries(
+    parts: Iterable[tuple[PartitionKey, PartitionSummary]],
+) -> list[tuple[PartitionKey, PartitionSummary]]:
     """Neighbours of one partition as one, in the order they come in."""
-    found: list[tuple[Key, Partial]] = []
+    found: list[tuple[PartitionKey, PartitionSummary]] = []
     for key, part in parts:
         if found and found[-1][0] == key and found[-1][1].stop == part.start:
             found[-1] = key, found[-1][1] + part
@@ -56,28 +58,28 @@ def merged(parts: Iterable[tuple[Key, Partial]]) -> list[tuple[Key, Partial]]:
     return found
 
 
-def _scan(part: Slice, task: Task) -> Partial:
-    data = opened_data(part.location)
+def _scan_slice(part: Slice, task: AuditTask) -> PartitionSummary:
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs
-        return Partial(start=part.start, stop=part.stop, losses=Losses.of(dropped(part.start, part.stop)))
+        return PartitionSummary(start=part.start, stop=part.stop, losses=Losses.of(dropped(part.start, part.stop)))
     archived = task.archived.get((part.topic, part.partition), NOT_ARCHIVED)
-    tally = Tally(part.start, part.stop, task.spans, archived, _judge(task.schemas, part.topic))
-    return tally.take(walk(data.disk, view, part.start, part.stop)).result()
+    tally = RangeTally(part.start, part.stop, task.spans, archived, _conformance_check(task.schemas, part.topic))
+    return tally.take(scan_range(data.disk, view, part.start, part.stop)).result()
 
 
-def _judge(registry: RegistryAt | None, topic: str) -> Judge | None:
+def _conformance_check(registry: RegistryLocation | None, topic: str) -> ConformanceCheck | None:
     return None if registry is None else _conformance(registry, topic)
 
 
 @lru_cache(maxsize=64)
-def _conformance(registry: RegistryAt, topic: str) -> Judge:
+def _conformance(registry: RegistryLocation, topic: str) -> ConformanceCheck:
     from penstock.spark.jobs.audit.conformance import Conformance  # the languages of schemas, where they are asked for
 
     return Conformance(registry, topic)
 
 
-def within(archived: Archived, start: int, stop: int) -> Archived:
+def batches_within(archived: ArchivedRange, start: int, stop: int) -> ArchivedRange:
     """What a task needs to know of an archive: the batches of its own offsets."""
     return replace(archived, batches=tuple(each for each in archived.batches if each[0] < stop and each[1] > start))

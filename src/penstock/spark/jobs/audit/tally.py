@@ -1,4 +1,4 @@
-"""Counting while a range is walked: events in, a `Partial` out. The kernels count; what is rare is done here."""
+"""The tally of a scanned range: events in, a `PartitionSummary` out. Kernels count; rare events are handled here."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from penstock.spark.jobs.audit.partition_summary import (
     Disorder,
     Losses,
     Nonconforming,
-    Partial,
+    PartitionSummary,
     Requests,
     Sample,
     disorder,
 )
-from penstock.spark.jobs.audit.scan_range import Event, IndexFault, Lost
+from penstock.spark.jobs.audit.scan_range import IndexFault, LostOffsets, ScanEvent
 from penstock.spark.jobs.histogram import NO_VALUES, Histogram
 
-Judge = Callable[[Block], Sample[Nonconforming]]
+ConformanceCheck = Callable[[Block], Sample[Nonconforming]]
 """Says which payloads of a block are not what their schemas say."""
 
 _TABLE_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class TimeSpans:
     """Time cut into `count` spans of `width_ms`, from `since_ms` on."""
 
     since_ms: int
@@ -43,7 +43,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedRange:
     """What an archive says it has of one partition: `[start, stop)`; and of the batches that it still knows of, in the
     order of offsets: from which one on, up to which, and when they were committed."""
 
@@ -52,18 +52,18 @@ class Archived:
     batches: tuple[tuple[int, int, int], ...] = ()
 
 
-NOT_ARCHIVED: Final = Archived(0, 0)
+NOT_ARCHIVED: Final = ArchivedRange(0, 0)
 
 
 @dataclass
-class Tally:
+class RangeTally:
     """Mutable, for one walk; `result` may be asked for once."""
 
     start: int
     stop: int
-    spans: Spans
-    archived: Archived = NOT_ARCHIVED
-    judge: Judge | None = None
+    spans: TimeSpans
+    archived: ArchivedRange = NOT_ARCHIVED
+    check_conformance: ConformanceCheck | None = None
     _records: int = 0
     _bytes: int = 0
     _first: tuple[int, bytes] = (-1, b"")
@@ -88,12 +88,12 @@ class Tally:
         self._used = np.zeros(2, dtype=np.int64)
         self._batches = np.array(self.archived.batches, dtype=np.int64).reshape(-1, 3)
 
-    def take(self, events: Iterable[Event]) -> Tally:
+    def take(self, events: Iterable[ScanEvent]) -> RangeTally:
         for event in events:
             match event:
                 case Block():
                     self._block(event)
-                case Lost():
+                case LostOffsets():
                     self._losses += Losses.of(event)
                 case IndexFault():
                     self._fault(event)
@@ -113,8 +113,8 @@ class Tally:
         self._records += len(block)
         self._bytes += int(block.columns[-1, at.END] - block.columns[0, at.START])
         self._count(block.columns)
-        if self.judge is not None:
-            self._nonconforming += self.judge(block)
+        if self.check_conformance is not None:
+            self._nonconforming += self.check_conformance(block)
         if self.archived.stop > self.archived.start:
             self._compare(block)
 
@@ -134,15 +134,15 @@ class Tally:
                 self._used,
             )
             if row < len(columns):
-                self._empty_tables()
+                self._drain_tables()
 
-    def _empty_tables(self) -> None:
+    def _drain_tables(self) -> None:
         """What the kernel's tables hold is added to our own, which have room."""
-        for producer, _, count, first, last, breaks in _taken(self._producers_table):
+        for producer, _, count, first, last, breaks in _drain(self._producers_table):
             found = Requests(first, last, count, breaks)
             known = self._requests.get(producer)
             self._requests[producer] = found if known is None else known + found
-        for schema_id, version, count, *_ in _taken(self._schemas_table):
+        for schema_id, version, count, *_ in _drain(self._schemas_table):
             key = (schema_id, version)
             self._schemas[key] = self._schemas.get(key, 0) + count
         self._used[:] = 0
@@ -156,9 +156,9 @@ class Tally:
             return
         digests.add_days(self._digests, digests.days_of_block(held))
         if self._batches.size:
-            self._latency += Histogram.of(self._waits(held.columns))
+            self._latency += Histogram.of(self._archive_delays(held.columns))
 
-    def _waits(self, columns: Longs) -> Longs:
+    def _archive_delays(self, columns: Longs) -> Longs:
         """How long each message took from publish to archive, where the archive still knows; never below zero, since
         two machines' clocks may differ."""
         starts, stops, committed = self._batches.T
@@ -167,11 +167,11 @@ class Tally:
         waits: Longs = committed[batch[known]] - columns[known, at.PUBLISH_TIME]
         return np.maximum(waits, 0)
 
-    def result(self) -> Partial:
-        self._empty_tables()
+    def result(self) -> PartitionSummary:
+        self._drain_tables()
         totals: list[int] = self._totals.tolist()
         used = np.flatnonzero(self._volume[:, 0]).tolist()
-        part = Partial(
+        part = PartitionSummary(
             start=self.start,
             stop=self.stop,
             records=self._records,
@@ -193,16 +193,16 @@ class Tally:
             nonconforming=self._nonconforming,
             digests=self._digests,
         )
-        return part if len(self._requests) <= PRODUCERS_MAX else _bounded(part)
+        return part if len(self._requests) <= PRODUCERS_MAX else _with_lowest_producers(part)
 
 
-def _bounded(part: Partial) -> Partial:
+def _with_lowest_producers(part: PartitionSummary) -> PartitionSummary:
     lowest = sorted(part.requests)[:PRODUCERS_MAX]
     kept = {producer: part.requests[producer] for producer in lowest}
     return replace(part, requests=kept, producers_left_out=True)
 
 
-def _taken(table: Any) -> list[list[int]]:
+def _drain(table: Any) -> list[list[int]]:
     """The rows that are used; the table is empty afterwards."""
     rows: list[list[int]] = table[table[:, kernel.COUNT] > 0].tolist()
     table[:] = 0

@@ -12,10 +12,10 @@ from penstock.core.errors import InvalidRequest, TopicNotSupported
 from penstock.record import layout as at
 from penstock.record.block import Block, Longs
 from penstock.record.kernels import stream_kernels
-from penstock.spark.jobs.audit.scan_range import Lost, walk
-from penstock.spark.jobs.audit.slice_audit import joined
+from penstock.spark.jobs.audit.scan_range import LostOffsets, scan_range
+from penstock.spark.jobs.audit.slice_audit import join_slices
 from penstock.spark.jobs.histogram import Histogram
-from penstock.spark.scan.slices import Slice, opened_data, view_within
+from penstock.spark.scan.slices import Slice, open_data, view_within
 
 HOUR_MS: Final = 3_600_000
 GROUPS_MAX: Final = 100_000
@@ -29,7 +29,7 @@ Group = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class MessageSums:
     """Messages of one group."""
 
     count: int
@@ -38,8 +38,8 @@ class Sums:
     first_ms: int
     last_ms: int
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(
+    def __add__(self, other: MessageSums) -> MessageSums:
+        return MessageSums(
             self.count + other.count,
             self.record_bytes + other.record_bytes,
             self.sizes + other.sizes,
@@ -49,10 +49,10 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GroupTotals:
     """What slices add up to, and how many messages could not be read."""
 
-    groups: Mapping[Group, Sums]
+    groups: Mapping[Group, MessageSums]
     lost: int = 0
 
 
@@ -62,22 +62,22 @@ class StatsTask:
     by: tuple[str, ...]
 
 
-def count(task: StatsTask) -> Part:
+def count(task: StatsTask) -> GroupTotals:
     """Runs in a worker."""
-    return merged(_counted(part, task.by) for part in joined(task.slices))
+    return add_totals(_counted(part, task.by) for part in join_slices(task.slices))
 
 
-def merged(parts: Iterable[Part]) -> Part:
+def add_totals(parts: Iterable[GroupTotals]) -> GroupTotals:
     """The sum, in any order. Raises `InvalidRequest` if there are more groups than one answer may have."""
-    groups: dict[Group, Sums] = {}
+    groups: dict[Group, MessageSums] = {}
     lost = 0
     for part in parts:
         lost += part.lost
-        add(groups, part.groups)
-    return Part(groups, lost)
+        add_groups(groups, part.groups)
+    return GroupTotals(groups, lost)
 
 
-def add(groups: dict[Group, Sums], more: Mapping[Group, Sums]) -> None:
+def add_groups(groups: dict[Group, MessageSums], more: Mapping[Group, MessageSums]) -> None:
     for group, sums in more.items():
         known = groups.get(group)
         groups[group] = sums if known is None else known + sums
@@ -85,23 +85,23 @@ def add(groups: dict[Group, Sums], more: Mapping[Group, Sums]) -> None:
         raise InvalidRequest(f"there are more than {GROUPS_MAX} groups: choose fewer or coarser ones with --by")
 
 
-def _counted(part: Slice, by: tuple[str, ...]) -> Part:
-    data = opened_data(part.location)
+def _counted(part: Slice, by: tuple[str, ...]) -> GroupTotals:
+    data = open_data(part.location)
     try:
         view = view_within(data, part.topic, part.partition, part.start, part.stop)
     except TopicNotSupported:  # deleted while the job runs
-        return Part({})
-    groups: dict[Group, Sums] = {}
+        return GroupTotals({})
+    groups: dict[Group, MessageSums] = {}
     lost = 0
-    for event in walk(data.disk, view, part.start, part.stop):
+    for event in scan_range(data.disk, view, part.start, part.stop):
         if isinstance(event, Block):
-            add(groups, of_block(event, part.topic, part.partition, by))
-        elif isinstance(event, Lost):
+            add_groups(groups, of_block(event, part.topic, part.partition, by))
+        elif isinstance(event, LostOffsets):
             lost += len(event)
-    return Part(groups, lost)
+    return GroupTotals(groups, lost)
 
 
-def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> dict[Group, Sums]:
+def of_block(block: Block, topic: str, partition: int, by: tuple[str, ...]) -> dict[Group, MessageSums]:
     """One row for each combination of values that is there."""
     fixed: Mapping[str, Value] = {"topic": topic, "partition": partition}
     codes = np.zeros(len(block), dtype=np.int64)
@@ -125,7 +125,7 @@ def _split(code: int, values: list[list[Value]]) -> Group:
     return tuple(reversed(found))
 
 
-def _sums(block: Block, inverse: Longs, count: int) -> list[Sums]:
+def _sums(block: Block, inverse: Longs, count: int) -> list[MessageSums]:
     order = np.argsort(inverse, kind="stable")
     starts = np.searchsorted(inverse[order], np.arange(count))
     columns = block.columns[order]
@@ -135,17 +135,17 @@ def _sums(block: Block, inverse: Longs, count: int) -> list[Sums]:
     first, last = (choose.reduceat(times, starts).tolist() for choose in (np.minimum, np.maximum))
     pieces = np.split(sizes, starts[1:])
     return [
-        Sums(len(piece), bytes_[place], Histogram.of(piece), first[place], last[place])
+        MessageSums(len(piece), bytes_[place], Histogram.of(piece), first[place], last[place])
         for place, piece in enumerate(pieces)
     ]
 
 
 # what messages can be grouped by: the different values in a block, and the number of its value for each record
 
-Coded = tuple[list[Value], Longs]
+CodedValues = tuple[list[Value], Longs]
 
 
-def _texts(block: Block, starts: Longs, sizes: Longs) -> Coded:
+def _texts(block: Block, starts: Longs, sizes: Longs) -> CodedValues:
     sizes = np.ascontiguousarray(sizes)
     numbers, firsts = np.empty_like(starts), np.empty_like(starts)
     count = stream_kernels.alike(block.data, starts, sizes, numbers, firsts)
@@ -155,18 +155,18 @@ def _texts(block: Block, starts: Longs, sizes: Longs) -> Coded:
     return _distinct(texts, numbers)
 
 
-def _distinct(values: Iterable[Value], numbers: Longs) -> Coded:
+def _distinct(values: Iterable[Value], numbers: Longs) -> CodedValues:
     """Each value once: the kernel may give one two numbers."""
     known: dict[Value, int] = {}
     places = np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
     return list(known), places[numbers]
 
 
-def _type(block: Block) -> Coded:
+def _type(block: Block) -> CodedValues:
     return _texts(block, block.columns[:, at.START] + at.TYPE_AT, block.columns[:, at.TYPE_BYTES])
 
 
-def _producer(block: Block) -> Coded:
+def _producer(block: Block) -> CodedValues:
     """Its name; its number where it has none."""
     columns = block.columns
     starts = columns[:, at.START] + columns[:, at.TYPE_BYTES] + _NAME_AT
@@ -179,7 +179,7 @@ def _producer(block: Block) -> Coded:
     return _distinct([*names, *(f"#{each}" if each else None for each in ids.tolist())], both)
 
 
-def _schema(block: Block) -> Coded:
+def _schema(block: Block) -> CodedValues:
     """Id and version; none for a message that names none."""
     named = (block.columns[:, at.FLAGS] & at.FLAG_SCHEMA) != 0
     pairs = np.where(named[:, None], block.columns[:, [at.SCHEMA_ID, at.SCHEMA_VERSION]], -1)
@@ -188,17 +188,17 @@ def _schema(block: Block) -> Coded:
     return found, numbers.reshape(-1)
 
 
-def _hour(block: Block) -> Coded:
+def _hour(block: Block) -> CodedValues:
     hours, numbers = np.unique(block.columns[:, at.PUBLISH_TIME] // HOUR_MS, return_inverse=True)
     return [hour * HOUR_MS for hour in hours.tolist()], numbers
 
 
-def _day(block: Block) -> Coded:
+def _day(block: Block) -> CodedValues:
     days, numbers = np.unique(block.columns[:, at.PUBLISH_TIME] // (24 * HOUR_MS), return_inverse=True)
     return [day * 24 * HOUR_MS for day in days.tolist()], numbers
 
 
-FIELDS: Final[Mapping[str, Callable[[Block], Coded]]] = {
+FIELDS: Final[Mapping[str, Callable[[Block], CodedValues]]] = {
     "type": _type,
     "producer": _producer,
     "schema": _schema,

@@ -9,13 +9,13 @@ from typing import Any, Final
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
-from penstock.spark.jobs.audit.report import time_text
-from penstock.spark.jobs.audit.runners import Here
+from penstock.spark.jobs.audit.report.fields import time_text
+from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.groups import TIMES
 from penstock.spark.jobs.stats.stats import parse_by, stats_with
-from penstock.spark.scan.offset_counts import HOUR_MS, SLICE_BYTES, Run, runs
-from penstock.spark.scan.slice_reader import LossCount
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.offset_counts import HOUR_MS, SLICE_BYTES, CountedRange, counted_ranges
+from penstock.spark.scan.slice_reader import LossCounter
+from penstock.spark.scan.slices import Slice, plan_slices
 
 _INDEXED: Final = frozenset({"topic", "partition", "hour", "day"})
 _DAY_MS: Final = 24 * HOUR_MS
@@ -40,12 +40,12 @@ def counts(
     location = Location.parse(path=path, url=url, storage_options=storage_options)
     names = [TopicName.parse(topic) for topic in topics]
     if not _INDEXED.issuperset(chosen):
-        told = stats_with(Here(), location, names, by=chosen).as_dicts()
+        told = stats_with(LocalRunner(), location, names, by=chosen).as_dicts()
         return [{name: row[name] for name in (*chosen, "messages")} for row in told]
     found: Counter[tuple[Any, ...]] = Counter()
-    lose, hourly = LossCount(), any(name in TIMES for name in chosen)
+    lose, hourly = LossCounter(), any(name in TIMES for name in chosen)
     for part in _partitions(location, names):
-        for run in runs(part, hourly=hourly, on_loss=lose):
+        for run in counted_ranges(part, hourly=hourly, on_loss=lose):
             found[tuple(_value(name, part, run) for name in chosen)] += run.count
     rows = sorted(found.items(), key=lambda row: tuple((value is not None, value) for value in row[0]))
     return [dict(zip(chosen, map(_shown, chosen, group), strict=True)) | {"messages": count} for group, count in rows]
@@ -53,11 +53,11 @@ def counts(
 
 def _partitions(location: Location, names: Sequence[TopicName]) -> list[Slice]:
     data = location.open()
-    ranges = {log.key: (log.start, log.next_offset) for log in inventory.find(data, names).logs}
-    return plan(location, ranges, slice_bytes=SLICE_BYTES, data=data)
+    ranges = {log.key: (log.start, log.next_offset) for log in inventory.take_inventory(data, names).logs}
+    return plan_slices(location, ranges, slice_bytes=SLICE_BYTES, data=data)
 
 
-def _value(name: str, part: Slice, run: Run) -> str | int | None:
+def _value(name: str, part: Slice, run: CountedRange) -> str | int | None:
     match name:
         case "topic":
             return part.topic

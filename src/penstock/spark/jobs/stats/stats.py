@@ -15,16 +15,16 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit import inventory
-from penstock.spark.jobs.audit.report import time_text
-from penstock.spark.jobs.audit.runners import OnSpark, Runner
+from penstock.spark.jobs.audit.report.fields import time_text
+from penstock.spark.jobs.audit.runners import JobRunner, SparkRunner
 from penstock.spark.jobs.stats import groups
-from penstock.spark.jobs.stats.groups import BY, TIMES, Group, StatsTask, Sums
-from penstock.spark.jobs.worker_jobs import grouped
+from penstock.spark.jobs.stats.groups import BY, TIMES, Group, MessageSums, StatsTask
+from penstock.spark.jobs.worker_jobs import group_by_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Stage = Callable[[str, int, int], None]
+StageProgress = Callable[[str, int, int], None]
 _WHAT: Final = "counting"
 
 
@@ -33,7 +33,7 @@ class Stats:
     """`rows` are in the order of their groups."""
 
     by: tuple[str, ...]
-    rows: tuple[tuple[Group, Sums], ...]
+    rows: tuple[tuple[Group, MessageSums], ...]
     lost: int
     seconds: float
 
@@ -63,28 +63,28 @@ def stats(
     topics: Sequence[TopicName] = (),
     *,
     by: Sequence[str] = ("topic",),
-    stage: Stage = lambda _what, _done, _all: None,
+    stage: StageProgress = lambda _what, _done, _all: None,
 ) -> Stats:
     """Of these topics, or of all. Raises `InvalidRequest` or `TopicNotSupported` for what is not there."""
-    return stats_with(OnSpark(spark), location, topics, by=by, stage=stage)
+    return stats_with(SparkRunner(spark), location, topics, by=by, stage=stage)
 
 
 def stats_with(
-    runner: Runner,
+    runner: JobRunner,
     location: Location,
     topics: Sequence[TopicName] = (),
     *,
     by: Sequence[str] = ("topic",),
-    stage: Stage = lambda _what, _done, _all: None,
+    stage: StageProgress = lambda _what, _done, _all: None,
 ) -> Stats:
     """The same, wherever the work is done."""
     began = time.monotonic()
     chosen = parse_by(",".join(by))
     data = location.open()
-    logs = inventory.find(data, topics).logs
-    parts = grouped(inventory.slices(location, data, logs), lambda part: part.bytes, runner.cores)
+    logs = inventory.take_inventory(data, topics).logs
+    parts = group_by_bytes(inventory.slices(location, data, logs), lambda part: part.bytes, runner.cores)
     tasks = [StatsTask(tuple(part), chosen) for part in parts]
-    whole = groups.merged(runner.run(_WHAT, groups.count, tasks, partial(stage, _WHAT)))
+    whole = groups.add_totals(runner.run(_WHAT, groups.count, tasks, partial(stage, _WHAT)))
     rows = sorted(whole.groups.items(), key=lambda row: tuple((value is not None, value) for value in row[0]))
     return Stats(chosen, tuple(rows), whole.lost, time.monotonic() - began)
 
@@ -93,7 +93,7 @@ def _shown(name: str, value: object) -> object:
     return time_text(value) if name in TIMES and isinstance(value, int) else value
 
 
-def _numbers(sums: Sums) -> dict[str, Any]:
+def _numbers(sums: MessageSums) -> dict[str, Any]:
     seconds = (sums.last_ms - sums.first_ms) / 1000
     return {
         "messages": sums.count,

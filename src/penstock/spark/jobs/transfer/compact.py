@@ -13,8 +13,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from penstock.core.names import TopicName
-from penstock.spark.jobs.transfer.replay import Report, losses_of, new_run, numbered, publish_numbered, with_lost
-from penstock.spark.jobs.transfer.selection import Origin, Selection, selected
+from penstock.spark.jobs.transfer.replay import (
+    PublishReport,
+    new_loss_accumulator,
+    new_run,
+    numbered,
+    publish_numbered,
+    with_loss_count,
+)
+from penstock.spark.jobs.transfer.selection import Origin, Selection, select_messages
 from penstock.spark.sink.frames import Progress
 from penstock.spark.sink.options import SinkOptions
 
@@ -52,20 +59,24 @@ def compact(
     run: str | None = None,
     skip_lost: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> PublishReport:
     """The latest message of every key into a topic (`target.topic`) or a table, each once however often the `run` is
     started. Messages keep their key, payload, type, attributes and schema, and the order of their partition.
 
     If the log has grown since a run was broken off, starting it again adds the newer messages behind the older ones.
     Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` goes on without it.
     """
-    chosen, name, losses = selection or Selection(), run or new_run(), losses_of(spark) if skip_lost else None
-    read = selected(spark, origin, topics, chosen, losses=losses)
+    chosen, name, losses = (
+        selection or Selection(),
+        run or new_run(),
+        new_loss_accumulator(spark) if skip_lost else None,
+    )
+    read = select_messages(spark, origin, topics, chosen, losses=losses)
     rows = latest(read, tombstones=tombstones, keyless=keyless)
     if isinstance(target, SinkOptions):
         made = numbered(rows, topics, chosen, name, mark=False, job="compact")
-        return with_lost(publish_numbered(made, target, name, progress=progress), losses)
-    return with_lost(_into_table(rows, target, name), losses)
+        return with_loss_count(publish_numbered(made, target, name, progress=progress), losses)
+    return with_loss_count(_into_table(rows, target, name), losses)
 
 
 def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless: Keyless = Keyless.KEEP) -> DataFrame:
@@ -82,17 +93,17 @@ def latest(rows: DataFrame, *, tombstones: Tombstones = Tombstones.DROP, keyless
     return found.unionByName(rows.where(f.col("key").isNull()).select("key", *names))
 
 
-def _into_table(rows: DataFrame, table: LakeTable, run: str) -> Report:
+def _into_table(rows: DataFrame, table: LakeTable, run: str) -> PublishReport:
     """As an archive has it, so that it can be read and replayed as one."""
     from penstock.spark.lake.frames import write_frame
-    from penstock.spark.lake.tables.columns import PARTITION
-    from penstock.spark.lake.tables.table import Committed, Marker
+    from penstock.spark.lake.tables.columns import DAY_COLUMN
+    from penstock.spark.lake.tables.table import CommitMarker, Committed
 
     began, before = time.monotonic(), _rows(table) if table.exists() else 0
-    outcome = write_frame(as_archive(rows), table, Marker(query_id=run, batch_id=0), partition_by=PARTITION)
+    outcome = write_frame(as_archive(rows), table, CommitMarker(query_id=run, batch_id=0), partition_by=DAY_COLUMN)
     added = _rows(table) - before
     known = 0 if isinstance(outcome, Committed) else before
-    return Report(
+    return PublishReport(
         run=run,
         target=table.name,
         rows=added + known,
@@ -103,15 +114,15 @@ def _into_table(rows: DataFrame, table: LakeTable, run: str) -> Report:
 
 
 def _rows(table: LakeTable) -> int:
-    return sum(file.rows for file in table.live())
+    return sum(file.rows for file in table.live_files())
 
 
 def as_archive(rows: DataFrame) -> DataFrame:
     """The columns of the log under the names of an archive's."""
     from pyspark.sql import functions as f
 
-    from penstock.spark.lake.tables.columns import PARTITION, READ_AS, SYSTEM
+    from penstock.spark.lake.tables.columns import DAY_COLUMN, LOG_NAMES, SYSTEM_COLUMNS
 
-    names = {**READ_AS, "_topic": "topic", "_partition": "partition"}
-    day = f.to_date("timestamp").alias(PARTITION)
-    return rows.select(*(f.col(names[each]).alias(each) for each in SYSTEM.names if each in names), day)
+    names = {**LOG_NAMES, "_topic": "topic", "_partition": "partition"}
+    day = f.to_date("timestamp").alias(DAY_COLUMN)
+    return rows.select(*(f.col(names[each]).alias(each) for each in SYSTEM_COLUMNS.names if each in names), day)

@@ -18,7 +18,7 @@ from penstock.spark.jobs.transfer.text_formats import ROWS, CsvWriter, JsonWrite
 from penstock.spark.scan.columns import COLUMNS
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     PARQUET = "parquet"
     JSONL = "jsonl"
     CSV = "csv"
@@ -27,21 +27,21 @@ class Format(StrEnum):
 
 
 _SUFFIXES: Final = {
-    ".parquet": Format.PARQUET,
-    ".jsonl": Format.JSONL,
-    ".ndjson": Format.JSONL,
-    ".csv": Format.CSV,
+    ".parquet": FileFormat.PARQUET,
+    ".jsonl": FileFormat.JSONL,
+    ".ndjson": FileFormat.JSONL,
+    ".csv": FileFormat.CSV,
 }
 
 
-def format_of(path: Path, given: str | None) -> Format:
+def format_of(path: Path, given: str | None) -> FileFormat:
     """What is said, or what the name tells. Raises `InvalidRequest` if neither is anything."""
     if given is not None:
-        if given not in tuple(Format):
-            raise InvalidRequest(f"format {given!r}: expected {', '.join(Format)}", given=given)
-        return Format(given)
+        if given not in tuple(FileFormat):
+            raise InvalidRequest(f"format {given!r}: expected {', '.join(FileFormat)}", given=given)
+        return FileFormat(given)
     if path.is_dir():
-        return Format.DIRECTORY
+        return FileFormat.DIRECTORY
     found = _SUFFIXES.get(path.suffix.lower())
     if found is None:
         raise InvalidRequest(
@@ -56,14 +56,14 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
-def writer_of(kind: Format, path: Path) -> Writer:
+def writer_of(file_format: FileFormat, path: Path) -> Writer:
     """Of a file of messages; the batches have all columns of the log."""
-    makers: dict[Format, Callable[[Path], Writer]] = {
-        Format.PARQUET: _ParquetWriter,
-        Format.JSONL: JsonWriter,
-        Format.CSV: CsvWriter,
+    makers: dict[FileFormat, Callable[[Path], Writer]] = {
+        FileFormat.PARQUET: _ParquetWriter,
+        FileFormat.JSONL: JsonWriter,
+        FileFormat.CSV: CsvWriter,
     }
-    return makers[kind](path)
+    return makers[file_format](path)
 
 
 def check_file(path: Path) -> None:
@@ -71,12 +71,12 @@ def check_file(path: Path) -> None:
         raise InvalidRequest(f"{path} is no file", given=str(path))
 
 
-def read(kind: Format, path: Path, columns: Sequence[str] = COLUMNS.names) -> Iterator[pa.RecordBatch]:
+def read(file_format: FileFormat, path: Path, columns: Sequence[str] = COLUMNS.names) -> Iterator[pa.RecordBatch]:
     """The messages of a file, in order: those of these columns that it has. Raises `InvalidRequest` that names the line
     or the column that is wrong."""
     check_file(path)
-    readers = {Format.PARQUET: _read_parquet, Format.JSONL: read_json, Format.CSV: read_csv}
-    return readers[kind](path, columns)
+    readers = {FileFormat.PARQUET: _read_parquet, FileFormat.JSONL: read_json, FileFormat.CSV: read_csv}
+    return readers[file_format](path, columns)
 
 
 # Parquet

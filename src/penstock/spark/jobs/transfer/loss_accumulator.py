@@ -12,73 +12,73 @@ from penstock.spark.runtime.classic import context
 from penstock.spark.runtime.versions import spark_schema
 from penstock.spark.scan.columns import COLUMNS
 from penstock.spark.scan.filters import Filters
-from penstock.spark.scan.slice_reader import Loss, batches
-from penstock.spark.scan.slice_work import settled
-from penstock.spark.scan.slices import Slice, opened_data, plan
+from penstock.spark.scan.read_tasks import freezing_gc
+from penstock.spark.scan.slice_reader import LostRange, batches
+from penstock.spark.scan.slices import Slice, open_data, plan_slices
 from penstock.spark.source.batch_ranges import batch_ranges
 from penstock.spark.source.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Told = frozenset[tuple[str, int, int, int]]
+LostRanges = frozenset[tuple[str, int, int, int]]
 """Topic, partition, and the offsets that are lost, from and to."""
 
 
-class Losses:
+class LossAccumulator:
     """Complete when the job is done. A task that is repeated, or a log that is read twice, tells of the same offsets:
     each counts once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._told: Accumulator[Told] = context(spark).accumulator(frozenset(), _Together())
+        self._lost: Accumulator[LostRanges] = context(spark).accumulator(frozenset(), _UnionOfRanges())
 
     @property
     def count(self) -> int:
-        return counted(self._told.value)
+        return count_offsets(self._lost.value)
 
-    def without(self, given: Mapping[str, str]) -> DataFrame:
+    def read_without_lost(self, given: Mapping[str, str]) -> DataFrame:
         """What the source would read with these options, in all columns of the log, without what is lost."""
         options = ReadOptions.of(given, streaming=False)
-        ranges = batch_ranges(opened_data(options.location), options, options.where)
-        slices = plan(options.location, ranges)
+        ranges = batch_ranges(open_data(options.location), options, options.where)
+        slices = plan_slices(options.location, ranges)
         numbers = self._spark.range(0, len(slices), 1, max(1, len(slices)))
-        return numbers.mapInArrow(_Read(slices, options.where, self._told), spark_schema(COLUMNS))
+        return numbers.mapInArrow(_ReadSlices(slices, options.where, self._lost), spark_schema(COLUMNS))
 
 
-class _Together(AccumulatorParam[Told]):
-    def zero(self, value: Told) -> Told:  # noqa: ARG002 - as Spark has it
+class _UnionOfRanges(AccumulatorParam[LostRanges]):
+    def zero(self, value: LostRanges) -> LostRanges:  # noqa: ARG002 - as Spark has it
         return frozenset()
 
-    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802
+    def addInPlace(self, value1: LostRanges, value2: LostRanges) -> LostRanges:  # noqa: N802
         return value1 | value2
 
 
-class _Read:
+class _ReadSlices:
     """Runs in a worker."""
 
-    def __init__(self, slices: Sequence[Slice], filters: Filters, told: Accumulator[Told]) -> None:
+    def __init__(self, slices: Sequence[Slice], filters: Filters, ranges: Accumulator[LostRanges]) -> None:
         self._slices = slices
         self._filters = filters
-        self._told = told
+        self._lost = ranges
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chosen = (self._slices[number] for batch in numbers for number in batch.column(0).to_pylist())
-        return settled(batch for part in chosen for batch in self._messages(part))
+        return freezing_gc(batch for part in chosen for batch in self._messages(part))
 
     def _messages(self, part: Slice) -> Iterator[pa.RecordBatch]:
         found = batches(part, COLUMNS.names, filters=self._filters, fail_on_data_loss=False, on_loss=self._lose)
         for batch in found:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=COLUMNS)
 
-    def _lose(self, loss: Loss) -> None:
-        self._told.add(frozenset({(loss.topic, loss.partition, loss.start, loss.stop)}))
+    def _lose(self, loss: LostRange) -> None:
+        self._lost.add(frozenset({(loss.topic, loss.partition, loss.start, loss.stop)}))
 
 
-def counted(told: Told) -> int:
+def count_offsets(ranges: LostRanges) -> int:
     """How many offsets these are, each once."""
     count, last, reached = 0, ("", 0), 0
-    for topic, partition, start, stop in sorted(told):
+    for topic, partition, start, stop in sorted(ranges):
         if (topic, partition) != last:
             last, reached = (topic, partition), 0
         count += max(0, stop - max(start, reached))

@@ -13,23 +13,29 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.names import TopicName
-from penstock.spark.jobs.transfer.selection import Origin, Selection, selected
+from penstock.spark.jobs.transfer.selection import Origin, Selection, select_messages
 from penstock.spark.runtime.classic import context
 from penstock.spark.sink.frames import Progress, publish
-from penstock.spark.sink.identity import Identity
-from penstock.spark.sink.options import Numbers, SinkOptions
-from penstock.spark.sink.staging import once
+from penstock.spark.sink.identity import WriteIdentity
+from penstock.spark.sink.options import RowNumbers, SinkOptions
+from penstock.spark.sink.staging import single_use_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.spark.jobs.transfer.loss_accumulator import Losses
+    from penstock.spark.jobs.transfer.loss_accumulator import LossAccumulator
 
-MARKS: Final = ("x-replay-run", "x-replayed-topic", "x-replayed-partition", "x-replayed-offset", "x-replayed-time")
+REPLAY_ATTRIBUTES: Final = (
+    "x-replay-run",
+    "x-replayed-topic",
+    "x-replayed-partition",
+    "x-replayed-offset",
+    "x-replayed-time",
+)
 """Attributes of a message that was published again: by which run, and where it stands in the log it came from."""
 
 MESSAGE: Final = ("key", "value", "type", "attributes", "schema_id", "schema_version")
-PACED: Final = ("id", "producer_name", "request_id")
+PACED_ORDER: Final = ("id", "producer_name", "request_id")
 """The order of messages at a pace. Ids rise over all partitions, also where the clock stood or was set back: then many
 messages have the same time, and only ids tell which came first."""
 
@@ -38,7 +44,7 @@ _TASKS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class PublishReport:
     """What a job that writes a topic has done."""
 
     run: str
@@ -64,27 +70,31 @@ def replay(
     mark: bool = True,
     skip_lost: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> PublishReport:
     """Publish what is selected into `target.topic`, in the order of each partition; with `target.rows_per_second` at
     that pace, in the order of time.
 
-    A message keeps its key, payload, type, attributes and schema; `mark` adds the attributes `MARKS`. With the `run` of
-    an earlier start, and the same selection, what that has published is not published again.
+    A message keeps its key, payload, type, attributes and schema; `mark` adds `REPLAY_ATTRIBUTES`. With the `run` of an
+    earlier start, and the same selection, what that has published is not published again.
     Raises `StorageFailed` for what cannot be read of a log, or with `skip_lost` goes on without it.
     """
-    chosen, name, losses = selection or Selection(), run or new_run(), losses_of(spark) if skip_lost else None
-    rows = selected(spark, origin, topics, chosen, losses=losses)
+    chosen, name, losses = (
+        selection or Selection(),
+        run or new_run(),
+        new_loss_accumulator(spark) if skip_lost else None,
+    )
+    rows = select_messages(spark, origin, topics, chosen, losses=losses)
     made = numbered(rows, topics, chosen, name, mark=mark)
-    return with_lost(publish_numbered(made, target, name, progress=progress), losses)
+    return with_loss_count(publish_numbered(made, target, name, progress=progress), losses)
 
 
-def losses_of(spark: SparkSession) -> Losses:
-    from penstock.spark.jobs.transfer.loss_accumulator import Losses
+def new_loss_accumulator(spark: SparkSession) -> LossAccumulator:
+    from penstock.spark.jobs.transfer.loss_accumulator import LossAccumulator
 
-    return Losses(spark)
+    return LossAccumulator(spark)
 
 
-def with_lost(report: Report, losses: Losses | None) -> Report:
+def with_loss_count(report: PublishReport, losses: LossAccumulator | None) -> PublishReport:
     return report if losses is None else replace(report, lost=losses.count)
 
 
@@ -117,24 +127,26 @@ def _marked(run: str) -> Column:
 
     moment = f.date_format(f.to_utc_timestamp("timestamp", f.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
     values = (f.lit(run), f.col("topic"), f.col("partition").cast("string"), f.col("offset").cast("string"), moment)
-    added = [each for name, value in zip(MARKS, values, strict=True) for each in (f.lit(name), value)]
+    added = [each for name, value in zip(REPLAY_ATTRIBUTES, values, strict=True) for each in (f.lit(name), value)]
     own = f.coalesce(f.col("attributes"), f.expr("CAST(map() AS MAP<STRING, STRING>)"))
-    return f.map_concat(f.map_filter(own, lambda name, _value: ~name.isin(*MARKS)), f.create_map(*added))
+    return f.map_concat(f.map_filter(own, lambda name, _value: ~name.isin(*REPLAY_ATTRIBUTES)), f.create_map(*added))
 
 
-def publish_numbered(rows: DataFrame, target: SinkOptions, run: str, *, progress: Progress | None = None) -> Report:
+def publish_numbered(
+    rows: DataFrame, target: SinkOptions, run: str, *, progress: Progress | None = None
+) -> PublishReport:
     """Rows with `producer_name` and `request_id`, each producer's in order."""
     began = time.monotonic()
-    options = replace(target, numbers=Numbers.COLUMNS, run=run)
+    options = replace(target, numbers=RowNumbers.COLUMNS, run=run)
     # The numbers say what is there already, and a later start may have more to publish: nobody repeats this write.
-    identity = Identity(query=once(), batch=0)
+    identity = WriteIdentity(query=single_use_name(), batch=0)
     tally = publish(_ordered(rows, options), options, identity, progress=progress)
-    return Report(
+    return PublishReport(
         run=run,
         target=options.topic or "",
         rows=tally.rows,
-        published=tally.rows - tally.settled,
-        known=tally.settled,
+        published=tally.rows - tally.stored_before,
+        known=tally.stored_before,
         seconds=time.monotonic() - began,
     )
 
@@ -142,6 +154,6 @@ def publish_numbered(rows: DataFrame, target: SinkOptions, run: str, *, progress
 def _ordered(rows: DataFrame, options: SinkOptions) -> DataFrame:
     """The rows of a producer are in one task, in order; at a pace they are all in one, in the order of time."""
     if options.rows_per_second is not None:
-        return rows.repartition(1).sortWithinPartitions(*PACED).drop("id")
+        return rows.repartition(1).sortWithinPartitions(*PACED_ORDER).drop("id")
     tasks = min(_TASKS_MAX, context(rows.sparkSession).defaultParallelism)
     return rows.drop("id").repartition(tasks, "producer_name").sortWithinPartitions("producer_name", "request_id")

@@ -23,7 +23,7 @@ from penstock.spark.runtime.failures import reason
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.spark.jobs.transfer.loss_accumulator import Losses
+    from penstock.spark.jobs.transfer.loss_accumulator import LossAccumulator
     from penstock.spark.lake.tables.table import LakeTable
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,33 +58,37 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class FromLog:
+class LogOrigin:
     """The segments of a data directory, an object store or a broker."""
 
     location: Location
 
     def frame(
-        self, spark: SparkSession, topics: Sequence[TopicName], selection: Selection, losses: Losses | None
+        self, spark: SparkSession, topics: Sequence[TopicName], selection: Selection, losses: LossAccumulator | None
     ) -> DataFrame:
         """What of the selection the log can be searched by is not read; the rest is the caller's to leave out."""
         options = _location_options(self.location) | {"subscribe": ",".join(map(str, topics))}
         options |= {"includeAttributes": "true"}
-        if where := searched(selection):
+        if where := log_condition(selection):
             options["where"] = where
-        return spark.read.format("penstock").options(**options).load() if losses is None else losses.without(options)
+        return (
+            spark.read.format("penstock").options(**options).load()
+            if losses is None
+            else losses.read_without_lost(options)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FromArchive:
+class ArchiveOrigin:
     """The tables that `penstock archive` made, with those of the messages that did not decode."""
 
     warehouse: str
-    kind: str = "delta"
+    table_format: str = "delta"
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def frame(
-        self, spark: SparkSession, topics: Sequence[TopicName], _selection: Selection, _losses: Losses | None
+        self, spark: SparkSession, topics: Sequence[TopicName], _selection: Selection, _losses: LossAccumulator | None
     ) -> DataFrame:
         from pyspark.sql import functions as f
 
@@ -94,33 +98,36 @@ class FromArchive:
 
     def _tables(self, spark: SparkSession, topic: TopicName) -> list[DataFrame]:
         from penstock.spark.lake.frames import read_frame
-        from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
+        from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, table_of
 
-        names = [name for name in (table_of(topic), ONE_TABLE) if self._table(name).exists()]
+        names = [name for name in (table_of(topic), ALL_TOPICS_TABLE) if self._table(name).exists()]
         if not names:
             raise InvalidRequest(
-                f"the archive {self.warehouse} has no {self.kind} table of {topic}: it would be {table_of(topic)}",
+                f"the archive {self.warehouse} has no {self.table_format} table of {topic}: it would be"
+                f" {table_of(topic)}",
                 topic=str(topic),
             )
-        tables = [self._table(name) for name in (names[0], bad_of(names[0]))]
+        tables = [self._table(name) for name in (names[0], bad_table_of(names[0]))]
         return [read_frame(spark, table) for table in tables if table.exists()]
 
     def _table(self, name: str) -> LakeTable:
         from penstock.spark.lake.tables.table_factory import open_table
 
-        return open_table(self.kind, self.warehouse, name, storage_options=self.storage_options, catalog=self.catalog)
+        return open_table(
+            self.table_format, self.warehouse, name, storage_options=self.storage_options, catalog=self.catalog
+        )
 
 
-Origin = FromLog | FromArchive
+Origin = LogOrigin | ArchiveOrigin
 
 
-def selected(
+def select_messages(
     spark: SparkSession,
     origin: Origin,
     topics: Sequence[TopicName],
     selection: Selection,
     *,
-    losses: Losses | None = None,
+    losses: LossAccumulator | None = None,
 ) -> DataFrame:
     """The messages, in the columns of the log. What is lost there fails the read, or is told to `losses`.
 
@@ -187,10 +194,10 @@ def _has_wildcards(glob: str) -> bool:
     return bool({"*", "?"} & set(glob))
 
 
-def searched(selection: Selection) -> str:
+def log_condition(selection: Selection) -> str:
     """What of a selection the log can be searched by, as the option `where` of the source has it."""
     first, last = selection.places()
-    found = [*_compared(first, ">="), *_compared(last, "<")]
+    found = [*_condition_text(first, ">="), *_condition_text(last, "<")]
     if selection.partition is not None:
         found.append(f"partition = {selection.partition}")
     if selection.types and not any(map(_has_wildcards, selection.types)):
@@ -198,7 +205,7 @@ def searched(selection: Selection) -> str:
     return " and ".join(found)
 
 
-def _compared(place: Place | None, sign: str) -> list[str]:
+def _condition_text(place: Place | None, sign: str) -> list[str]:
     match place:
         case AtOffset(offset):
             return [f"offset {sign} {int(offset)}"]
@@ -223,9 +230,9 @@ def _as_log(rows: DataFrame) -> DataFrame:
     """A table of the archive in the columns of the log."""
     from pyspark.sql import functions as f
 
-    from penstock.spark.lake.tables.columns import READ_AS
+    from penstock.spark.lake.tables.columns import LOG_NAMES
 
-    names = {**READ_AS, "_topic": "topic", "_partition": "partition"}
+    names = {**LOG_NAMES, "_topic": "topic", "_partition": "partition"}
     columns = [f.col(name).alias(plain) for name, plain in names.items() if name != "_value"]
     payload = f.coalesce(f.col("_value"), f.raise_error(f.lit(_WITHOUT_PAYLOAD)).cast("binary"))
     return rows.select(payload.alias("value"), *columns)

@@ -49,7 +49,7 @@ def check_fields(names: Iterable[str], allowed: Iterable[str] = COLUMNS.names) -
             )
 
 
-def _placed(error: InvalidRequest, path: Path, line: int) -> InvalidRequest:
+def _at_line(error: InvalidRequest, path: Path, line: int) -> InvalidRequest:
     """The same, with where it is."""
     return InvalidRequest(f"{path}, line {line}: {error.message}", line=line, **error.details)
 
@@ -58,7 +58,7 @@ def _placed(error: InvalidRequest, path: Path, line: int) -> InvalidRequest:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    columns = [_TEXTUAL.get(name, pa.Array.to_pylist)(batch.column(name)) for name in COLUMNS.names]
+    columns = [_TO_TEXT.get(name, pa.Array.to_pylist)(batch.column(name)) for name in COLUMNS.names]
     for values in zip(*columns, strict=True):
         yield dict(zip(COLUMNS.names, values, strict=True))
 
@@ -79,7 +79,7 @@ def _maps(column: pa.Array) -> list[dict[str, str]]:
     return [dict(each or ()) for each in column.to_pylist()]
 
 
-_TEXTUAL: Final = {"timestamp": _times, "id": _ids, "attributes": _maps}
+_TO_TEXT: Final = {"timestamp": _times, "id": _ids, "attributes": _maps}
 
 
 def _batches(rows: Iterable[Row], columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
@@ -119,7 +119,7 @@ def _from_base64(text: Any, name: str) -> bytes:
         raise InvalidRequest(f"{name} is not base64", field=name) from None
 
 
-def _checked(row: Row, columns: Iterable[str]) -> Row:
+def _parse_row(row: Row, columns: Iterable[str]) -> Row:
     """Ids and times from text, where they are wanted; numbers and texts that are none are refused."""
     try:
         if row.get("id") is not None and "id" in columns:
@@ -198,7 +198,7 @@ def _json_rows(lines: Iterable[bytes], path: Path, columns: Iterable[str]) -> It
         try:
             yield _from_json(line, columns)
         except InvalidRequest as error:
-            raise _placed(error, path, number) from None
+            raise _at_line(error, path, number) from None
 
 
 def _from_json(line: bytes, columns: Iterable[str]) -> Row:
@@ -213,7 +213,7 @@ def _from_json(line: bytes, columns: Iterable[str]) -> Row:
     for name in _BYTES:
         row[name] = _json_bytes(row, name)
     row["attributes"] = _attributes(row.get("attributes"))
-    return _checked(row, columns)
+    return _parse_row(row, columns)
 
 
 def _json_bytes(row: Row, name: str) -> bytes | None:
@@ -278,7 +278,7 @@ def _csv_rows(reader: csv.DictReader[str], path: Path, columns: Iterable[str]) -
         for given in reader:
             yield _from_csv(given, columns)
     except InvalidRequest as error:
-        raise _placed(error, path, reader.line_num) from None
+        raise _at_line(error, path, reader.line_num) from None
     except (csv.Error, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{path}, after line {reader.line_num}: {error}") from None
 
@@ -295,7 +295,7 @@ def _from_csv(given: Mapping[str, Any], columns: Iterable[str]) -> Row:
         row["attributes"] = _attributes(msgspec.json.decode(row.get("attributes") or "null"))
     except msgspec.DecodeError:
         raise InvalidRequest("attributes is an object of texts in JSON", field="attributes") from None
-    return _checked(row, columns)
+    return _parse_row(row, columns)
 
 
 def _number(text: str | None, name: str) -> int | None:

@@ -21,19 +21,18 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
 from penstock.core.places import AtId, AtOffset, AtTime, Place
 from penstock.spark.files.location import Location
-from penstock.spark.jobs.transfer.file_formats import Format, read, writer_of
-from penstock.spark.jobs.transfer.replay import Report
+from penstock.spark.jobs.transfer.file_formats import FileFormat, read, writer_of
+from penstock.spark.jobs.transfer.replay import PublishReport
 from penstock.spark.jobs.transfer.selection import Selection
 from penstock.spark.scan import slice_reader
-from penstock.spark.scan.columns import COLUMNS, Maker
-from penstock.spark.scan.filters import Filters, Numbers
-from penstock.spark.scan.slices import Slice, plan, view_within
+from penstock.spark.scan.columns import COLUMNS, BatchBuilder
+from penstock.spark.scan.filters import Filters, NumberFilter
+from penstock.spark.scan.slices import Slice, plan_slices, view_within
 from penstock.spark.sink.columns import MESSAGE
-from penstock.spark.sink.identity import Identity, Tally
+from penstock.spark.sink.identity import WriteCounts, WriteIdentity
 from penstock.spark.sink.loader import Loader
 from penstock.spark.sink.numbers import with_numbers
-from penstock.spark.sink.options import Numbers as NumbersFrom
-from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.options import RowNumbers, SinkOptions
 from penstock.spark.sink.publisher import connect, ensure_topic
 from penstock.spark.sink.routing import Router
 from penstock.spark.sink.staged_commit import opened
@@ -47,7 +46,7 @@ _US_PER_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportReport:
     """What an export has done."""
 
     path: str
@@ -64,18 +63,18 @@ def export(
     location: Location,
     topics: Sequence[TopicName],
     output: Path,
-    kind: Format,
+    kind: FileFormat,
     *,
     selection: Selection | None = None,
     skip_lost: bool = False,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportReport:
     """Messages into a file, topic by topic and partition by partition, in order. It is there once it is complete; one
     that was there before stays until then.
 
     Raises `DataLoss` for what cannot be read, or with `skip_lost` goes on without it.
     """
-    began, rows, losses = time.monotonic(), 0, slice_reader.LossCount()
+    began, rows, losses = time.monotonic(), 0, slice_reader.LossCounter()
     chosen = _without_sql(selection)
     slices = _slices(location, topics, chosen)
     total = sum(each.stop - each.start for each in slices)
@@ -83,7 +82,7 @@ def export(
     try:
         writer = writer_of(kind, part)
         try:
-            for batch, done in _read(slices, chosen, losses if skip_lost else slice_reader.fail):
+            for batch, done in _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss):
                 writer.write(batch)
                 rows += batch.num_rows
                 _tell(progress, done, total)
@@ -94,7 +93,7 @@ def export(
         with suppress(FileNotFoundError):
             part.unlink()
         raise
-    return Exported(
+    return ExportReport(
         path=str(output),
         format=kind.value,
         topics=tuple(map(str, topics)),
@@ -107,13 +106,13 @@ def export(
 
 def import_file(
     file: Path,
-    kind: Format,
+    kind: FileFormat,
     target: SinkOptions,
     *,
     run: str | None = None,
     keep_partitions: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> PublishReport:
     """The messages of a file into `target.topic`, or each into the topic that it names.
 
     The number of a message is its place in the file: with the `run` of an earlier import of the same file, what that
@@ -121,7 +120,7 @@ def import_file(
     """
     _check_keeping(target, keep_partitions)
     batches = read(kind, file, (*MESSAGE, "topic", *(("partition",) if keep_partitions else ())))
-    options = replace(target, producer="import", numbers=NumbersFrom.ROWS)
+    options = replace(target, producer="import", numbers=RowNumbers.ROWS)
     return _published(batches, options, run or uuid.uuid4().hex, None, progress)
 
 
@@ -134,7 +133,7 @@ def copy(
     run: str | None = None,
     skip_lost: bool = False,
     progress: Progress | None = None,
-) -> Report:
+) -> PublishReport:
     """Messages of one data directory into another, or into a broker, under the same names; with `target.topic` all into
     that one. Topics that are not there are created with as many partitions.
 
@@ -142,13 +141,13 @@ def copy(
     Into a directory every message goes to the partition that it had. Raises `DataLoss` for what cannot be read, or with
     `skip_lost` goes on without it.
     """
-    chosen, name, losses = _without_sql(selection), run or uuid.uuid4().hex, slice_reader.LossCount()
+    chosen, name, losses = _without_sql(selection), run or uuid.uuid4().hex, slice_reader.LossCounter()
     data = location.open()
     slices = _slices(location, topics, chosen)
     _create_topics(data, topics, target)
-    options = replace(target, producer="copy", numbers=NumbersFrom.COLUMNS)
+    options = replace(target, producer="copy", numbers=RowNumbers.COLUMNS)
     placed = options.path is not None and options.topic is None
-    found = _read(slices, chosen, losses if skip_lost else slice_reader.fail)
+    found = _read(slices, chosen, losses if skip_lost else slice_reader.raise_loss)
     batches = (_numbered(batch, chosen, name, placed=placed) for batch, _ in found)
     total = sum(each.stop - each.start for each in slices)
     return replace(_published(batches, options, name, total, progress), lost=losses.count)
@@ -161,9 +160,9 @@ def _check_keeping(target: SinkOptions, keep_partitions: bool) -> None:
 
 def _published(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, run: str, total: int | None, progress: Progress | None
-) -> Report:
+) -> PublishReport:
     began = time.monotonic()
-    router = Router(options, Identity(query=run, batch=0), None)
+    router = Router(options, WriteIdentity(query=run, batch=0), None)
     with opened(options) as target:
         for batch in batches:
             for share in router.split(batch):
@@ -176,13 +175,13 @@ def _published(
     return _report(run, options, tally, time.monotonic() - began)
 
 
-def _report(run: str, options: SinkOptions, tally: Tally, seconds: float) -> Report:
-    return Report(
+def _report(run: str, options: SinkOptions, tally: WriteCounts, seconds: float) -> PublishReport:
+    return PublishReport(
         run=run,
         target=options.topic or str(options.path or options.broker),
         rows=tally.rows,
-        published=tally.rows - tally.settled,
-        known=tally.settled,
+        published=tally.rows - tally.stored_before,
+        known=tally.stored_before,
         seconds=seconds,
     )
 
@@ -237,16 +236,18 @@ def _slices(location: Location, topics: Sequence[TopicName], selection: Selectio
             start, stop = int(view.first_offset), int(view.next_offset)
             clipped = filters.clip(data.disk, view_within(data, str(name), number, start, stop), start, stop)
             ranges[str(name), number] = clipped
-    return plan(location, ranges, data=data)
+    return plan_slices(location, ranges, data=data)
 
 
 def _read(
-    slices: Sequence[Slice], selection: Selection, on_loss: Callable[[slice_reader.Loss], None] = slice_reader.fail
+    slices: Sequence[Slice],
+    selection: Selection,
+    on_loss: Callable[[slice_reader.LostRange], None] = slice_reader.raise_loss,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """All columns of what is selected, and how many offsets were looked at until then."""
     filters, done = _filters(selection), 0
     for part in slices:
-        maker = Maker(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
+        maker = BatchBuilder(COLUMNS.names, part.topic, part.partition, rows_max=slice_reader.ROWS_MAX)
         for block in slice_reader.blocks(part, filters=filters, on_loss=on_loss):
             done += len(block)
             chosen = filters.choose(block)
@@ -258,7 +259,9 @@ def _read(
 
 def _filters(selection: Selection) -> Filters:
     first, last = selection.places()
-    offset, timestamp, id_ = (Numbers(_number(first, kind), _number(last, kind)) for kind in (AtOffset, AtTime, AtId))
+    offset, timestamp, id_ = (
+        NumberFilter(_number(first, kind), _number(last, kind)) for kind in (AtOffset, AtTime, AtId)
+    )
     return Filters(offset=offset, timestamp=timestamp, id=id_)
 
 

@@ -22,25 +22,25 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.errors import InvalidRequest, StorageFailed
 from penstock.core.names import TopicName
 from penstock.spark.files.location import Location
-from penstock.spark.files.registry import RegistryAt
-from penstock.spark.lake.archive.batch_commit import Archiver, BatchReport, Goal, TableReport
+from penstock.spark.files.registry import RegistryLocation
+from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, TableReport
 from penstock.spark.lake.archive.checkpoint import Checkpoint
-from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine, News, SparkEngine
+from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.names import bad_of
-from penstock.spark.lake.tables.table import LakeTable, Source, fenced
-from penstock.spark.lake.tables.table_factory import check_format, check_kind, check_reachable
+from penstock.spark.lake.tables.names import bad_table_of
+from penstock.spark.lake.tables.table import LakeTable, TopicPartition, wrong_owner
+from penstock.spark.lake.tables.table_factory import check_no_other_format, check_reachable, check_table_format
 from penstock.spark.runtime.failpoints import reach
-from penstock.spark.scan.slices import Slice, plan
-from penstock.spark.source.follower import Follower
+from penstock.spark.scan.slices import Slice, plan_slices
+from penstock.spark.source.follower import TopicFollower
 from penstock.spark.source.offsets import Offsets
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.topic_selection import Log, Subscribed
+from penstock.spark.source.topic_selection import PartitionLog, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.source.progress import Progress
+    from penstock.spark.source.progress import ProgressReporter
 
 BATCH_BYTES: Final = 1 << 30
 """Of log in one batch: what is lost of the work when a process is killed, and how many files wait for a commit."""
@@ -53,12 +53,12 @@ ALL_TOPICS: Final = "/.*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ArchiveRequest:
     """What to archive, and how; see `archive`."""
 
     location: Location
     topics: tuple[str, ...] = ()
-    goal: Goal
+    destination: Destination
     checkpoint: Path
     once: bool = False
     take_over: bool = False
@@ -105,7 +105,7 @@ class ArchiveReport:
 def _described(name: str, table: TableReport) -> dict[str, Any]:
     """Where there are bad rows, in which table they are and why as well."""
     described = {key: value for key, value in asdict(table).items() if key != "why"}
-    return described | ({"bad_table": bad_of(name), "bad_rows": table.why.as_dict()} if table.bad else {})
+    return described | ({"bad_table": bad_table_of(name), "bad_rows": table.why.as_dict()} if table.bad else {})
 
 
 def archive(
@@ -114,7 +114,7 @@ def archive(
     topics: Sequence[str] = (),
     *,
     warehouse: str,
-    kind: str = "delta",
+    table_format: str = "delta",
     once: bool = False,
     name: str = "archive",
     checkpoint: str | None = None,
@@ -130,24 +130,24 @@ def archive(
     broker: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
-    told: Callable[[BatchReport], None] | None = None,
+    on_batch: Callable[[BatchReport], None] | None = None,
     stop: threading.Event | None = None,
 ) -> ArchiveReport:
     """Archive topics, all of them if none is named, into tables of a warehouse, each message exactly once.
 
     Workers of `spark` read and write; None: this process does. Each goes on with what the other has done. With `once`
     it ends when all that is there now is archived; otherwise it goes on until `stop` is set: a batch that is under way
-    is finished first. `told` hears of every batch.
+    is finished first. `on_batch` hears of every batch.
     Raises `NotOwner` if another archive extends one of the tables, `StorageFailed` for messages that are lost or a
     topic that was made anew, `InvalidRequest` for what cannot be.
     """
-    wanted = Wanted(
+    request = ArchiveRequest(
         location=location,
         topics=tuple(topics),
-        goal=goal_of(
+        destination=destination_of(
             location,
             warehouse=warehouse,
-            kind=kind,
+            table_format=table_format,
             one_table=one_table,
             registry=registry,
             decode=decode,
@@ -164,25 +164,27 @@ def archive(
         subscription=subscription,
         broker=broker,
     )
-    with prepared(wanted, told) as ready:
+    with open_archive(request, on_batch) as ready:
         return ready.run(LOCAL_ENGINE if spark is None else SparkEngine(spark), stop or threading.Event())
 
 
 @contextmanager
-def prepared(wanted: Wanted, told: Callable[[BatchReport], None] | None = None) -> Iterator[Archive]:
+def open_archive(
+    request: ArchiveRequest, on_batch: Callable[[BatchReport], None] | None = None
+) -> Iterator[ArchiveRun]:
     """An archive that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
-    check_formats(wanted.goal, find_logs(wanted.location, wanted.topics))
-    with Checkpoint(wanted.checkpoint) as held:
-        ready = Archive(wanted, held, told)
+    check_formats(request.destination, find_logs(request.location, request.topics))
+    with Checkpoint(request.checkpoint) as checkpoint:
+        ready = ArchiveRun(request, checkpoint, on_batch)
         ready.prepare()
         yield ready
 
 
-def goal_of(
+def destination_of(
     location: Location,
     *,
     warehouse: str,
-    kind: str = "delta",
+    table_format: str = "delta",
     one_table: bool = False,
     registry: str | None = None,
     decode: bool = True,
@@ -190,13 +192,13 @@ def goal_of(
     fail_on_data_loss: bool = True,
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
-) -> Goal:
-    check_kind(kind)
+) -> Destination:
+    check_table_format(table_format)
     root = Folder.parse(warehouse, storage_options)
-    check_reachable(kind, root, catalog)
-    return Goal(
+    check_reachable(table_format, root, catalog)
+    return Destination(
         warehouse=root.uri,
-        kind=kind,
+        table_format=table_format,
         one_table=one_table,
         registry=_registry(location, registry) if decode and not one_table else None,
         keep_values=keep_values,
@@ -206,9 +208,9 @@ def goal_of(
     )
 
 
-def _registry(location: Location, uri: str | None) -> RegistryAt | None:
+def _registry(location: Location, uri: str | None) -> RegistryLocation | None:
     """Where schemas are; None if none are with the data and no other place is named."""
-    found = RegistryAt(location, uri)
+    found = RegistryLocation(location, uri)
     try:
         found.open()
     except InvalidRequest as error:
@@ -233,16 +235,16 @@ def checkpoint_of(warehouse: str, name: str, given: str | None) -> Path:
     return root.local / "_checkpoints" / name
 
 
-class Archive:
+class ArchiveRun:
     """One run of an archive. The checkpoint is held by whoever made this."""
 
     def __init__(
-        self, wanted: Wanted, checkpoint: Checkpoint, told: Callable[[BatchReport], None] | None = None
+        self, request: ArchiveRequest, checkpoint: Checkpoint, on_batch: Callable[[BatchReport], None] | None = None
     ) -> None:
-        self._wanted = wanted
+        self._request = request
         self._checkpoint = checkpoint
-        self._told = told
-        self._progress: Progress | None = None
+        self._on_batch = on_batch
+        self._progress: ProgressReporter | None = None
 
     # before the first batch
 
@@ -252,36 +254,36 @@ class Archive:
         Raises `NotOwner` where another archive extends one of the tables, `TopicNotSupported` for a topic that is not
         there, `StorageFailed` for one that is another by now, `InvalidRequest` for another archive's checkpoint.
         """
-        wanted, goal = self._wanted, self._wanted.goal
-        self._checkpoint.settle(
+        request, destination = self._request, self._request.destination
+        self._checkpoint.check_settings(
             {
-                "location": wanted.location.uri,
-                "warehouse": goal.warehouse,
-                "kind": goal.kind,
-                "one_table": goal.one_table,
+                "location": request.location.uri,
+                "warehouse": destination.warehouse,
+                "kind": destination.table_format,
+                "one_table": destination.one_table,
             }
         )
-        self._logs = find_logs(wanted.location, wanted.topics)
-        names = sorted({goal.table_of(topic) for topic, _ in self._logs})
-        if wanted.take_over and not self._is_own(names):
-            self._checkpoint.put_aside()
+        self._logs = find_logs(request.location, request.topics)
+        names = sorted({destination.table_of(topic) for topic, _ in self._logs})
+        if request.take_over and not self._is_own_and_current(names):
+            self._checkpoint.start_new_query()
         self._query_id = self._checkpoint.query_id()
         self.report = ArchiveReport(self._query_id)
-        self._archiver = Archiver(goal, self._checkpoint, self._query_id)
-        for table in self._existing(names):
-            self._settle_owner(table)
+        self._batch_runner = BatchRunner(destination, self._checkpoint, self._query_id)
+        for table in self._existing_tables(names):
+            self._take_or_check_owner(table)
         if self._checkpoint.log.in_flight:
-            self.report.swept = self._archiver.sweep(self._begun(names))
-        self._follow()
+            self.report.swept = self._batch_runner.sweep(self._tables_in_flight(names))
+        self._open_follower()
 
-    def _existing(self, names: Sequence[str]) -> Iterator[LakeTable]:
+    def _existing_tables(self, names: Sequence[str]) -> Iterator[LakeTable]:
         """Each companion before its table: whoever is fenced off both does not get further than the companion."""
-        for name in (each for own in names for each in (bad_of(own), own)):
-            table = self._wanted.goal.open(name)
+        for name in (each for own in names for each in (bad_table_of(own), own)):
+            table = self._request.destination.open(name)
             if table.exists():
                 yield table
 
-    def _is_own(self, names: Sequence[str]) -> bool:
+    def _is_own_and_current(self, names: Sequence[str]) -> bool:
         """Whether the tables are this checkpoint's already and it is not behind them: nothing is to be taken over.
 
         So a command that always says --take-over does not begin anew each time. With a batch that was not ended it
@@ -290,32 +292,32 @@ class Archive:
         query_id, log = self._checkpoint.known_query(), self._checkpoint.log
         if query_id is None or log.in_flight:
             return False
-        held = [table.held(query_id, []) for table in self._existing(names)]
-        return bool(held) and all(
-            each.owner == query_id and (-1 if each.batch is None else each.batch) <= log.last_begun for each in held
+        states = [table.table_state(query_id, []) for table in self._existing_tables(names)]
+        return bool(states) and all(
+            each.owner == query_id and (-1 if each.batch is None else each.batch) <= log.last_begun for each in states
         )
 
-    def _settle_owner(self, table: LakeTable) -> None:
+    def _take_or_check_owner(self, table: LakeTable) -> None:
         owner = table.owner()
         if owner in (None, self._query_id):
             return
-        if not self._wanted.take_over:
-            raise fenced(table.name, owner, self._query_id)
+        if not self._request.take_over:
+            raise wrong_owner(table.name, owner, self._query_id)
         table.claim(self._query_id, seen=owner)
         _LOG.warning("took over table %s from the query %s", table.name, owner)
 
-    def _begun(self, names: Sequence[str]) -> list[str]:
+    def _tables_in_flight(self, names: Sequence[str]) -> list[str]:
         """Tables that a batch which was begun may have files of, those of topics that are not named any more as well,
         and their companions."""
         log = self._checkpoint.log
-        begun = {self._wanted.goal.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
-        return [name for each in sorted(begun.union(names)) for name in (each, bad_of(each))]
+        begun = {self._request.destination.table_of(topic) for topic, _ in log.end_of(log.last_begun).marks}
+        return [name for each in sorted(begun.union(names)) for name in (each, bad_table_of(each))]
 
-    def _follow(self) -> None:
+    def _open_follower(self) -> None:
         """Where to go on: behind the last batch that has ended, or where a new query begins."""
         log = self._checkpoint.log
-        self._follower = Follower(ReadOptions.of(self._source_options(), streaming=True))
-        if self._wanted.once:
+        self._follower = TopicFollower(ReadOptions.of(self._source_options(), streaming=True))
+        if self._request.once:
             self._follower.freeze()
         if log.last_begun < 0:
             self._done = self._follower.initial()
@@ -323,17 +325,17 @@ class Archive:
             self._done = log.end_of(log.last_begun - log.in_flight)
 
     def _source_options(self) -> dict[str, str]:
-        wanted = self._wanted
-        where = "url" if wanted.location.is_broker else "path"
+        request = self._request
+        where = "url" if request.location.is_broker else "path"
         chosen = {
-            where: wanted.location.uri,
-            "failOnDataLoss": str(wanted.goal.fail_on_data_loss).lower(),
-            "startingOffsets": self._starting(),
+            where: request.location.uri,
+            "failOnDataLoss": str(request.destination.fail_on_data_loss).lower(),
+            "startingOffsets": self._starting_offsets(),
         }
-        chosen |= {"subscribe": ",".join(wanted.topics)} if wanted.topics else {"subscribePattern": ALL_TOPICS}
-        return chosen | {f"storage.{name}": value for name, value in wanted.location.storage_options}
+        chosen |= {"subscribe": ",".join(request.topics)} if request.topics else {"subscribePattern": ALL_TOPICS}
+        return chosen | {f"storage.{name}": value for name, value in request.location.storage_options}
 
-    def _starting(self) -> str:
+    def _starting_offsets(self) -> str:
         """Where a new query begins: behind what the tables have. An old one goes on by its checkpoint, which
         tells also where its first batch began.
 
@@ -342,24 +344,24 @@ class Archive:
         if self._checkpoint.log.last_begun >= 0:
             return "earliest"
         starting: dict[str, dict[str, int]] = defaultdict(dict)
-        names = sorted({self._wanted.goal.table_of(topic) for topic, _ in self._logs})
-        tables = [self._archiver.table(name) for name in names]
+        names = sorted({self._request.destination.table_of(topic) for topic, _ in self._logs})
+        tables = [self._batch_runner.table(name) for name in names]
         positions = {source: (table, at) for table in tables for source, at in table.positions().items()}
         for (topic, partition), log in self._logs.items():
             table, position = positions.get((topic, partition), (None, None))
             if table is not None and position is not None:
-                _check_same(table, log, position)
+                _check_same_log(table, log, position)
                 starting[topic][str(partition)] = position
         return json.dumps(starting) if starting else "earliest"
 
-    def news(self) -> News | None:
+    def backlog(self) -> Backlog | None:
         """How much there is to archive now, a batch that was broken off included; None if it goes on without an end."""
-        if not self._wanted.once:
+        if not self._request.once:
             return None
         log = self._checkpoint.log
         end = self._follower.latest(log.end_of(log.last_begun) if log.in_flight else self._done)
         slices = self._slices(end)
-        return News(sum(each.stop - each.start for each in slices), sum(each.bytes for each in slices))
+        return Backlog(sum(each.stop - each.start for each in slices), sum(each.bytes for each in slices))
 
     # batches
 
@@ -367,10 +369,10 @@ class Archive:
         """Batch after batch. Between two of them it ends if `stop` is set."""
         begun = time.monotonic()
         self.report.engine = engine.name
-        self._archiver.hand_to(engine)
+        self._batch_runner.use_engine(engine)
         try:
-            self._repeat()
-            while not stop.is_set() and self._go_on(stop):
+            self._repeat_in_flight()
+            while not stop.is_set() and self._run_next(stop):
                 pass
         finally:
             if self._progress is not None:
@@ -378,73 +380,73 @@ class Archive:
             self.report.seconds = time.monotonic() - begun
         return self.report
 
-    def _repeat(self) -> None:
+    def _repeat_in_flight(self) -> None:
         """The batch that was begun and has not ended, as it was."""
         log = self._checkpoint.log
         if log.in_flight:
             self._batch(log.last_begun, log.end_of(log.last_begun))
 
-    def _go_on(self, stop: threading.Event) -> bool:
+    def _run_next(self, stop: threading.Event) -> bool:
         """The next batch, if there is something; False if there is not and that is the end."""
         begun = time.monotonic()
-        end = self._follower.latest(self._done, bytes_max=self._wanted.batch_bytes)
+        end = self._follower.latest(self._done, bytes_max=self._request.batch_bytes)
         is_new = end != self._done
         if is_new:
             number = self._checkpoint.log.last_begun + 1
             self._checkpoint.log.begin(number, end)
             self._batch(number, end)
-        if not self._wanted.once:
-            stop.wait(max(0.0, self._wanted.every_seconds - (time.monotonic() - begun)))
-        return is_new or not self._wanted.once
+        if not self._request.once:
+            stop.wait(max(0.0, self._request.every_seconds - (time.monotonic() - begun)))
+        return is_new or not self._request.once
 
     def _batch(self, number: int, end: Offsets) -> None:
         slices = self._slices(end)
-        report = self._archiver.batch(number, slices)
+        report = self._batch_runner.batch(number, slices)
         self._report_progress(slices)
         reach("progress-reported")
         self._checkpoint.log.finish(number)
         reach("batch-noted")
         self._done = end
         self.report.add(report)
-        if self._told is not None:
-            self._told(report)
+        if self._on_batch is not None:
+            self._on_batch(report)
 
     def _slices(self, end: Offsets) -> list[Slice]:
         """What lies between the last batch and this end."""
         ranges = self._follower.ranges(self._done, end)
-        return plan(self._wanted.location, ranges, slice_bytes=self._wanted.batch_bytes)
+        return plan_slices(self._request.location, ranges, slice_bytes=self._request.batch_bytes)
 
     def _report_progress(self, slices: Sequence[Slice]) -> None:
         """To the broker, as a subscription: how far it is archived, for those who watch and for retention."""
-        if self._wanted.subscription is None or self._wanted.broker is None:
+        if self._request.subscription is None or self._request.broker is None:
             return
         if self._progress is None:
-            from penstock.spark.source.progress import Progress
+            from penstock.spark.source.progress import ProgressReporter
 
-            tls = dict(self._wanted.location.storage_options)
-            self._progress = Progress(self._wanted.broker, self._wanted.subscription, tls, archive=True)
-        ends: dict[Source, int] = {}
+            tls = dict(self._request.location.storage_options)
+            self._progress = ProgressReporter(self._request.broker, self._request.subscription, tls, archive=True)
+        ends: dict[TopicPartition, int] = {}
         for each in slices:
             source = (each.topic, each.partition)
             ends[source] = max(each.stop, ends.get(source, 0))
         self._progress.report(ends)
 
 
-def find_logs(location: Location, topics: Sequence[str]) -> dict[Source, Log]:
+def find_logs(location: Location, topics: Sequence[str]) -> dict[TopicPartition, PartitionLog]:
     """The partitions of these topics, or of all. Raises `TopicNotSupported` for one that is named and not there."""
     data = location.open()
     named = tuple(TopicName.parse(each) for each in topics)
-    subscribed = Subscribed(named) if named else Subscribed(pattern=re.compile(ALL_TOPICS))
-    return {key: Log(data, key, path) for key, path in subscribed.find(data).items()}
+    subscribed = TopicSelection(named) if named else TopicSelection(pattern=re.compile(ALL_TOPICS))
+    return {key: PartitionLog(data, key, path) for key, path in subscribed.find(data).items()}
 
 
-def check_formats(goal: Goal, sources: Iterable[Source]) -> None:
+def check_formats(destination: Destination, sources: Iterable[TopicPartition]) -> None:
     """Raises `InvalidRequest` where the table of a topic is one of another format."""
-    for name in sorted({goal.table_of(topic) for topic, _ in sources}):
-        check_format(goal.open(name))
+    for name in sorted({destination.table_of(topic) for topic, _ in sources}):
+        check_no_other_format(destination.open(name))
 
 
-def _check_same(table: LakeTable, log: Log, position: int) -> None:
+def _check_same_log(table: LakeTable, log: PartitionLog, position: int) -> None:
     """Raises `StorageFailed` if the log is not the one that was archived: the topic was deleted and made again."""
     topic, partition = log.key
     _, following = log.edges()

@@ -26,28 +26,30 @@ from penstock.spark.lake.archive.archive import (
     checkpoint_of,
     find_logs,
 )
-from penstock.spark.lake.archive.batch_commit import Archiver, BatchReport, Goal, packed
+from penstock.spark.lake.archive.batch_commit import BatchReport, BatchRunner, Destination, packed
 from penstock.spark.lake.archive.checkpoint import Checkpoint
-from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine, News, SparkEngine
-from penstock.spark.lake.tables.names import bad_of
-from penstock.spark.lake.tables.table import LakeTable, Source, Span
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Backlog, Engine, SparkEngine
+from penstock.spark.lake.tables.names import bad_table_of
+from penstock.spark.lake.tables.table import LakeTable, OffsetSpan, TopicPartition
+from penstock.spark.scan.slices import Slice, plan_slices
 from penstock.storage.inspect.data_reader import DataReader, TopicReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Piece(NamedTuple):
+class BackfillRange(NamedTuple):
     """Offsets that are to be added, and at which end."""
 
-    source: Source
+    source: TopicPartition
     start: int
     stop: int
     before: bool
 
 
-def pieces(source: Source, start: int, stop: int, span: Span | None, owner: str | None) -> Iterator[Piece]:
+def backfill_ranges(
+    source: TopicPartition, start: int, stop: int, span: OffsetSpan | None, owner: str | None
+) -> Iterator[BackfillRange]:
     """What of a range a table has not. Raises `InvalidRequest` if a hole would be left, `NotOwner` if it is for
     somebody else to add it."""
     if start >= stop:
@@ -55,7 +57,7 @@ def pieces(source: Source, start: int, stop: int, span: Span | None, owner: str 
     where = f"{source[0]}[{source[1]}]"
     if span is None:
         _check_owner(where, owner)
-        yield Piece(source, start, stop, before=False)
+        yield BackfillRange(source, start, stop, before=False)
         return
     if stop < span.first or start > span.next:
         raise InvalidRequest(
@@ -63,10 +65,10 @@ def pieces(source: Source, start: int, stop: int, span: Span | None, owner: str 
             " a hole would be left between them; widen the range until they join"
         )
     if start < span.first:
-        yield Piece(source, start, span.first, before=True)
+        yield BackfillRange(source, start, span.first, before=True)
     if stop > span.next:
         _check_owner(where, owner)
-        yield Piece(source, span.next, stop, before=False)
+        yield BackfillRange(source, span.next, stop, before=False)
 
 
 def _check_owner(where: str, owner: str | None) -> None:
@@ -89,62 +91,78 @@ def backfill(
     spark: SparkSession | None,
     location: Location,
     topics: Sequence[str],
-    goal: Goal,
+    destination: Destination,
     checkpoint: Checkpoint,
     *,
     start: Place,
     stop: Place | None = None,
     batch_bytes: int = BATCH_BYTES,
-    told: Callable[[BatchReport], None] | None = None,
+    on_batch: Callable[[BatchReport], None] | None = None,
 ) -> ArchiveReport:
     """Archive the messages of topics from one place to another, as far as the tables have them not.
 
-    `checkpoint` is held, and is the backfill's own. Without `spark` this process does it. Raises what `pieces` does.
+    `checkpoint` is held, and is the backfill's own. Without `spark` this process does it. Raises what `backfill_ranges`
+    does.
     """
     engine = LOCAL_ENGINE if spark is None else SparkEngine(spark)
-    return Backfill(location, topics, goal, checkpoint, start, stop).run(engine, batch_bytes=batch_bytes, told=told)
+    return BackfillRun(location, topics, destination, checkpoint, start, stop).run(
+        engine, batch_bytes=batch_bytes, on_batch=on_batch
+    )
 
 
 @contextmanager
-def prepared(
-    location: Location, topics: Sequence[str], goal: Goal, checkpoint: Path, start: Place, stop: Place | None = None
-) -> Iterator[Backfill]:
+def open_backfill(
+    location: Location,
+    topics: Sequence[str],
+    destination: Destination,
+    checkpoint: Path,
+    start: Place,
+    stop: Place | None = None,
+) -> Iterator[BackfillRun]:
     """A backfill that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
-    check_formats(goal, find_logs(location, topics))
-    with Checkpoint(checkpoint) as held:
-        yield Backfill(location, topics, goal, held, start, stop)
+    check_formats(destination, find_logs(location, topics))
+    with Checkpoint(checkpoint) as locked:
+        yield BackfillRun(location, topics, destination, locked, start, stop)
 
 
-class Backfill:
+class BackfillRun:
     """One run of a backfill; an engine only runs the jobs."""
 
     def __init__(
         self,
         location: Location,
         topics: Sequence[str],
-        goal: Goal,
+        destination: Destination,
         checkpoint: Checkpoint,
         start: Place,
         stop: Place | None = None,
     ) -> None:
         self._location = location
         self._topics = [TopicName.parse(each) for each in topics]
-        self._goal = goal
+        self._destination = destination
         self._checkpoint = checkpoint
         self._start, self._stop = start, stop
-        checkpoint.settle({"location": location.uri, "warehouse": goal.warehouse, "kind": goal.kind, "backfill": True})
+        checkpoint.check_settings(
+            {
+                "location": location.uri,
+                "warehouse": destination.warehouse,
+                "kind": destination.table_format,
+                "backfill": True,
+            }
+        )
         self._query_id = checkpoint.query_id()
-        self._archiver = Archiver(goal, checkpoint, self._query_id, backfills=True)
+        self._batch_runner = BatchRunner(destination, checkpoint, self._query_id, backfills=True)
 
-    def news(self) -> News:
-        """How much there is to add. Raises what `pieces` does."""
+    def backlog(self) -> Backlog:
+        """How much there is to add. Raises what `backfill_ranges`
+        does."""
         data = self._location.open()
         found = [
             each
-            for piece in self._pieces(data)
-            for each in plan(self._location, {piece.source: (piece.start, piece.stop)}, data=data)
+            for missing in self._ranges(data)
+            for each in plan_slices(self._location, {missing.source: (missing.start, missing.stop)}, data=data)
         ]
-        return News(sum(each.stop - each.start for each in found), sum(each.bytes for each in found))
+        return Backlog(sum(each.stop - each.start for each in found), sum(each.bytes for each in found))
 
     def run(
         self,
@@ -152,68 +170,68 @@ class Backfill:
         stop: threading.Event | None = None,
         *,
         batch_bytes: int = BATCH_BYTES,
-        told: Callable[[BatchReport], None] | None = None,
+        on_batch: Callable[[BatchReport], None] | None = None,
     ) -> ArchiveReport:
         """Batch after batch. Between two of them it ends if `stop` is set."""
         begun = time.monotonic()
         report = ArchiveReport(self._query_id, engine.name)
-        self._archiver.hand_to(engine)
+        self._batch_runner.use_engine(engine)
         last = max(self._checkpoint.plans(), default=-1)
-        self._archiver.finish(last)  # a batch that was broken off
+        self._batch_runner.finish(last)  # a batch that was broken off
         data = self._location.open()
-        report.swept = self._archiver.sweep(self._names(data))
+        report.swept = self._batch_runner.sweep(self._names(data))
         for number, (part, before) in enumerate(self._batches(data, batch_bytes), last + 1):
             if stop is not None and stop.is_set():
                 break
-            done = self._archiver.batch(number, part, before=before)
+            done = self._batch_runner.batch(number, part, before=before)
             report.add(done)
-            if told is not None:
-                told(done)
+            if on_batch is not None:
+                on_batch(done)
         report.seconds = time.monotonic() - begun
         return report
 
     def _batches(self, data: DataReader, batch_bytes: int) -> Iterator[tuple[list[Slice], bool]]:
         """The slices of each, and at which end of its table they are added."""
-        for piece in list(self._pieces(data)):
-            yield from ((part, piece.before) for part in self._parts(data, piece, batch_bytes))
+        for missing in list(self._ranges(data)):
+            yield from ((part, missing.before) for part in self._batches_of(data, missing, batch_bytes))
 
-    def _found(self, data: DataReader) -> list[TopicReader]:
+    def _topic_readers(self, data: DataReader) -> list[TopicReader]:
         return [data.topic(name) for name in self._topics] if self._topics else data.topics()
 
     def _names(self, data: DataReader) -> list[str]:
-        own = {self._goal.table_of(str(topic.name)) for topic in self._found(data)}
-        return [name for each in sorted(own) for name in (each, bad_of(each))]
+        own = {self._destination.table_of(str(topic.name)) for topic in self._topic_readers(data)}
+        return [name for each in sorted(own) for name in (each, bad_table_of(each))]
 
-    def _pieces(self, data: DataReader) -> Iterator[Piece]:
-        for topic in self._found(data):
-            table = self._archiver.table(self._goal.table_of(str(topic.name)))
-            spans, owner = _said(table)
+    def _ranges(self, data: DataReader) -> Iterator[BackfillRange]:
+        for topic in self._topic_readers(data):
+            table = self._batch_runner.table(self._destination.table_of(str(topic.name)))
+            spans, owner = _spans_and_owner(table)
             for partition in topic.logs:
                 source = (str(topic.name), partition)
                 low, high = _bounds(data, topic.name, partition, self._start, self._stop)
-                yield from pieces(source, low, high, spans.get(source), owner)
+                yield from backfill_ranges(source, low, high, spans.get(source), owner)
 
-    def _parts(self, data: DataReader, piece: Piece, batch_bytes: int) -> Iterator[list[Slice]]:
+    def _batches_of(self, data: DataReader, missing: BackfillRange, batch_bytes: int) -> Iterator[list[Slice]]:
         """Batches of a piece, each beside what the table has then: the last first where it grows at its beginning."""
-        ranges, aim = {piece.source: (piece.start, piece.stop)}, min(SLICE_BYTES, batch_bytes)
-        found = plan(self._location, ranges, slice_bytes=aim, data=data)
+        ranges, aim = {missing.source: (missing.start, missing.stop)}, min(SLICE_BYTES, batch_bytes)
+        found = plan_slices(self._location, ranges, slice_bytes=aim, data=data)
         batches = list(packed(found, batch_bytes))
-        return reversed(batches) if piece.before else iter(batches)
+        return reversed(batches) if missing.before else iter(batches)
 
 
-def _said(table: LakeTable) -> tuple[dict[Source, Span], str | None]:
+def _spans_and_owner(table: LakeTable) -> tuple[dict[TopicPartition, OffsetSpan], str | None]:
     return (table.spans(), table.owner()) if table.exists() else ({}, None)
 
 
 def _bounds(data: DataReader, name: TopicName, partition: int, start: Place, stop: Place | None) -> tuple[int, int]:
     log = data.topic(name).partition(partition)
     first, after = int(log.view.first_offset), int(log.view.next_offset)
-    low = _offset(lambda: int(log.offset_of(start)), first, after)
-    high = after if stop is None else _offset(lambda: int(log.offset_of(stop)), first, after)
+    low = _clamped_offset(lambda: int(log.offset_of(start)), first, after)
+    high = after if stop is None else _clamped_offset(lambda: int(log.offset_of(stop)), first, after)
     return low, high
 
 
-def _offset(look: Callable[[], int], first: int, after: int) -> int:
+def _clamped_offset(look: Callable[[], int], first: int, after: int) -> int:
     """An offset outside of the log means all there is on that side."""
     try:
         return min(max(look(), first), after)

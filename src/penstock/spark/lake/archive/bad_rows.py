@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 REASONS_MAX: Final = 100
 """Told apart: a reason may quote the payload, and then there are as many as messages."""
-REASONS_TOLD: Final = 3
+REASONS_SHOWN: Final = 3
 
 
 @dataclass(slots=True)
@@ -29,27 +29,27 @@ class BadRows:
     def of_json(cls, said: Mapping[str, Any] | None) -> BadRows:
         return cls(**said) if said else cls()
 
-    def see(self, batch: pa.RecordBatch) -> None:
+    def add_rows(self, batch: pa.RecordBatch) -> None:
         """Rows for a companion table, of one partition."""
         if not batch.num_rows:
             return
         edges = pc.min_max(batch.column("_offset")).as_py()
-        self._place(f"{batch.column('_topic')[0]}[{batch.column('_partition')[0]}]", edges["min"], edges["max"])
+        self._extend_range(f"{batch.column('_topic')[0]}[{batch.column('_partition')[0]}]", edges["min"], edges["max"])
         for each in pc.value_counts(batch.column("_reason")).to_pylist():
-            self._count(each["values"], each["counts"])
+            self._count_reason(each["values"], each["counts"])
 
     def add(self, other: BadRows) -> None:
         for place, (first, last) in other.places.items():
-            self._place(place, first, last)
+            self._extend_range(place, first, last)
         for reason, count in other.reasons.items():
-            self._count(reason, count)
+            self._count_reason(reason, count)
         self.others += other.others
 
-    def _place(self, place: str, first: int, last: int) -> None:
+    def _extend_range(self, place: str, first: int, last: int) -> None:
         known = self.places.get(place, [first, last])
         self.places[place] = [min(first, known[0]), max(last, known[1])]
 
-    def _count(self, reason: str, count: int) -> None:
+    def _count_reason(self, reason: str, count: int) -> None:
         if reason in self.reasons or len(self.reasons) < REASONS_MAX:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
         else:
@@ -57,7 +57,7 @@ class BadRows:
 
     def top(self) -> list[tuple[str, int]]:
         """The most frequent reasons, and how often each was given."""
-        return Counter(self.reasons).most_common(REASONS_TOLD)
+        return Counter(self.reasons).most_common(REASONS_SHOWN)
 
     def as_dict(self) -> dict[str, Any]:
         """For people and scripts: what is frequent."""

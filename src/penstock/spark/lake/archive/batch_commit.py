@@ -17,36 +17,43 @@ import pyarrow as pa
 from penstock.core.errors import StorageFailed
 from penstock.core.names import TopicName
 from penstock.spark.decode.target import has_schemas, target_for
-from penstock.spark.files.registry import RegistryAt
+from penstock.spark.files.registry import RegistryLocation
 from penstock.spark.lake.archive.bad_rows import BadRows
 from penstock.spark.lake.archive.checkpoint import Checkpoint
 from penstock.spark.lake.archive.engines import LOCAL_ENGINE, Engine
-from penstock.spark.lake.archive.write_task import Job, Landed, Output, Settled, Typed
-from penstock.spark.lake.tables.columns import BAD, PARTITION, SYSTEM, placed
-from penstock.spark.lake.tables.compaction import shape_of
-from penstock.spark.lake.tables.names import ONE_TABLE, bad_of, table_of
-from penstock.spark.lake.tables.table import AlreadyThere, DataFile, LakeTable, Marker, Range, fenced
+from penstock.spark.lake.archive.write_task import Output, PayloadDecoding, QuarantinedOffsets, WriteResult, WriteTask
+from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, SYSTEM_COLUMNS, place_fields
+from penstock.spark.lake.tables.compaction import file_layout_of
+from penstock.spark.lake.tables.names import ALL_TOPICS_TABLE, bad_table_of, table_of
+from penstock.spark.lake.tables.table import (
+    AlreadyCommitted,
+    CommitMarker,
+    DataFile,
+    LakeTable,
+    OffsetRange,
+    wrong_owner,
+)
 from penstock.spark.lake.tables.table_factory import open_table
 from penstock.spark.runtime.failpoints import reach
-from penstock.spark.scan.slices import Slice, plan
+from penstock.spark.scan.slices import Slice, plan_slices
 
-JOB_BYTES_MIN: Final = 16 << 20
-JOB_BYTES_MAX: Final = 256 << 20
+TASK_BYTES_MIN: Final = 16 << 20
+TASK_BYTES_MAX: Final = 256 << 20
 """Of log: a job makes about one file of the size that tables want."""
-_JOBS_PER_CORE: Final = 2
+_TASKS_PER_CORE: Final = 2
 """So that the last job is not waited for long."""
 
-Runner = Callable[[Sequence[Job]], list[Landed]]
+RunTasks = Callable[[Sequence[WriteTask]], list[WriteResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class Destination:
     """What an archive is for: where tables are, in which format, and what goes into them."""
 
     warehouse: str
-    kind: str = "delta"
+    table_format: str = "delta"
     one_table: bool = False
-    registry: RegistryAt | None = None
+    registry: RegistryLocation | None = None
     """None: payloads stay as they are."""
     keep_values: bool = True
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -56,7 +63,7 @@ class Goal:
 
     def open(self, name: str) -> LakeTable:
         return open_table(
-            self.kind,
+            self.table_format,
             self.warehouse,
             name,
             storage_options=dict(self.storage_options),
@@ -64,25 +71,25 @@ class Goal:
         )
 
     def table_of(self, topic: str) -> str:
-        return ONE_TABLE if self.one_table else table_of(TopicName.parse(topic))
+        return ALL_TOPICS_TABLE if self.one_table else table_of(TopicName.parse(topic))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TableCommit:
     """What a batch has for one table."""
 
     table: str
     files: tuple[DataFile, ...]
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     gaps: bool = False
     before: bool = False
     why: BadRows | None = None
     """Of a companion: where its rows are from, and why they are there."""
 
     @classmethod
-    def of_json(cls, said: Mapping[str, Any]) -> Part:
+    def of_json(cls, said: Mapping[str, Any]) -> TableCommit:
         files = tuple(DataFile(**each) for each in said["files"])
-        ranges, why = tuple(Range(*each) for each in said["ranges"]), BadRows.of_json(said.get("why"))
+        ranges, why = tuple(OffsetRange(*each) for each in said["ranges"]), BadRows.of_json(said.get("why"))
         return cls(said["table"], files, ranges, said["gaps"], said["before"], why)
 
 
@@ -121,21 +128,21 @@ class BatchReport:
         return sum(each.rows for each in self.tables.values())
 
 
-class Archiver:
+class BatchRunner:
     """Carries out batches of one query."""
 
     def __init__(
         self,
-        goal: Goal,
+        destination: Destination,
         checkpoint: Checkpoint,
         query_id: str,
-        run: Runner = LOCAL_ENGINE.run,
+        run: RunTasks = LOCAL_ENGINE.run,
         *,
         cores: int = 1,
         backfills: bool = False,
     ) -> None:
         """`backfills`: the tables stay whose they are, and batches may lie before what these have."""
-        self._goal = goal
+        self._destination = destination
         self._checkpoint = checkpoint
         self._query_id = query_id
         self._run = run
@@ -143,13 +150,13 @@ class Archiver:
         self._backfills = backfills
         self._tables: dict[str, LakeTable] = {}
 
-    def hand_to(self, engine: Engine) -> None:
+    def use_engine(self, engine: Engine) -> None:
         """From now on the jobs are for this engine to run."""
         self._run, self._cores = engine.run, engine.cores
 
     def table(self, name: str) -> LakeTable:
         if name not in self._tables:
-            self._tables[name] = self._goal.open(name)
+            self._tables[name] = self._destination.open(name)
         return self._tables[name]
 
     def batch(self, batch_id: int, slices: Sequence[Slice], *, before: bool = False) -> BatchReport:
@@ -157,21 +164,21 @@ class Archiver:
         begun = time.monotonic()
         report = BatchReport(batch_id)
         reach("batch-started")
-        parts = self._decided(batch_id, _ranges(slices))
-        report.repeated = parts is not None
-        if parts is None:
-            parts = self._write(batch_id, slices, report, before=before)
-        return self._committed(batch_id, parts, report, begun)
+        commits = self._saved_commits(batch_id, _ranges(slices))
+        report.repeated = commits is not None
+        if commits is None:
+            commits = self._write(batch_id, slices, report, before=before)
+        return self._commit_all(batch_id, commits, report, begun)
 
     def finish(self, batch_id: int) -> BatchReport | None:
         """What was decided of a batch, in the tables; None if nothing was, or its files are gone."""
-        parts = self._decided(batch_id, None)
+        commits = self._saved_commits(batch_id, None)
         report = BatchReport(batch_id, repeated=True)
-        return None if parts is None else self._committed(batch_id, parts, report, time.monotonic())
+        return None if commits is None else self._commit_all(batch_id, commits, report, time.monotonic())
 
-    def _committed(self, batch_id: int, parts: list[Part], report: BatchReport, begun: float) -> BatchReport:
-        for part in parts:
-            self._commit(batch_id, part, report)
+    def _commit_all(self, batch_id: int, commits: list[TableCommit], report: BatchReport, begun: float) -> BatchReport:
+        for commit in commits:
+            self._commit(batch_id, commit, report)
             reach("between-tables")
         reach("after-commit")
         report.seconds = time.monotonic() - begun
@@ -179,54 +186,54 @@ class Archiver:
 
     # what is decided
 
-    def _decided(self, batch_id: int, ranges: Sequence[Range] | None) -> list[Part] | None:
+    def _saved_commits(self, batch_id: int, ranges: Sequence[OffsetRange] | None) -> list[TableCommit] | None:
         """The parts of a batch that was written before; None if it was not, or its files are gone."""
         plan = self._checkpoint.plan(batch_id)
         if plan is None or plan["query"] != self._query_id:
             return None
         if ranges is not None and plan["ranges"] != [list(each) for each in ranges]:
             return None
-        parts = [Part.of_json(each) for each in plan["parts"]]
-        return parts if all(self._is_usable(batch_id, part) for part in parts) else None
+        commits = [TableCommit.of_json(each) for each in plan["parts"]]
+        return commits if all(self._is_usable(batch_id, commit) for commit in commits) else None
 
-    def _is_usable(self, batch_id: int, part: Part) -> bool:
-        table = self.table(part.table)
+    def _is_usable(self, batch_id: int, commit: TableCommit) -> bool:
+        table = self.table(commit.table)
         if not table.exists():
             return False
-        batch = table.held(self._query_id, []).batch
+        batch = table.table_state(self._query_id, []).batch
         if batch is not None and batch >= batch_id:
             return True
-        return all(table.folder.size(each.path) == each.size for each in part.files)
+        return all(table.folder.size(each.path) == each.size for each in commit.files)
 
     def _write(
         self, batch_id: int, slices: Sequence[Slice], report: BatchReport, *, before: bool = False
-    ) -> list[Part]:
-        jobs = list(self._jobs(batch_id, self.cut(slices)))
+    ) -> list[TableCommit]:
+        tasks = list(self._write_tasks(batch_id, self.cut(slices)))
         reach("table-ready")
-        landed = self._run(jobs)
+        results = self._run(tasks)
         reach("files-written")
-        settled = {each.table: each.settled for each in jobs}
-        parts = _parts(landed, settled, gaps=not self._goal.fail_on_data_loss, before=before)
-        report.lost = sum(each.lost for each in landed)
+        quarantined = {each.table: each.quarantined for each in tasks}
+        commits = _table_commits(results, quarantined, gaps=not self._destination.fail_on_data_loss, before=before)
+        report.lost = sum(each.lost for each in results)
         ranges = [list(each) for each in _ranges(slices)]
-        plan = {"query": self._query_id, "ranges": ranges, "parts": [asdict(each) for each in parts]}
+        plan = {"query": self._query_id, "ranges": ranges, "parts": [asdict(each) for each in commits]}
         self._checkpoint.save(batch_id, plan)
         reach("plan-written")
-        return parts
+        return commits
 
-    def _commit(self, batch_id: int, part: Part, report: BatchReport) -> None:
-        marker = Marker(self._query_id, batch_id, part.ranges, gaps=part.gaps, before=part.before)
-        table = self.table(part.table)
-        done = table.commit(part.files, marker)
-        if isinstance(done, AlreadyThere):
-            _check_covers(table, batch_id, part)
+    def _commit(self, batch_id: int, commit: TableCommit, report: BatchReport) -> None:
+        marker = CommitMarker(self._query_id, batch_id, commit.ranges, gaps=commit.gaps, before=commit.before)
+        table = self.table(commit.table)
+        done = table.commit(commit.files, marker)
+        if isinstance(done, AlreadyCommitted):
+            _check_covers(table, batch_id, commit)
         else:
-            rows = sum(each.rows for each in part.files)
-            size = sum(each.size for each in part.files)
-            is_bad = part.table.endswith(bad_of(""))
-            owner = part.table.removesuffix(bad_of("")) if is_bad else part.table
-            added = TableReport(0 if is_bad else rows, rows if is_bad else 0, len(part.files), size)
-            added.why = part.why or added.why
+            rows = sum(each.rows for each in commit.files)
+            size = sum(each.size for each in commit.files)
+            is_bad_table = commit.table.endswith(bad_table_of(""))
+            owner = commit.table.removesuffix(bad_table_of("")) if is_bad_table else commit.table
+            added = TableReport(0 if is_bad_table else rows, rows if is_bad_table else 0, len(commit.files), size)
+            added.why = commit.why or added.why
             report.tables.setdefault(owner, TableReport()).add(added)
 
     # tables and jobs
@@ -236,76 +243,78 @@ class Archiver:
         ranges = {(each.topic, each.partition): (each.start, each.stop) for each in _ranges(slices)}
         if not slices or len(ranges) < len(_ranges(slices)):
             return list(slices)
-        return plan(slices[0].location, ranges, slice_bytes=self._aim(slices))
+        return plan_slices(slices[0].location, ranges, slice_bytes=self._aim(slices))
 
     def _aim(self, slices: Sequence[Slice]) -> int:
         """About how much of the log a job has: as many jobs as make full turns of all cores."""
-        total, turn = _total(slices), self._cores * JOB_BYTES_MAX
-        jobs = self._cores * max(_JOBS_PER_CORE, -(-total // turn))
-        return max(JOB_BYTES_MIN, -(-total // jobs))
+        total, turn = _total_bytes(slices), self._cores * TASK_BYTES_MAX
+        tasks = self._cores * max(_TASKS_PER_CORE, -(-total // turn))
+        return max(TASK_BYTES_MIN, -(-total // tasks))
 
-    def _jobs(self, batch_id: int, slices: Sequence[Slice]) -> Iterator[Job]:
+    def _write_tasks(self, batch_id: int, slices: Sequence[Slice]) -> Iterator[WriteTask]:
         aim = self._aim(slices)
         by_table: dict[str, list[Slice]] = defaultdict(list)
         for each in slices:
-            by_table[self._goal.table_of(each.topic)].append(each)
+            by_table[self._destination.table_of(each.topic)].append(each)
         number = 0
-        for name, own in by_table.items():
-            output, typed = self._ready(name, own[0].topic)
-            settled = tuple(self._settled(name, own))
-            for group in packed(own, aim):
+        for name, own_slices in by_table.items():
+            output, typed = self._prepare_output(name, own_slices[0].topic)
+            quarantined = tuple(self._quarantined(name, own_slices))
+            for group in packed(own_slices, aim):
                 begin = f"{file_prefix(self._query_id, batch_id)}{number:05d}"
-                yield Job(
+                yield WriteTask(
                     name,
                     output,
                     tuple(group),
                     begin,
                     typed,
-                    self._goal.verify,
-                    self._goal.fail_on_data_loss,
-                    settled,
+                    self._destination.verify,
+                    self._destination.fail_on_data_loss,
+                    quarantined,
                 )
                 number += 1
 
-    def _settled(self, name: str, slices: Sequence[Slice]) -> Iterator[Settled]:
+    def _quarantined(self, name: str, slices: Sequence[Slice]) -> Iterator[QuarantinedOffsets]:
         """What the companion has of these offsets: somebody was stopped between its commit and the table's.
 
         Otherwise it has none of them: it never is ahead of its table by more than one batch.
         """
-        companion = self.table(bad_of(name))
+        companion = self.table(bad_table_of(name))
         spans = companion.spans()
         for topic, partition, start, stop in _ranges(slices):
             span = spans.get((topic, partition))
             if span is not None and span.first < stop and start < span.next:
                 low, high = max(start, span.first), min(stop, span.next)
-                yield Settled(topic, partition, low, high, _offsets_in(companion, topic, partition, low, high))
+                yield QuarantinedOffsets(
+                    topic, partition, low, high, _offsets_in(companion, topic, partition, low, high)
+                )
 
-    def _ready(self, name: str, topic: str) -> tuple[Output, Typed | None]:
+    def _prepare_output(self, name: str, topic: str) -> tuple[Output, PayloadDecoding | None]:
         """A table, made and with all the columns that this batch may need."""
-        table = self._owned(name, SYSTEM)
-        registry = self._goal.registry
-        if self._goal.one_table or registry is None:
+        table = self._owned_table(name, SYSTEM_COLUMNS)
+        registry = self._destination.registry
+        if self._destination.one_table or registry is None:
             return _output(table), None
         schemas, topic_name = registry.open(), TopicName.parse(topic)
         if not has_schemas(schemas, topic_name, deleted=True):
             return _output(table), None
         target = target_for(schemas, topic_name, pick="merged", deleted=True)  # messages name deleted ones, too
-        schema, places = placed(table.schema(), target.fields)
+        schema, mappings = place_fields(table.schema(), target.fields)
         table.evolve(schema)
-        bad = self._owned(bad_of(name), BAD)
-        return _output(table), Typed(target, registry, places, self._goal.keep_values, _output(bad))
+        bad = self._owned_table(bad_table_of(name), BAD_COLUMNS)
+        return _output(table), PayloadDecoding(target, registry, mappings, self._destination.keep_values, _output(bad))
 
-    def _owned(self, name: str, schema: pa.Schema) -> LakeTable:
+    def _owned_table(self, name: str, schema: pa.Schema) -> LakeTable:
         table = self.table(name)
         if self._backfills:
-            table.create(schema, PARTITION)
+            table.create(schema, DAY_COLUMN)
             return table
-        table.create(schema, PARTITION, owner=self._query_id)
+        table.create(schema, DAY_COLUMN, owner=self._query_id)
         owner = table.owner()
         if owner is None:
             table.claim(self._query_id, seen=None)
         elif owner != self._query_id:
-            raise fenced(name, owner, self._query_id)
+            raise wrong_owner(name, owner, self._query_id)
         return table
 
     # what a killed batch has left
@@ -315,22 +324,22 @@ class Archiver:
 
         Only for whoever holds the checkpoint, before it begins. Those that the next batch is decided to use stay.
         """
-        kept = self._planned()
+        kept = self._planned_files()
         swept = 0
         for name in names:
             table = self.table(name)
             if table.exists():
-                done = table.held(self._query_id, []).batch
-                orphans = [path for path in self._written(table, -1 if done is None else done) if path not in kept]
+                done = table.table_state(self._query_id, []).batch
+                orphans = [path for path in self._files_after(table, -1 if done is None else done) if path not in kept]
                 table.folder.delete(orphans)
                 swept += len(orphans)
         return swept
 
-    def _planned(self) -> set[str]:
+    def _planned_files(self) -> set[str]:
         plans = [self._checkpoint.plan(number) or {} for number in self._checkpoint.plans()]
-        return {file["path"] for plan in plans for part in plan.get("parts", ()) for file in part["files"]}
+        return {file["path"] for plan in plans for commit in plan.get("parts", ()) for file in commit["files"]}
 
-    def _written(self, table: LakeTable, done: int) -> Iterator[str]:
+    def _files_after(self, table: LakeTable, done: int) -> Iterator[str]:
         """Files of batches behind this one."""
         start = file_prefix(self._query_id, 0).removesuffix("00000000-")
         for each in table.folder.list():
@@ -345,10 +354,10 @@ def file_prefix(query_id: str, batch_id: int) -> str:
 
 
 def _output(table: LakeTable) -> Output:
-    return Output(table.folder, shape_of(table))
+    return Output(table.folder, file_layout_of(table))
 
 
-def _total(slices: Iterable[Slice]) -> int:
+def _total_bytes(slices: Iterable[Slice]) -> int:
     return sum(each.bytes for each in slices)
 
 
@@ -356,7 +365,7 @@ def packed(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
     """In order, as many together as make about `aim` bytes."""
     group: list[Slice] = []
     for each in slices:
-        if group and _total(group) + each.bytes > aim:
+        if group and _total_bytes(group) + each.bytes > aim:
             yield group
             group = []
         group.append(each)
@@ -364,13 +373,13 @@ def packed(slices: Sequence[Slice], aim: int) -> Iterator[list[Slice]]:
         yield group
 
 
-def _ranges(slices: Sequence[Slice]) -> list[Range]:
-    return joined_ranges(Range(each.topic, each.partition, each.start, each.stop) for each in slices)
+def _ranges(slices: Sequence[Slice]) -> list[OffsetRange]:
+    return merge_ranges(OffsetRange(each.topic, each.partition, each.start, each.stop) for each in slices)
 
 
-def joined_ranges(ranges: Iterable[Range]) -> list[Range]:
+def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """In order, those that follow each other as one."""
-    found: list[Range] = []
+    found: list[OffsetRange] = []
     for each in sorted(ranges):
         if found and found[-1][:2] == each[:2] and found[-1].stop == each.start:
             found[-1] = found[-1]._replace(stop=each.stop)
@@ -384,10 +393,10 @@ def _offsets_in(table: LakeTable, topic: str, partition: int, start: int, stop: 
     return tuple(offset for batch in table.read(["_offset"], where) for offset in batch.column(0).to_pylist())
 
 
-def _check_covers(table: LakeTable, batch_id: int, part: Part) -> None:
+def _check_covers(table: LakeTable, batch_id: int, commit: TableCommit) -> None:
     """Raises `StorageFailed` if a table that has the batch has other offsets than are in it now."""
     spans = table.spans()
-    for each in part.ranges:
+    for each in commit.ranges:
         span = spans.get((each.topic, each.partition))
         if span is None or each.start < span.first or each.stop > span.next:
             raise StorageFailed(
@@ -400,38 +409,38 @@ def _check_covers(table: LakeTable, batch_id: int, part: Part) -> None:
             )
 
 
-def unsettled(ranges: Iterable[Range], settled: Sequence[Settled]) -> list[Range]:
+def without_quarantined(ranges: Iterable[OffsetRange], quarantined: Sequence[QuarantinedOffsets]) -> list[OffsetRange]:
     """Without the offsets that the companion has been told of."""
     left = list(ranges)
-    for known in settled:
-        left = [piece for each in left for piece in _outside(each, known)]
+    for known in quarantined:
+        left = [rest for each in left for rest in _outside(each, known)]
     return left
 
 
-def _outside(each: Range, known: Settled) -> Iterator[Range]:
+def _outside(each: OffsetRange, known: QuarantinedOffsets) -> Iterator[OffsetRange]:
     if each[:2] != (known.topic, known.partition):
         yield each
         return
     before, behind = each._replace(stop=min(each.stop, known.start)), each._replace(start=max(each.start, known.stop))
-    yield from (piece for piece in (before, behind) if piece.start < piece.stop)
+    yield from (rest for rest in (before, behind) if rest.start < rest.stop)
 
 
-def _parts(
-    landed: Sequence[Landed], settled: Mapping[str, Sequence[Settled]], *, gaps: bool, before: bool
-) -> list[Part]:
+def _table_commits(
+    results: Sequence[WriteResult], quarantined: Mapping[str, Sequence[QuarantinedOffsets]], *, gaps: bool, before: bool
+) -> list[TableCommit]:
     """By table. The companion comes first: the table's own commit is what says that the batch is done."""
-    by_table: dict[str, list[Landed]] = defaultdict(list)
-    for each in landed:
+    by_table: dict[str, list[WriteResult]] = defaultdict(list)
+    for each in results:
         by_table[each.table].append(each)
-    parts = []
-    for table, own in by_table.items():
-        ranges = tuple(joined_ranges(span for each in own for span in each.ranges))
-        bad = tuple(file for each in own for file in each.bad)
+    commits = []
+    for table, own_results in by_table.items():
+        ranges = tuple(merge_ranges(span for each in own_results for span in each.ranges))
+        bad = tuple(file for each in own_results for file in each.bad)
         if bad:
-            told, why = tuple(unsettled(ranges, settled.get(table, ()))), BadRows()
-            for each in own:
+            new_ranges, why = tuple(without_quarantined(ranges, quarantined.get(table, ()))), BadRows()
+            for each in own_results:
                 why.add(each.why)
-            parts.append(Part(bad_of(table), bad, told, gaps=True, before=before, why=why))
-        files = tuple(file for each in own for file in each.files)
-        parts.append(Part(table, files, ranges, gaps=gaps, before=before))
-    return parts
+            commits.append(TableCommit(bad_table_of(table), bad, new_ranges, gaps=True, before=before, why=why))
+        files = tuple(file for each in own_results for file in each.files)
+        commits.append(TableCommit(table, files, ranges, gaps=gaps, before=before))
+    return commits

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed
 from penstock.spark.lake.archive.query_log import QueryLog
-from penstock.spark.lake.tables.folder import write_whole
+from penstock.spark.lake.tables.folder import write_atomically
 
 FORMAT: Final = 1
 
@@ -76,7 +76,7 @@ class Checkpoint:
         with contextlib.suppress(FileNotFoundError):
             return _id_of(path)
         self.query.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"id": str(uuid.uuid4())}))
+        write_atomically(path, json.dumps({"id": str(uuid.uuid4())}))
         return _id_of(path)
 
     def known_query(self) -> str | None:
@@ -86,7 +86,7 @@ class Checkpoint:
         except (FileNotFoundError, StorageFailed):
             return None
 
-    def put_aside(self) -> None:
+    def start_new_query(self) -> None:
         """Begin anew; what was there is kept under another name, the last few times."""
         if self.query.exists():
             self.query.rename(self.root / f"replaced-{time.time_ns() // 1_000_000:015d}")
@@ -95,12 +95,12 @@ class Checkpoint:
         for number in self.plans():
             self._plan_path(number).unlink(missing_ok=True)
 
-    def settle(self, settings: Mapping[str, Any]) -> None:
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raises `InvalidRequest` if it was made for something else."""
         path = self.root / "archive.json"
         wanted = {"format": FORMAT, **settings}
         if not path.exists():
-            write_whole(path, json.dumps(wanted))
+            write_atomically(path, json.dumps(wanted))
             return
         there = json.loads(path.read_text())
         for name, value in wanted.items():
@@ -123,7 +123,7 @@ class Checkpoint:
     def save(self, batch_id: int, plan: Mapping[str, Any]) -> None:
         """Durable on return. Those of the batches before are not needed any more."""
         (self.root / "plans").mkdir(exist_ok=True)
-        write_whole(self._plan_path(batch_id), json.dumps(plan))
+        write_atomically(self._plan_path(batch_id), json.dumps(plan))
         for number in self.plans():
             if number < batch_id:
                 self._plan_path(number).unlink(missing_ok=True)

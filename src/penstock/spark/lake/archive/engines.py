@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest, PenstockError, StorageFailed
-from penstock.spark.lake.archive.write_task import Job, Landed, land, land_as_json, landed_of
-from penstock.spark.runtime.failures import ours
+from penstock.spark.lake.archive.write_task import WriteResult, WriteTask, results_of, run_as_json, run_task
+from penstock.spark.runtime.failures import penstock_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -32,7 +32,7 @@ _CORES_UNKNOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class Backlog:
     """What is new in the topics: how much there is to archive."""
 
     messages: int = 0
@@ -50,7 +50,7 @@ class Engine(Protocol):
         """How many jobs run at once."""
         ...
 
-    def run(self, jobs: Sequence[Job]) -> list[Landed]:
+    def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:
         """Raises what a job did, as itself; `StorageFailed` where the engine could not run it."""
         ...
 
@@ -61,9 +61,9 @@ class LocalEngine:
     name: Final = LOCAL
     cores: Final = 1
 
-    def run(self, jobs: Sequence[Job]) -> list[Landed]:
+    def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:
         try:
-            return [land(job) for job in jobs]
+            return [run_task(task) for task in tasks]
         except (PenstockError, OSError):
             raise
         except Exception as error:  # of Arrow, or of an object store
@@ -87,17 +87,17 @@ class SparkEngine:
     def cores(self) -> int:
         return _CORES_UNKNOWN if self._context is None else int(self._context.defaultParallelism)
 
-    def run(self, jobs: Sequence[Job]) -> list[Landed]:
+    def run(self, tasks: Sequence[WriteTask]) -> list[WriteResult]:
         """In a thread of its own: a second Ctrl-C meets this one waiting, and not in the middle of a call into the JVM,
         which cannot be left in order."""
-        return self._thread.submit(self._landed, list(jobs)).result()
+        return self._thread.submit(self._results, list(tasks)).result()
 
-    def _landed(self, jobs: list[Job]) -> list[Landed]:
-        if not jobs:
+    def _results(self, tasks: list[WriteTask]) -> list[WriteResult]:
+        if not tasks:
             return []
-        with ours():
-            texts = _by_frame(self._spark, jobs) if self._context is None else _by_tasks(self._context, jobs)
-        return landed_of([json.loads(each) for each in texts])
+        with penstock_errors():
+            texts = _by_frame(self._spark, tasks) if self._context is None else _by_tasks(self._context, tasks)
+        return results_of([json.loads(each) for each in texts])
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
@@ -110,28 +110,28 @@ def _context(spark: SparkSession) -> SparkContext | None:
         return None
 
 
-def _by_tasks(context: SparkContext, jobs: list[Job]) -> list[str]:
+def _by_tasks(context: SparkContext, tasks: list[WriteTask]) -> list[str]:
     """Plain tasks: a DataFrame would have Spark plan a query first, which takes longer than few messages do."""
-    found: list[str] = context.parallelize(jobs, len(jobs)).map(_land_as_text).collect()
+    found: list[str] = context.parallelize(tasks, len(tasks)).map(_run_as_text).collect()
     return found
 
 
-def _by_frame(spark: SparkSession, jobs: list[Job]) -> list[str]:
+def _by_frame(spark: SparkSession, tasks: list[WriteTask]) -> list[str]:
     def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
-            texts = [_land_as_text(jobs[number]) for number in batch.column(0).to_pylist()]
+            texts = [_run_as_text(tasks[number]) for number in batch.column(0).to_pylist()]
             yield pa.RecordBatch.from_pydict({"landed": texts})
 
-    rows = spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(write, "landed string").collect()
+    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(write, "landed string").collect()
     return [row[0] for row in rows]
 
 
-def _land_as_text(job: Job) -> str:
+def _run_as_text(task: WriteTask) -> str:
     """In a worker: what came of a job, as it travels back."""
-    from penstock.spark.scan.slice_work import settle
+    from penstock.spark.scan.read_tasks import freeze_gc
 
-    settle()
-    return json.dumps(land_as_json(job))
+    freeze_gc()
+    return json.dumps(run_as_json(task))
 
 
 def check_engine(name: str) -> None:

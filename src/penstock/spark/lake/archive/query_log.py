@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import StorageFailed
-from penstock.spark.lake.tables.folder import write_whole
+from penstock.spark.lake.tables.folder import write_atomically
 from penstock.spark.source.offsets import Offsets
 
 ENTRIES_KEPT: Final = 100
@@ -54,24 +54,30 @@ class QueryLog:
         """Where a batch ends; nowhere yet before the first. Raises `StorageFailed` if that cannot be read."""
         if batch_id < 0:
             return Offsets()
-        return Offsets.of_json(self._said(batch_id)[1])
+        return Offsets.of_json(self._entry(batch_id)[1])
 
     def begin(self, batch_id: int, end: Offsets) -> None:
         """Durable on return: this is what the batch has, however often it is repeated."""
-        said = self._said(batch_id - 1)[0] if batch_id else {}
-        said = {"batchWatermarkMs": 0, "batchTimestampMs": time.time_ns() // 1_000_000, "conf": said.get("conf", {})}
+        metadata = self._entry(batch_id - 1)[0] if batch_id else {}
+        metadata = {
+            "batchWatermarkMs": 0,
+            "batchTimestampMs": time.time_ns() // 1_000_000,
+            "conf": metadata.get("conf", {}),
+        }
         # The offsets are spelled as Spark's Python source does, which compares them as texts.
-        _put(self._offsets / str(batch_id), json.dumps(said, separators=(",", ":")), json.dumps(end.as_json()))
+        _write_entry(
+            self._offsets / str(batch_id), json.dumps(metadata, separators=(",", ":")), json.dumps(end.as_json())
+        )
 
     def finish(self, batch_id: int) -> None:
         """Durable on return. Old entries are deleted."""
-        _put(self._commits / str(batch_id), _DONE)
+        _write_entry(self._commits / str(batch_id), _DONE)
         for directory in (self._offsets, self._commits):
             for number in _numbers(directory):
                 if number <= batch_id - ENTRIES_KEPT:
-                    _remove(directory / str(number))
+                    _delete_entry(directory / str(number))
 
-    def _said(self, batch_id: int) -> tuple[dict[str, Any], Any]:
+    def _entry(self, batch_id: int) -> tuple[dict[str, Any], Any]:
         """The metadata and the offsets of a batch."""
         path = self._offsets / str(batch_id)
         try:
@@ -92,12 +98,12 @@ def _numbers(directory: Path) -> Iterator[int]:
         yield from (int(each.name) for each in directory.iterdir() if each.name.isdigit())
 
 
-def _put(path: Path, *lines: str) -> None:
+def _write_entry(path: Path, *lines: str) -> None:
     _checksum(path).unlink(missing_ok=True)
-    write_whole(path, "\n".join((_VERSION, *lines)))
+    write_atomically(path, "\n".join((_VERSION, *lines)))
 
 
-def _remove(path: Path) -> None:
+def _delete_entry(path: Path) -> None:
     for each in (path, _checksum(path)):
         each.unlink(missing_ok=True)
 

@@ -17,19 +17,19 @@ import pyarrow.compute as pc
 
 from penstock.core.errors import PenstockError, from_dict
 from penstock.spark.lake.archive.bad_rows import BadRows
-from penstock.spark.lake.tables.cast import fitted
-from penstock.spark.lake.tables.columns import BAD, PARTITION, READ_AS, Place, widened
-from penstock.spark.lake.tables.file_writer import FileWriter, Shape
+from penstock.spark.lake.tables.cast import cast_array
+from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, LOG_NAMES, ColumnMapping, column_type
+from penstock.spark.lake.tables.file_writer import FileLayout, FileWriter
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.table import DataFile, Range
-from penstock.spark.scan.slice_reader import Loss, batches
+from penstock.spark.lake.tables.table import DataFile, OffsetRange
+from penstock.spark.scan.slice_reader import LostRange, batches
 from penstock.spark.scan.slices import Slice
 
 if TYPE_CHECKING:
     from penstock.spark.decode.target import Target
-    from penstock.spark.files.registry import RegistryAt
+    from penstock.spark.files.registry import RegistryLocation
 
-_READ: Final = ("topic", "partition", *READ_AS.values())
+_READ: Final = ("topic", "partition", *LOG_NAMES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +37,23 @@ class Output:
     """Where files go, and how they look."""
 
     folder: Folder
-    shape: Shape
+    layout: FileLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class PayloadDecoding:
     """How payloads become columns."""
 
     target: Target
-    registry: RegistryAt
-    places: tuple[Place, ...]
+    registry: RegistryLocation
+    mappings: tuple[ColumnMapping, ...]
     keep_values: bool
     """Whether payloads that decode stay in `_value` as well."""
     bad: Output
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class QuarantinedOffsets:
     """Offsets of a partition that the companion table was told of before the table was: those it has are bad, and no
     others are. It was decided when they were committed, whatever would be decided today."""
 
@@ -65,7 +65,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WriteTask:
     """Some slices of one table's topics."""
 
     table: str
@@ -73,18 +73,18 @@ class Job:
     slices: tuple[Slice, ...]
     name: str
     """The beginning of its files' names."""
-    typed: Typed | None = None
+    typed: PayloadDecoding | None = None
     verify: bool = True
     fail_on_data_loss: bool = True
-    settled: tuple[Settled, ...] = ()
+    quarantined: tuple[QuarantinedOffsets, ...] = ()
 
 
 @dataclass(slots=True)
-class Landed:
+class WriteResult:
     """What a job has written. Nothing of it is in a table yet."""
 
     table: str
-    ranges: list[Range]
+    ranges: list[OffsetRange]
     files: list[DataFile] = field(default_factory=list)
     bad: list[DataFile] = field(default_factory=list)
     lost: int = 0
@@ -95,129 +95,135 @@ class Landed:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, said: dict[str, Any]) -> Landed:
-        ranges = [Range(*each) for each in said["ranges"]]
+    def of_json(cls, said: dict[str, Any]) -> WriteResult:
+        ranges = [OffsetRange(*each) for each in said["ranges"]]
         files, bad = ([DataFile(**each) for each in said[name]] for name in ("files", "bad"))
         return cls(said["table"], ranges, files, bad, said["lost"], BadRows.of_json(said["why"]))
 
 
-def land(job: Job) -> Landed:
+def run_task(task: WriteTask) -> WriteResult:
     """Write the files of a job. After an error there are none."""
-    landed = Landed(job.table, [Range(each.topic, each.partition, each.start, each.stop) for each in job.slices])
+    result = WriteResult(
+        task.table, [OffsetRange(each.topic, each.partition, each.start, each.stop) for each in task.slices]
+    )
 
-    def lose(loss: Loss) -> None:
-        landed.lost += loss.stop - loss.start
+    def lose(loss: LostRange) -> None:
+        result.lost += loss.stop - loss.start
 
     with ExitStack() as stack:
-        good = stack.enter_context(FileWriter(job.output.folder, job.output.shape, job.name))
+        good = stack.enter_context(FileWriter(task.output.folder, task.output.layout, task.name))
         bad = None
-        if job.typed is not None:
-            bad = stack.enter_context(FileWriter(job.typed.bad.folder, job.typed.bad.shape, job.name))
-        rows = Rows(job.output.shape.schema, job.typed, job.settled)
-        for part in job.slices:
-            for batch in batches(part, _READ, verify=job.verify, fail_on_data_loss=job.fail_on_data_loss, on_loss=lose):
+        if task.typed is not None:
+            bad = stack.enter_context(FileWriter(task.typed.bad.folder, task.typed.bad.layout, task.name))
+        rows = RowMaker(task.output.layout.schema, task.typed, task.quarantined)
+        for slice_ in task.slices:
+            for batch in batches(
+                slice_, _READ, verify=task.verify, fail_on_data_loss=task.fail_on_data_loss, on_loss=lose
+            ):
                 made = rows.of(batch)
                 good.write(made.good)
                 if bad is not None and made.bad is not None:
                     bad.write(made.bad)
-                    landed.why.see(made.bad)
-        landed.files = good.finish()
-        landed.bad = [] if bad is None else bad.finish()
-    return landed
+                    result.why.add_rows(made.bad)
+        result.files = good.finish()
+        result.bad = [] if bad is None else bad.finish()
+    return result
 
 
-def land_as_json(job: Job) -> dict[str, Any]:
+def run_as_json(task: WriteTask) -> dict[str, Any]:
     """As it travels back from a worker: an error of ours as what it says, so that it is raised again as itself."""
     try:
-        return land(job).as_json()
+        return run_task(task).as_json()
     except PenstockError as error:
         return {"error": error.as_dict()}
 
 
-def landed_of(said: Sequence[dict[str, Any]]) -> list[Landed]:
+def results_of(said: Sequence[dict[str, Any]]) -> list[WriteResult]:
     """Raises the first error among them."""
     for each in said:
         if "error" in each:
             raise from_dict(each["error"])
-    return [Landed.of_json(each) for each in said]
+    return [WriteResult.of_json(each) for each in said]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TableRows:
     good: pa.RecordBatch
     bad: pa.RecordBatch | None = None
 
 
-class Rows:
+class RowMaker:
     """Makes rows of a table out of batches of a log."""
 
-    def __init__(self, schema: pa.Schema, typed: Typed | None, settled: Sequence[Settled] = ()) -> None:
+    def __init__(
+        self, schema: pa.Schema, typed: PayloadDecoding | None, quarantined: Sequence[QuarantinedOffsets] = ()
+    ) -> None:
         self._schema = schema
-        self._settled = settled
+        self._quarantined = quarantined
         self._is_typed = typed is not None
         if typed is not None:
             from penstock.spark.decode.decoder import Decoder  # with all languages of schemas: a second of imports
             from penstock.spark.decode.options import Mode
 
             self._decoder = Decoder(typed.target, typed.registry, Mode.QUARANTINE)
-            self._places = typed.places
+            self._mappings = typed.mappings
             self._keep_values = typed.keep_values
 
-    def of(self, batch: pa.RecordBatch) -> Made:
+    def of(self, batch: pa.RecordBatch) -> TableRows:
         """`batch` is of one partition. Rows that the companion has already are left out."""
-        batch = self._left(batch)
+        batch = self._without_quarantined(batch)
         columns = system_columns(batch)
         unnamed = batch.column("schema_id").null_count
         if not self._is_typed or unnamed == batch.num_rows:
-            return Made(self._batch(columns, batch.num_rows))
+            return TableRows(self._batch(columns, batch.num_rows))
         named = None if not unnamed else pc.indices_nonzero(batch.column("schema_id").is_valid())
         return self._decoded(columns, batch, named)
 
-    def _left(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for each in self._settled_of(batch):
+    def _without_quarantined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for each in self._quarantined_in(batch):
             batch = batch.filter(pc.invert(pc.is_in(batch.column("offset"), pa.array(each.bad, pa.int64()))))
         return batch
 
-    def _settled_of(self, batch: pa.RecordBatch) -> list[Settled]:
-        if not self._settled or not batch.num_rows:
+    def _quarantined_in(self, batch: pa.RecordBatch) -> list[QuarantinedOffsets]:
+        if not self._quarantined or not batch.num_rows:
             return []
         source = (batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
-        return [each for each in self._settled if (each.topic, each.partition) == source]
+        return [each for each in self._quarantined if (each.topic, each.partition) == source]
 
-    def _reasons(self, batch: pa.RecordBatch, reasons: pa.Array) -> pa.Array:
+    def _reasons_of_new(self, batch: pa.RecordBatch, reasons: pa.Array) -> pa.Array:
         """Why rows are bad; null for those of which it was settled that they are not. They stay as they are."""
         offset = batch.column("offset")
-        for each in self._settled_of(batch):
+        for each in self._quarantined_in(batch):
             good = pc.and_(pc.greater_equal(offset, each.start), pc.less(offset, each.stop))
             reasons = pc.if_else(good, pa.scalar(None, reasons.type), reasons)
         return reasons
 
-    def _decoded(self, columns: dict[str, pa.Array], batch: pa.RecordBatch, places: pa.Array | None) -> Made:
+    def _decoded(self, columns: dict[str, pa.Array], batch: pa.RecordBatch, places: pa.Array | None) -> TableRows:
         """`places` are the rows that name a schema, if not all do."""
         rows = batch.num_rows
         found = self._decoder.decode(batch if places is None else batch.take(places))
-        reasons = found.reasons if places is None else _spread(found.reasons, places, rows)
+        reasons = found.reasons if places is None else _scattered(found.reasons, places, rows)
         typed = self._typed_columns(found.rows)
         if found.rows.num_rows < rows:
             kept = found.kept if places is None else places.take(found.kept)
-            which = _spread(pa.array(np.arange(len(kept))), kept, rows)
+            which = _scattered(pa.array(np.arange(len(kept))), kept, rows)
             typed = {name: column.take(which) for name, column in typed.items()}
         whole = self._batch(columns | self._values(batch, reasons) | typed, rows)
-        reasons = self._reasons(batch, reasons)
+        reasons = self._reasons_of_new(batch, reasons)
         if reasons.null_count == rows:
-            return Made(whole)
-        bad = [(columns | {"_reason": reasons})[name] for name in BAD.names]
-        return Made(
+            return TableRows(whole)
+        bad = [(columns | {"_reason": reasons})[name] for name in BAD_COLUMNS.names]
+        return TableRows(
             whole.filter(reasons.is_null()),
-            pa.RecordBatch.from_arrays(bad, schema=BAD).filter(reasons.is_valid()),
+            pa.RecordBatch.from_arrays(bad, schema=BAD_COLUMNS).filter(reasons.is_valid()),
         )
 
     def _typed_columns(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         made = {}
-        for place in self._places:
-            column = rows.column(place.field)
-            named = fitted(column, widened(column.type), by_place=True)
-            made[place.column] = fitted(named, place.kind)
+        for mapping in self._mappings:
+            column = rows.column(mapping.field)
+            named = cast_array(column, column_type(column.type), by_position=True)
+            made[mapping.column] = cast_array(named, mapping.kind)
         return made
 
     def _values(self, batch: pa.RecordBatch, reasons: pa.Array) -> dict[str, pa.Array]:
@@ -233,13 +239,13 @@ class Rows:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _spread(values: pa.Array, places: pa.Array, rows: int) -> pa.Array:
+def _scattered(values: pa.Array, places: pa.Array, rows: int) -> pa.Array:
     """The values at these places of so many rows; null elsewhere."""
     return pc.scatter(values, places.cast(pa.int64()), max_index=rows - 1)
 
 
 def system_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """What every message has."""
-    columns = {name: batch.column(source) for name, source in READ_AS.items()}
+    columns = {name: batch.column(source) for name, source in LOG_NAMES.items()}
     columns |= {"_topic": batch.column("topic"), "_partition": batch.column("partition")}
-    return columns | {PARTITION: batch.column("timestamp").cast(pa.date32())}
+    return columns | {DAY_COLUMN: batch.column("timestamp").cast(pa.date32())}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def fitted(column: pa.Array, kind: pa.DataType, *, by_place: bool = False) -> pa.Array:
+def cast_array(column: pa.Array, kind: pa.DataType, *, by_position: bool = False) -> pa.Array:
     """The same values in a type that is at least as wide; fields of structs that they have not are null.
 
     Fields are found by name; by place where the type differs in the names alone.
@@ -14,39 +14,39 @@ def fitted(column: pa.Array, kind: pa.DataType, *, by_place: bool = False) -> pa
     if column.type.equals(kind):
         return column
     if pa.types.is_struct(kind):
-        return _struct(column, kind, by_place=by_place)
+        return _struct(column, kind, by_position=by_position)
     if pa.types.is_list(kind):
-        return _list(column, kind, by_place=by_place)
+        return _list(column, kind, by_position=by_position)
     if pa.types.is_map(kind):
-        return _map(column, kind, by_place=by_place)
+        return _map(column, kind, by_position=by_position)
     return column.cast(kind)
 
 
-def _struct(column: pa.StructArray, kind: pa.StructType, *, by_place: bool) -> pa.Array:
+def _struct(column: pa.StructArray, kind: pa.StructType, *, by_position: bool) -> pa.Array:
     have = {each.name: number for number, each in enumerate(column.type)}
     fields = []
     for number, each in enumerate(kind):
-        place = number if by_place else have.get(each.name)
+        place = number if by_position else have.get(each.name)
         if place is None:
             fields.append(pa.nulls(len(column), each.type))
         else:
-            fields.append(fitted(column.field(place), each.type, by_place=by_place))
+            fields.append(cast_array(column.field(place), each.type, by_position=by_position))
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=_mask(column))
 
 
-def _list(column: pa.ListArray, kind: pa.ListType, *, by_place: bool) -> pa.Array:
+def _list(column: pa.ListArray, kind: pa.ListType, *, by_position: bool) -> pa.Array:
     sizes = pc.fill_null(pc.list_value_length(column), 0)
-    inner = fitted(column.flatten(), kind.value_type, by_place=by_place)
+    inner = cast_array(column.flatten(), kind.value_type, by_position=by_position)
     return pa.ListArray.from_arrays(_ends(sizes), inner, type=kind, mask=_mask(column))
 
 
-def _map(column: pa.MapArray, kind: pa.MapType, *, by_place: bool) -> pa.Array:
+def _map(column: pa.MapArray, kind: pa.MapType, *, by_position: bool) -> pa.Array:
     """Through the list of entries that a map is: entries of null maps, and those outside of a slice, fall away."""
     entries = column.cast(pa.list_(pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])))
     inner = entries.flatten()
     sizes = pc.fill_null(pc.list_value_length(entries), 0)
-    keys = fitted(inner.field(0), kind.key_type, by_place=by_place)
-    items = fitted(inner.field(1), kind.item_type, by_place=by_place)
+    keys = cast_array(inner.field(0), kind.key_type, by_position=by_position)
+    items = cast_array(inner.field(1), kind.item_type, by_position=by_position)
     return pa.MapArray.from_arrays(_ends(sizes), keys, items, type=kind, mask=_mask(column))
 
 

@@ -14,10 +14,10 @@ from typing import Final
 
 import pyarrow as pa
 
-PARTITION: Final = "_day"
+DAY_COLUMN: Final = "_day"
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
-SYSTEM: Final = pa.schema(
+SYSTEM_COLUMNS: Final = pa.schema(
     [
         pa.field("_id", pa.binary()),
         pa.field("_topic", pa.string()),
@@ -33,15 +33,15 @@ SYSTEM: Final = pa.schema(
         pa.field("_type", pa.string()),
         pa.field("_key", pa.binary()),
         pa.field("_value", pa.binary()),
-        pa.field(PARTITION, pa.date32()),
+        pa.field(DAY_COLUMN, pa.date32()),
     ]
 )
 """Every table has these, in this order."""
 
-BAD: Final = SYSTEM.append(pa.field("_reason", pa.string()))
+BAD_COLUMNS: Final = SYSTEM_COLUMNS.append(pa.field("_reason", pa.string()))
 """The companion of a table: the same, and why the payload did not decode."""
 
-READ_AS: Final = {
+LOG_NAMES: Final = {
     "_id": "id",
     "_offset": "offset",
     "_timestamp": "timestamp",
@@ -57,13 +57,13 @@ READ_AS: Final = {
 }
 """Columns of the log that become system columns as they are."""
 
-_RESERVED: Final = {name.lower() for name in (*SYSTEM.names, "_reason")}
+_RESERVED: Final = {name.lower() for name in (*SYSTEM_COLUMNS.names, "_reason")}
 _UNUSABLE: Final = re.compile(r"[ ,;{}()\n\t=.`]")
 """Delta takes none of these in a column's name; a dot or a backtick makes one that cannot be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnMapping:
     """Where the values of a field of the schema go."""
 
     field: int
@@ -71,18 +71,18 @@ class Place:
     kind: pa.DataType
 
 
-def widened(kind: pa.DataType) -> pa.DataType:
+def column_type(kind: pa.DataType) -> pa.DataType:
     """The type of the column for values of this type: as wide as its kind gets, in names that tables take."""
     if pa.types.is_integer(kind):
         return pa.int64()
     if pa.types.is_floating(kind):
         return pa.float64()
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(name, widened(each.type)) for name, each in _named(kind)])
+        return pa.struct([pa.field(name, column_type(each.type)) for name, each in _named(kind)])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, widened(kind.item_type))
+        return pa.map_(kind.key_type, column_type(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", widened(kind.value_type)))
+        return pa.list_(pa.field("element", column_type(kind.value_type)))
     return _plain(kind)
 
 
@@ -118,17 +118,17 @@ def _named(kind: pa.StructType) -> Iterable[tuple[str, pa.Field]]:
         yield name, each
 
 
-def merged(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
+def merged_type(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
     """A column's type with what another adds to it; None if the column cannot hold both."""
     if column.equals(kind):
         return column
     if pa.types.is_struct(column) and pa.types.is_struct(kind):
         return _merged_struct(column, kind)
     if pa.types.is_list(column) and pa.types.is_list(kind):
-        inner = merged(column.value_type, kind.value_type)
+        inner = merged_type(column.value_type, kind.value_type)
         return None if inner is None else pa.list_(pa.field("element", inner))
     if pa.types.is_map(column) and pa.types.is_map(kind) and column.key_type.equals(kind.key_type):
-        inner = merged(column.item_type, kind.item_type)
+        inner = merged_type(column.item_type, kind.item_type)
         return None if inner is None else pa.map_(column.key_type, inner)
     if pa.types.is_decimal(column) and pa.types.is_decimal(kind):
         fits = kind.scale == column.scale and kind.precision <= column.precision
@@ -139,27 +139,27 @@ def merged(column: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
 def _merged_struct(column: pa.StructType, kind: pa.StructType) -> pa.DataType | None:
     fields = {each.name: each.type for each in column}
     for each in kind:
-        inner = merged(fields[each.name], each.type) if each.name in fields else each.type
+        inner = merged_type(fields[each.name], each.type) if each.name in fields else each.type
         if inner is None:
             return None
         fields[each.name] = inner
     return pa.struct(list(fields.items()))
 
 
-def placed(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[Place, ...]]:
+def place_fields(table: pa.Schema, fields: pa.Schema) -> tuple[pa.Schema, tuple[ColumnMapping, ...]]:
     """The table's schema with columns for all of these fields, and which column each field goes to."""
     columns = {each.name: each.type for each in table}
     by_fold = {name.lower(): name for name in columns}
     used = set(_RESERVED)
-    places = []
+    mappings = []
     for number, each in enumerate(fields):
-        kind = widened(each.type)
+        kind = column_type(each.type)
         name, together = _column_for(_clean(each.name), kind, columns, by_fold, used)
         columns[name] = together
         by_fold[name.lower()] = name
         used.add(name.lower())
-        places.append(Place(number, name, together))
-    return pa.schema([pa.field(name, kind) for name, kind in columns.items()]), tuple(places)
+        mappings.append(ColumnMapping(number, name, together))
+    return pa.schema([pa.field(name, kind) for name, kind in columns.items()]), tuple(mappings)
 
 
 def _column_for(
@@ -172,7 +172,7 @@ def _column_for(
         there = by_fold.get(candidate.lower())
         if there is None:
             return candidate, kind
-        together = merged(columns[there], kind)
+        together = merged_type(columns[there], kind)
         if together is not None:
             return there, together
     raise AssertionError("candidates never end")

@@ -25,20 +25,20 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 
 from penstock.core.errors import InvalidRequest, ServiceUnavailable
 from penstock.spark.lake.tables.columns import canonical
-from penstock.spark.lake.tables.file_writer import text_of
+from penstock.spark.lake.tables.file_writer import partition_text
 from penstock.spark.lake.tables.table import (
     ATTEMPTS_MAX,
-    Conflict,
+    CommitConflict,
+    CommitMarker,
     DataFile,
-    Held,
     LakeTable,
-    Marker,
-    Source,
-    Span,
-    fenced,
-    joined,
-    marker_from,
+    OffsetSpan,
+    TableState,
+    TopicPartition,
+    marker_from_json,
     marker_json,
+    spans_after,
+    wrong_owner,
 )
 
 _OWNER: Final = "penstock.owner"
@@ -54,8 +54,8 @@ _UNMARKED_MAX: Final = 50
 _READER_FEATURES: Final = frozenset({"timestampNtz", "variantType", "variantType-preview", "vacuumProtocolCheck"})
 
 
-class Delta(LakeTable):
-    kind: ClassVar[str] = "delta"
+class DeltaLakeTable(LakeTable):
+    table_format: ClassVar[str] = "delta"
     keeps_partition: ClassVar[bool] = False
 
     _known: DeltaTable | None = None
@@ -101,7 +101,7 @@ class Delta(LakeTable):
         return canonical(pa.schema(self._table().schema().to_arrow()))
 
     def partition_by(self) -> str | None:
-        return _by(self._table(), self.name)
+        return _partition_column(self._table(), self.name)
 
     def evolve(self, schema: pa.Schema) -> None:
         for _ in range(ATTEMPTS_MAX):
@@ -114,20 +114,20 @@ class Delta(LakeTable):
                 )
         raise ServiceUnavailable(f"table {self.name}: its columns could not be added", columns=str(missing))
 
-    def held(self, query_id: str, sources: Sequence[Source] | None = None) -> Held:
-        return _held(self._table(), query_id, sources)
+    def table_state(self, query_id: str, sources: Sequence[TopicPartition] | None = None) -> TableState:
+        return _table_state(self._table(), query_id, sources)
 
     def claim(self, query_id: str, *, seen: str | None) -> None:
         while (owner := (table := self._table()).metadata().configuration.get(_OWNER)) != query_id:
             if owner != seen:
-                raise fenced(self.name, owner, query_id)
+                raise wrong_owner(self.name, owner, query_id)
             with _conflicts(retried=True):
                 _set(table, {_OWNER: query_id})
 
-    def live(self) -> list[DataFile]:
+    def live_files(self) -> list[DataFile]:
         table = self._table()
         _check_readable(table, self.name)
-        by = _by(table, self.name)
+        by = _partition_column(table, self.name)
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         return [_file(each, by) for each in actions]
 
@@ -135,8 +135,8 @@ class Delta(LakeTable):
         table = self._table()
         there = set(map(unquote, pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()))
         if any(each.path not in there for each in removed):
-            raise Conflict
-        by, now = _by(table, self.name), _now_ms()
+            raise CommitConflict
+        by, now = _partition_column(table, self.name), _now_ms()
         actions: list[AddAction | RemoveAction] = [_add(each, by, changes=False) for each in added]
         actions += [
             RemoveAction(
@@ -146,11 +146,11 @@ class Delta(LakeTable):
         ]
         self._transact(table, actions, {"penstock.operation": "optimize"}, [])
 
-    def archived(self, limit: int | None = None) -> list[tuple[int, Marker]]:
+    def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
         # Commits without a marker are few: claims, columns, compactions. Each entry of the log is a file to be read.
         entries = self._table().history(None if limit is None else limit + _UNMARKED_MAX)
         found = [(int(each["timestamp"]), each[_MARKER]) for each in entries if _MARKER in each][:limit]
-        return [(when, marker_from(json.loads(text))) for when, text in reversed(found)]
+        return [(when, marker_from_json(json.loads(text))) for when, text in reversed(found)]
 
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
         found = self._table().vacuum(
@@ -175,19 +175,19 @@ class Delta(LakeTable):
     def version(self) -> str:
         return str(self._table().version())
 
-    def _put(self, files: Sequence[DataFile], marker: Marker, held: Held) -> None:
-        spans = joined(held, marker)
+    def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
+        spans = spans_after(state, marker)
         self._name_sources(spans)
         table = self._table()
         # Not refreshed from here on: the library checks what others did since the version that this handle has.
-        if _held(table, marker.query_id, [each[:2] for each in marker.ranges]) != held:
-            raise Conflict
-        numbers = {_query_app(marker.query_id): marker.batch_id, _LOCK: table.version() + 1}
+        if _table_state(table, marker.query_id, [each[:2] for each in marker.ranges]) != state:
+            raise CommitConflict
+        numbers = {_query_transaction_id(marker.query_id): marker.batch_id, _LOCK: table.version() + 1}
         for source, span in spans.items():
-            numbers |= {_app("first", source): span.first, _app("next", source): span.next}
+            numbers |= {_transaction_id("first", source): span.first, _transaction_id("next", source): span.next}
         self._transact(
             table,
-            [_add(each, _by(table, self.name)) for each in files],
+            [_add(each, _partition_column(table, self.name)) for each in files],
             {_MARKER: json.dumps(marker_json(marker))},
             [Transaction(name, number, _now_ms()) for name, number in numbers.items()],
         )
@@ -227,7 +227,7 @@ class Delta(LakeTable):
         table.update_incremental()
         self._sync(table.version())
 
-    def _name_sources(self, sources: Iterable[Source]) -> None:
+    def _name_sources(self, sources: Iterable[TopicPartition]) -> None:
         """Before the commit: a partition that is named and has nothing yet does no harm."""
         table = self._table()
         known = dict(_known_partitions(table))
@@ -253,7 +253,7 @@ def _conflicts(*, retried: bool = False) -> Iterator[None]:
         yield
     except CommitFailedError:
         if not retried:
-            raise Conflict from None
+            raise CommitConflict from None
         time.sleep(0.05)
 
 
@@ -272,31 +272,31 @@ def _set(table: DeltaTable, properties: dict[str, str]) -> None:
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
-def _by(table: DeltaTable, name: str) -> str | None:
+def _partition_column(table: DeltaTable, name: str) -> str | None:
     columns = table.metadata().partition_columns
     if len(columns) > 1:
         raise InvalidRequest(f"table {name} is partitioned by {len(columns)} columns: one at most is supported")
     return columns[0] if columns else None
 
 
-def _held(table: DeltaTable, query_id: str, sources: Sequence[Source] | None) -> Held:
+def _table_state(table: DeltaTable, query_id: str, sources: Sequence[TopicPartition] | None) -> TableState:
     asked = _sources(table) if sources is None else sources
-    spans = {source: span for source in asked if (span := _span(table, source)) is not None}
-    batch = table.transaction_version(_query_app(query_id)) if query_id else None
-    return Held(batch, table.metadata().configuration.get(_OWNER), spans)
+    spans = {source: span for source in asked if (span := _held_span(table, source)) is not None}
+    batch = table.transaction_version(_query_transaction_id(query_id)) if query_id else None
+    return TableState(batch, table.metadata().configuration.get(_OWNER), spans)
 
 
-def _query_app(query_id: str) -> str:
+def _query_transaction_id(query_id: str) -> str:
     return f"penstock/query/{query_id}"
 
 
-def _app(what: str, source: Source) -> str:
+def _transaction_id(what: str, source: TopicPartition) -> str:
     return f"penstock/{what}{source[0]}/{source[1]}"
 
 
-def _span(table: DeltaTable, source: Source) -> Span | None:
-    first, after = (table.transaction_version(_app(what, source)) for what in ("first", "next"))
-    return None if first is None or after is None else Span(first, after)
+def _held_span(table: DeltaTable, source: TopicPartition) -> OffsetSpan | None:
+    first, after = (table.transaction_version(_transaction_id(what, source)) for what in ("first", "next"))
+    return None if first is None or after is None else OffsetSpan(first, after)
 
 
 def _known_partitions(table: DeltaTable) -> Iterator[tuple[str, int]]:
@@ -305,7 +305,7 @@ def _known_partitions(table: DeltaTable) -> Iterator[tuple[str, int]]:
             yield name.removeprefix(_SOURCES), int(value)
 
 
-def _sources(table: DeltaTable) -> list[Source]:
+def _sources(table: DeltaTable) -> list[TopicPartition]:
     return [(topic, number) for topic, count in _known_partitions(table) for number in range(count)]
 
 
@@ -321,7 +321,7 @@ def _file(action: dict[str, Any], by: str | None) -> DataFile:
     low, high = _prefixed(action, "min."), _prefixed(action, "max.")
     rows = action.get("num_records")
     stats = {"numRecords": rows, "minValues": low, "maxValues": high}
-    value = None if by is None else text_of(action.get(f"partition.{by}"))
+    value = None if by is None else partition_text(action.get(f"partition.{by}"))
     # The log has paths as parts of URLs; the library encodes what it is given, and does not decode what it gives.
     return DataFile(unquote(action["path"]), action["size_bytes"], rows or 0, value, json.dumps(stats, default=str))
 

@@ -34,20 +34,22 @@ _SAMPLE_ROWS: Final = 4096
 """Of the first rows of a file, by which its columns are judged."""
 
 _STATS_OF: Final = (pa.types.is_integer, pa.types.is_date32, pa.types.is_timestamp)
-_WORDS: Final = frozenset({"_topic", "_type", "_producer", "_schema_id", "_schema_version", "_partition", "_reason"})
+_DICTIONARY_COLUMNS: Final = frozenset(
+    {"_topic", "_type", "_producer", "_schema_id", "_schema_version", "_partition", "_reason"}
+)
 """Few values, many rows: dictionaries pay."""
-_RISING: Final = frozenset({"_offset", "_timestamp", "_request_id"})
+_RISING_COLUMNS: Final = frozenset({"_offset", "_timestamp", "_request_id"})
 """Differences to the row before are small."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset(" \"#%'*/:=?\\{}[]^<>|\x7f")
 _NAME_BYTES_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FileLayout:
     """How the files of a table look."""
 
     schema: pa.Schema
@@ -58,7 +60,7 @@ class Shape:
     compression: str = COMPRESSION
     file_bytes_max: int = FILE_BYTES_MAX
 
-    def written(self) -> pa.Schema:
+    def file_schema(self) -> pa.Schema:
         """What is in a file."""
         if self.partition_by is None or self.keeps_partition:
             return self.schema
@@ -66,7 +68,7 @@ class Shape:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFile:
     """A file that is being written."""
 
     path: str
@@ -86,12 +88,12 @@ class FileWriter:
     `name` is the beginning of every file's name.
     """
 
-    def __init__(self, folder: Folder, shape: Shape, name: str) -> None:
+    def __init__(self, folder: Folder, layout: FileLayout, name: str) -> None:
         self._folder = folder
-        self._shape = shape
-        self._schema = shape.written()
+        self._layout = layout
+        self._schema = layout.file_schema()
         self._name = name
-        self._open: dict[str | None, _Open] = {}
+        self._open: dict[str | None, _OpenFile] = {}
         self._done: list[DataFile] = []
 
     def __enter__(self) -> Self:
@@ -106,7 +108,7 @@ class FileWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Rows in the table's schema, the partition column included."""
-        for partition, rows in _by_partition(batch, self._shape.partition_by):
+        for partition, rows in _by_partition(batch, self._layout.partition_by):
             self._append(partition, rows.select(self._schema.names))
 
     def finish(self) -> list[DataFile]:
@@ -122,21 +124,21 @@ class FileWriter:
         file.rows += batch.num_rows
         if file.waiting_bytes >= ROW_GROUP_BYTES:
             _flush(file, self._schema)
-            if file.out.tell() >= self._shape.file_bytes_max:
+            if file.out.tell() >= self._layout.file_bytes_max:
                 self._close(partition)
 
-    def _begin(self, partition: str | None, first: pa.RecordBatch) -> _Open:
+    def _begin(self, partition: str | None, first: pa.RecordBatch) -> _OpenFile:
         if len(self._open) >= OPEN_FILES_MAX:
             self._close(next(iter(self._open)))
-        by = self._shape.partition_by
+        by = self._layout.partition_by
         below = "" if by is None else f"{partition_folder(by, partition)}/"
-        path = f"{self._shape.prefix}{below}{self._name}-{uuid.uuid4().hex[:12]}.parquet"
+        path = f"{self._layout.prefix}{below}{self._name}-{uuid.uuid4().hex[:12]}.parquet"
         with ExitStack() as stack:
             out = stack.enter_context(self._folder.create(path))
             footer: list[pq.FileMetaData] = []
-            settings = _settings(first, self._shape.compression) | {"metadata_collector": footer}
+            settings = _settings(first, self._layout.compression) | {"metadata_collector": footer}
             writer = stack.enter_context(pq.ParquetWriter(out, self._schema, **settings))
-            file = _Open(path, partition, out, writer, stack.pop_all(), footer)
+            file = _OpenFile(path, partition, out, writer, stack.pop_all(), footer)
         self._open[partition] = file
         return file
 
@@ -150,7 +152,7 @@ class FileWriter:
         self._done.append(DataFile(file.path, size, file.rows, partition, statistics(file.footer[0], file.rows)))
 
 
-def _flush(file: _Open, schema: pa.Schema) -> None:
+def _flush(file: _OpenFile, schema: pa.Schema) -> None:
     if file.waiting:
         table = pa.Table.from_batches(file.waiting, schema=schema)
         file.writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -161,14 +163,14 @@ def _settings(first: pa.RecordBatch, compression: str) -> dict[str, Any]:
     """Dictionaries and statistics where they pay: hashing values that all differ would take a third of the time, and
     the file would be larger for it."""
     schema = first.schema
-    plain = [each.name for each in schema if each.name.startswith("_") and each.name not in _WORDS]
+    plain = [each.name for each in schema if each.name.startswith("_") and each.name not in _DICTIONARY_COLUMNS]
     typed = [each.name for each in schema if not each.name.startswith("_") and _repeats(first.column(each.name))]
-    words = [name for name in schema.names if name in _WORDS]
-    rising = {name: "DELTA_BINARY_PACKED" for name in plain if name in _RISING}
+    dictionaries = [name for name in schema.names if name in _DICTIONARY_COLUMNS]
+    rising = {name: "DELTA_BINARY_PACKED" for name in plain if name in _RISING_COLUMNS}
     return {
         "compression": compression,
         "compression_level": 1 if compression == "zstd" else None,
-        "use_dictionary": [*words, *typed] or False,
+        "use_dictionary": [*dictionaries, *typed] or False,
         "column_encoding": rising or None,
         "write_statistics": [each.name for each in schema if any(test(each.type) for test in _STATS_OF)] or False,
         "store_schema": False,
@@ -192,11 +194,11 @@ def _by_partition(batch: pa.RecordBatch, column: str | None) -> Iterator[tuple[s
     values = batch.column(column)
     ends = pc.min_max(values)
     if values.null_count == 0 and ends["min"] == ends["max"]:
-        yield text_of(values[0].as_py()), batch
+        yield partition_text(values[0].as_py()), batch
         return
     for value in pc.unique(values).to_pylist():
         mask = pc.is_null(values) if value is None else pc.equal(values, value)
-        yield text_of(value), batch.filter(pc.fill_null(mask, False))  # noqa: FBT003 - Arrow's own
+        yield partition_text(value), batch.filter(pc.fill_null(mask, False))  # noqa: FBT003 - Arrow's own
 
 
 def partition_folder(column: str, value: str | None) -> str:
@@ -204,7 +206,7 @@ def partition_folder(column: str, value: str | None) -> str:
 
     Raises `InvalidRequest` for a value that is too long to be one.
     """
-    name = f"{_escaped(column)}={_escaped(value) if value else _NO_VALUE}"
+    name = f"{_escaped(column)}={_escaped(value) if value else _NULL_FOLDER}"
     if len(name.encode()) > _NAME_BYTES_MAX:
         raise InvalidRequest(
             f"column {column!r} has the value {value and value[:40]!r}..., which is too long for the name of a folder:"
@@ -219,7 +221,7 @@ def _escaped(text: str) -> str:
     return "".join(f"%{ord(each):02X}" if each in _ESCAPED or each < " " else each for each in text)
 
 
-def text_of(value: Any) -> str | None:
+def partition_text(value: Any) -> str | None:
     """A partition's value, as logs have it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -249,7 +251,7 @@ def _add_column(found: dict[str, Any], name: str, groups: list[Any]) -> None:
     if bounded and all(each.has_min_max or each.num_values == 0 for each in groups):
         low, high = _bounds(bounded, is_micros=_is_micros(bounded[0]))
         if isinstance(low, int | dt.date) and not isinstance(low, bool):
-            found["minValues"][name], found["maxValues"][name] = _stat(low), _stat(high, up=True)
+            found["minValues"][name], found["maxValues"][name] = _json_stat(low), _json_stat(high, up=True)
 
 
 def _bounds(groups: list[Any], *, is_micros: bool) -> tuple[Any, Any]:
@@ -266,7 +268,7 @@ def _is_micros(group: Any) -> bool:
     return (kind.get("Type"), kind.get("timeUnit")) == ("Timestamp", "microseconds")
 
 
-def _stat(value: Any, *, up: bool = False) -> Any:
+def _json_stat(value: Any, *, up: bool = False) -> Any:
     """As JSON has it. Delta's times are in milliseconds: the greatest is rounded up, the least down."""
     if isinstance(value, dt.datetime):
         rest = value.microsecond % 1000

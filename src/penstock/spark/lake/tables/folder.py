@@ -26,7 +26,7 @@ SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "fil
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     path: str
     size: int
     modified_ms: int
@@ -80,7 +80,7 @@ class Folder:
     def make(self) -> None:
         """The directory, on disk. Stores have none."""
         if self.is_local:
-            _make(self.local)
+            _make_directory(self.local)
 
     def check(self) -> None:
         """Raises `InvalidRequest` for options that the object store's client does not take. Nothing is asked of it."""
@@ -120,7 +120,7 @@ class Folder:
             return False
         return True
 
-    def list(self, below: str = "") -> Iterator[Entry]:
+    def list(self, below: str = "") -> Iterator[FileEntry]:
         """Every file below, in no order."""
         yield from _list_local(self.local, below) if self.is_local else _list_store(self, below)
 
@@ -156,7 +156,7 @@ class Folder:
 
 @contextlib.contextmanager
 def _local_output(path: Path) -> Iterator[Any]:
-    _make(path.parent)
+    _make_directory(path.parent)
     try:
         with pa.OSFile(str(path), "wb") as out:
             yield out
@@ -236,7 +236,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _make(directory: Path) -> None:
+def _make_directory(directory: Path) -> None:
     """With all above it. Each that is new is on disk: otherwise a power cut takes the folder of files that are."""
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):
@@ -244,9 +244,9 @@ def _make(directory: Path) -> None:
         _sync(each.parent)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """A small local file in place of what is there: whole or not at all, and on disk, with its directory."""
-    _make(path.parent)
+    _make_directory(path.parent)
     temporary = path.parent / f".{path.name}.new"
     with temporary.open("w") as out:
         out.write(text)
@@ -257,7 +257,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _put_new_local(path: Path, data: bytes) -> bool:
-    _make(path.parent)
+    _make_directory(path.parent)
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
         with temporary.open("wb") as out:
@@ -273,29 +273,29 @@ def _put_new_local(path: Path, data: bytes) -> bool:
     return True
 
 
-def _list_local(root: Path, below: str) -> Iterator[Entry]:
+def _list_local(root: Path, below: str) -> Iterator[FileEntry]:
     for directory, _, names in os.walk(root / below if below else root):
         for name in names:
             path = Path(directory, name)
             with contextlib.suppress(FileNotFoundError):
                 found = path.stat()
-                yield Entry(str(path.relative_to(root)), found.st_size, int(found.st_mtime * 1000))
+                yield FileEntry(str(path.relative_to(root)), found.st_size, int(found.st_mtime * 1000))
 
 
-def _list_store(folder: Folder, below: str) -> Iterator[Entry]:
+def _list_store(folder: Folder, below: str) -> Iterator[FileEntry]:
     import obstore
 
     for group in obstore.list(_store(folder), prefix=below or None):
         for found in group:
-            yield Entry(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
+            yield FileEntry(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000))
 
 
 @lru_cache(maxsize=64)
 def _store(folder: Folder) -> Any:
     from obstore.store import LocalStore
 
-    from penstock.spark.files.objects import opened
+    from penstock.spark.files.objects import open_store
 
     if folder.uri.startswith("file+store://"):
         return LocalStore(folder.uri.removeprefix("file+store://"), mkdir=True)
-    return opened(folder.uri, dict(folder.options), retries=None)
+    return open_store(folder.uri, dict(folder.options), retries=None)

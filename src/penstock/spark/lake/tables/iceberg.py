@@ -30,22 +30,22 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from penstock.core.errors import InvalidRequest, ServiceUnavailable, StorageFailed
 from penstock.spark.lake.tables.columns import canonical
-from penstock.spark.lake.tables.file_writer import text_of
+from penstock.spark.lake.tables.file_writer import partition_text
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.names import CATALOG_FILE, parse
+from penstock.spark.lake.tables.names import CATALOG_FILE, parse_table_name
 from penstock.spark.lake.tables.table import (
     ATTEMPTS_MAX,
-    Conflict,
+    CommitConflict,
+    CommitMarker,
     DataFile,
-    Held,
     LakeTable,
-    Marker,
-    Source,
-    Span,
-    fenced,
-    joined,
-    marker_from,
+    OffsetSpan,
+    TableState,
+    TopicPartition,
+    marker_from_json,
     marker_json,
+    spans_after,
+    wrong_owner,
 )
 
 CATALOG: Final = "penstock"
@@ -59,7 +59,7 @@ _RETRIES: Final = {"commit.retry.num-retries": "0"}
 _OPENINGS_MAX: Final = 10
 _PAUSE_SECONDS: Final = 0.05
 _LOCKED_SECONDS: Final = 30
-_BEGINNING: Final = {"format-version": "2", "write.metadata.previous-versions-max": "100", **_RETRIES}
+_TABLE_PROPERTIES: Final = {"format-version": "2", "write.metadata.previous-versions-max": "100", **_RETRIES}
 
 # It warns of every column without statistics in every file: payloads have none, on purpose.
 logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
@@ -103,17 +103,17 @@ def _opened(name: str, properties: Mapping[str, str]) -> Catalog:
     raise ServiceUnavailable(f"the Iceberg catalog {name!r} cannot be opened: {reason}", catalog=name)
 
 
-class Iceberg(LakeTable):
-    kind: ClassVar[str] = "iceberg"
+class IcebergLakeTable(LakeTable):
+    table_format: ClassVar[str] = "iceberg"
     keeps_partition: ClassVar[bool] = True
 
     def __init__(self, name: str, folder: Folder, catalog: Catalog) -> None:
         super().__init__(name, folder)
         self._catalog = catalog
-        self._id = parse(name)
-        self._settle()
+        self._id = parse_table_name(name)
+        self._use_catalog_location()
 
-    def _settle(self) -> None:
+    def _use_catalog_location(self) -> None:
         """Where the table really is: a catalog may have put it elsewhere than asked."""
         with contextlib.suppress(NoSuchTableError):
             self.folder = _folder_at(self._table().location(), self.folder)
@@ -126,7 +126,7 @@ class Iceberg(LakeTable):
             return
         with contextlib.suppress(IntegrityError):  # another process made it at that moment
             self._catalog.create_namespace_if_not_exists(self._id[0])
-        properties = _BEGINNING | ({} if owner is None else {_OWNER: owner})
+        properties = _TABLE_PROPERTIES | ({} if owner is None else {_OWNER: owner})
         with (
             contextlib.suppress(TableAlreadyExistsError, CommitFailedException),
             self._catalog.create_table_transaction(
@@ -136,7 +136,7 @@ class Iceberg(LakeTable):
             if partition_by is not None:
                 with making.update_spec() as spec:
                     spec.add_identity(partition_by)
-        self._settle()
+        self._use_catalog_location()
 
     def schema(self) -> pa.Schema:
         return canonical(schema_to_pyarrow(self._table().schema(), include_field_ids=False))
@@ -158,18 +158,18 @@ class Iceberg(LakeTable):
                 update.union_by_name(schema)
         raise StorageFailed(f"table {self.name}: its columns could not be added")
 
-    def held(self, query_id: str, sources: Sequence[Source] | None = None) -> Held:
-        return _held(self._table().properties, query_id, sources)
+    def table_state(self, query_id: str, sources: Sequence[TopicPartition] | None = None) -> TableState:
+        return _table_state(self._table().properties, query_id, sources)
 
     def claim(self, query_id: str, *, seen: str | None) -> None:
         while (owner := (table := self._table()).properties.get(_OWNER)) != query_id:
             if owner != seen:
-                raise fenced(self.name, owner, query_id)
+                raise wrong_owner(self.name, owner, query_id)
             with _conflicts(retried=True), table.transaction() as change:
                 _snapshot(change, [], {"penstock.operation": "claim"})
                 change.set_properties({_OWNER: query_id})
 
-    def live(self) -> list[DataFile]:
+    def live_files(self) -> list[DataFile]:
         schema, by = self._table().schema(), self.partition_by()
         is_day = by is not None and isinstance(schema.find_type(by), DateType)
         whole = {
@@ -191,32 +191,32 @@ class Iceberg(LakeTable):
         there = {_relative(self.folder, each.file.file_path): each.file for each in table.scan().plan_files()}
         gone = [each.path for each in removed]
         if any(each not in there for each in gone):
-            raise Conflict
+            raise CommitConflict
         with _conflicts(), table.transaction() as change:
-            described = self._described(table, change, added)
+            described = self._as_iceberg_files(table, change, added)
             with change.update_snapshot({"penstock.operation": "optimize"}).overwrite() as rewrite:
                 for each in gone:
                     rewrite.delete_data_file(there[each])
                 for file in described:
                     rewrite.append_data_file(file)
 
-    def archived(self, limit: int | None = None) -> list[tuple[int, Marker]]:
+    def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
         found = [(each.timestamp_ms, _summary(each)) for each in self._table().snapshots()]
         marked = [(when, text[_MARKER]) for when, text in found if _MARKER in text]
         chosen = marked if limit is None else marked[max(0, len(marked) - limit) :]
-        return [(when, marker_from(json.loads(text))) for when, text in chosen]
+        return [(when, marker_from_json(json.loads(text))) for when, text in chosen]
 
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
         before_ms = time.time() * 1000 - hours * 3_600_000
         # Listed first: what is committed after the listing is not in it.
         there = [each for each in self.folder.list() if each.modified_ms < before_ms]
-        kept = self._referred()
+        kept = self._files_in_use()
         unused = sorted(each.path for each in there if each.path not in kept)
         if not dry_run:
             self.folder.delete(unused)
         return unused
 
-    def _referred(self) -> set[str]:
+    def _files_in_use(self) -> set[str]:
         """Every file that some snapshot in use needs, and those of the table's own log."""
         table = self._table()
         paths = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
@@ -228,9 +228,9 @@ class Iceberg(LakeTable):
                 paths |= {each.data_file.file_path for each in entries}
         metadata = table.metadata
         paths |= {each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)}
-        return {self._below(each) for each in paths} | {"metadata/version-hint.text"}
+        return {self._path_in_folder(each) for each in paths} | {"metadata/version-hint.text"}
 
-    def _below(self, address: str) -> str:
+    def _path_in_folder(self, address: str) -> str:
         """Raises `InvalidRequest` for a file that is elsewhere, or that cannot be told to be here."""
         path = _relative(self.folder, address)
         if path == address:
@@ -257,14 +257,14 @@ class Iceberg(LakeTable):
         snapshot = self._table().current_snapshot()
         return "-" if snapshot is None else str(snapshot.snapshot_id)
 
-    def _put(self, files: Sequence[DataFile], marker: Marker, held: Held) -> None:
+    def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
         table = self._table()
-        if _held(table.properties, marker.query_id, [each[:2] for each in marker.ranges]) != held:
-            raise Conflict
-        spans = {_span_key(source): f"{span.first}-{span.next}" for source, span in joined(held, marker).items()}
+        if _table_state(table.properties, marker.query_id, [each[:2] for each in marker.ranges]) != state:
+            raise CommitConflict
+        spans = {_span_key(source): f"{span.first}-{span.next}" for source, span in spans_after(state, marker).items()}
         with _conflicts(), table.transaction() as change:
             summary = {_MARKER: json.dumps(marker_json(marker))}
-            _snapshot(change, self._described(table, change, files), summary)
+            _snapshot(change, self._as_iceberg_files(table, change, files), summary)
             change.set_properties(_RETRIES | spans | {f"{_BATCH}{marker.query_id}": str(marker.batch_id)})
 
     # the library
@@ -275,7 +275,7 @@ class Iceberg(LakeTable):
     def _address(self, file: DataFile) -> str:
         return f"{self.folder.url}/{file.path}"
 
-    def _described(self, table: Table, change: Transaction, files: Sequence[DataFile]) -> list[IcebergFile]:
+    def _as_iceberg_files(self, table: Table, change: Transaction, files: Sequence[DataFile]) -> list[IcebergFile]:
         """Files as Iceberg describes them, from their footers; they carry no field ids, so names tell the columns."""
         if files and table.name_mapping() is None:
             change.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
@@ -295,25 +295,25 @@ def _conflicts(*, retried: bool = False) -> Iterator[None]:
         yield
     except CommitFailedException:
         if not retried:
-            raise Conflict from None
+            raise CommitConflict from None
         time.sleep(_PAUSE_SECONDS)
 
 
-def _held(properties: Mapping[str, str], query_id: str, sources: Sequence[Source] | None) -> Held:
+def _table_state(properties: Mapping[str, str], query_id: str, sources: Sequence[TopicPartition] | None) -> TableState:
     batch = properties.get(f"{_BATCH}{query_id}")
     spans = {source: span for source, span in _spans(properties) if sources is None or source in sources}
-    return Held(None if batch is None else int(batch), properties.get(_OWNER), spans)
+    return TableState(None if batch is None else int(batch), properties.get(_OWNER), spans)
 
 
-def _spans(properties: Mapping[str, str]) -> Iterator[tuple[Source, Span]]:
+def _spans(properties: Mapping[str, str]) -> Iterator[tuple[TopicPartition, OffsetSpan]]:
     for name, value in properties.items():
         if name.startswith(_SPAN):
             topic, _, partition = name.removeprefix(_SPAN).rpartition("/")
             first, _, after = value.partition("-")
-            yield (topic, int(partition)), Span(int(first), int(after))
+            yield (topic, int(partition)), OffsetSpan(int(first), int(after))
 
 
-def _span_key(source: Source) -> str:
+def _span_key(source: TopicPartition) -> str:
     return f"{_SPAN}{source[0]}/{source[1]}"
 
 
@@ -335,7 +335,7 @@ def _file(folder: Folder, file: IcebergFile, whole: Mapping[int, str], *, is_day
         "maxValues": _bounds(file.upper_bounds, whole),
     }
     path, size = _relative(folder, file.file_path), file.file_size_in_bytes
-    partition = _day(value) if is_day else text_of(value)
+    partition = _day(value) if is_day else partition_text(value)
     return DataFile(path, size, file.record_count, partition, json.dumps(stats))
 
 
@@ -349,7 +349,7 @@ def _day(value: Any) -> str | None:
     """Iceberg keeps dates as days since 1970."""
     if isinstance(value, int):
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=value)).date().isoformat()
-    return text_of(value)
+    return partition_text(value)
 
 
 def _relative(folder: Folder, address: str) -> str:

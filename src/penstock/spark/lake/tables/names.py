@@ -11,12 +11,12 @@ from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 CATALOG_FILE: Final = "catalog.db"
 """In a warehouse of Iceberg tables, where no other catalog is named."""
 
-ONE_TABLE: Final = "default.all__topics"
+ALL_TOPICS_TABLE: Final = "default.all__topics"
 """All topics in one table. No topic has a table of that name: a level of a topic has no underscore."""
 
 _BAD: Final = "__bad"
 """Two underscores: a level of a topic has none, so no topic's table is called as another's companion."""
-_PART: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 def table_of(topic: TopicName) -> str:
@@ -24,21 +24,21 @@ def table_of(topic: TopicName) -> str:
     return f"{topic.namespace}.{topic.topic.replace('.', '_')}"
 
 
-def bad_of(table: str) -> str:
+def bad_table_of(table: str) -> str:
     """Where the records of a table go that did not decode."""
     return f"{table}{_BAD}"
 
 
-def is_bad(table: str) -> bool:
+def is_bad_table(table: str) -> bool:
     return table.endswith(_BAD)
 
 
-def parse(name: str) -> tuple[str, str]:
+def parse_table_name(name: str) -> tuple[str, str]:
     """Namespace and table; a bare name is in the namespace `default`. Raises `InvalidRequest`."""
     namespace, dot, table = name.partition(".")
     if not dot:
         namespace, table = DEFAULT_NAMESPACE, name
-    if not _PART.fullmatch(namespace) or not _PART.fullmatch(table):
+    if not _NAME.fullmatch(namespace) or not _NAME.fullmatch(table):
         raise InvalidRequest(
             f"table {name!r}: expected NAME or NAMESPACE.NAME of letters, digits, '_' and '-'", given=name
         )

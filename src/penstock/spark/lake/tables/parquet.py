@@ -21,17 +21,17 @@ import pyarrow as pa
 from penstock.core.errors import ServiceUnavailable, StorageFailed
 from penstock.spark.lake.tables.table import (
     ATTEMPTS_MAX,
-    Conflict,
+    CommitConflict,
+    CommitMarker,
     DataFile,
-    Held,
     LakeTable,
-    Marker,
-    Source,
-    Span,
-    fenced,
-    joined,
-    marker_from,
+    OffsetSpan,
+    TableState,
+    TopicPartition,
+    marker_from_json,
     marker_json,
+    spans_after,
+    wrong_owner,
 )
 
 FORMAT: Final = 1
@@ -39,11 +39,11 @@ MANIFESTS: Final = "_manifests/"
 FULL_EVERY: Final = 50
 """Manifests between two that list all files: what is read to open a table stays small, and so does what is written."""
 
-_NAME: Final = re.compile(r"_manifests/([0-9]{20})\.json")
+_MANIFEST_NAME: Final = re.compile(r"_manifests/([0-9]{20})\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Manifest:
     """The table after a manifest."""
 
     number: int
@@ -51,146 +51,149 @@ class _State:
     partition_by: str | None
     owner: str | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
-    spans: Mapping[Source, Span] = field(default_factory=dict)
+    spans: Mapping[TopicPartition, OffsetSpan] = field(default_factory=dict)
     files: Mapping[str, DataFile] = field(default_factory=dict)
 
 
-class ParquetTable(LakeTable):
-    kind: ClassVar[str] = "parquet"
+class ParquetLakeTable(LakeTable):
+    table_format: ClassVar[str] = "parquet"
     keeps_partition: ClassVar[bool] = False
 
     def exists(self) -> bool:
-        return bool(self._numbers())
+        return bool(self._manifest_numbers())
 
     def create(self, schema: pa.Schema, partition_by: str | None = None, *, owner: str | None = None) -> None:
         if not self.exists():
-            self._write(_State(0, schema, partition_by, owner), {"operation": "create"}, {}, full=True)
+            self._write(_Manifest(0, schema, partition_by, owner), {"operation": "create"}, {}, full=True)
 
     def schema(self) -> pa.Schema:
-        return self._state().schema
+        return self._manifest().schema
 
     def partition_by(self) -> str | None:
-        return self._state().partition_by
+        return self._manifest().partition_by
 
     def evolve(self, schema: pa.Schema) -> None:
-        while not (state := self._state()).schema.equals(schema):
-            if self._write(replace(state, number=state.number + 1, schema=schema), {"operation": "evolve"}, {}):
+        while not (manifest := self._manifest()).schema.equals(schema):
+            if self._write(replace(manifest, number=manifest.number + 1, schema=schema), {"operation": "evolve"}, {}):
                 return
 
-    def held(self, query_id: str, sources: Sequence[Source] | None = None) -> Held:
-        return _held(self._state(), query_id, sources)
+    def table_state(self, query_id: str, sources: Sequence[TopicPartition] | None = None) -> TableState:
+        return _table_state(self._manifest(), query_id, sources)
 
     def claim(self, query_id: str, *, seen: str | None) -> None:
-        while (state := self._state()).owner != query_id:
-            if state.owner != seen:
-                raise fenced(self.name, state.owner, query_id)
-            if self._write(replace(state, number=state.number + 1, owner=query_id), {"operation": "claim"}, {}):
+        while (manifest := self._manifest()).owner != query_id:
+            if manifest.owner != seen:
+                raise wrong_owner(self.name, manifest.owner, query_id)
+            if self._write(replace(manifest, number=manifest.number + 1, owner=query_id), {"operation": "claim"}, {}):
                 return
 
-    def live(self) -> list[DataFile]:
-        return list(self._state().files.values())
+    def live_files(self) -> list[DataFile]:
+        return list(self._manifest().files.values())
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
-        state = self._state()
-        if any(each.path not in state.files for each in removed):
-            raise Conflict
+        manifest = self._manifest()
+        if any(each.path not in manifest.files for each in removed):
+            raise CommitConflict
         gone = {each.path for each in removed}
-        files = {path: each for path, each in state.files.items() if path not in gone} | _by_path(added)
-        after = replace(state, number=state.number + 1, files=files)
+        files = {path: each for path, each in manifest.files.items() if path not in gone} | _by_path(added)
+        after = replace(manifest, number=manifest.number + 1, files=files)
         body = {"operation": "optimize", "remove": sorted(gone)}
         if not self._write(after, body, _by_path(added)):
-            raise Conflict
+            raise CommitConflict
 
-    def archived(self, limit: int | None = None) -> list[tuple[int, Marker]]:
-        found: list[tuple[int, Marker]] = []
-        for number in reversed(self._numbers()):
+    def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
+        found: list[tuple[int, CommitMarker]] = []
+        for number in reversed(self._manifest_numbers()):
             if limit is not None and len(found) >= limit:
                 break
             with contextlib.suppress(FileNotFoundError):  # expired meanwhile
-                body = self._body(number)
+                body = self._read_body(number)
                 if "marker" in body:
-                    found.append((int(body["time_ms"]), marker_from(body["marker"])))
+                    found.append((int(body["time_ms"]), marker_from_json(body["marker"])))
         return found[::-1]
 
     def vacuum(self, *, hours: float, dry_run: bool = False) -> list[str]:
         before_ms = _now_ms() - hours * 3_600_000
         # Listed first: what is committed after the listing is looked up behind it.
         there = [each for each in self.folder.list() if each.modified_ms < before_ms]
-        kept = set(self._state().files) | self._kept(before_ms)
+        kept = set(self._manifest().files) | self._recently_removed(before_ms)
         unused = sorted(each.path for each in there if each.path.endswith(".parquet") and each.path not in kept)
         if not dry_run:
             self.folder.delete(unused)
         return unused
 
-    def _kept(self, before_ms: float) -> set[str]:
+    def _recently_removed(self, before_ms: float) -> set[str]:
         """Files that were removed so late that a reader may still have begun with them."""
-        bodies = map(self._body, self._numbers())
+        bodies = map(self._read_body, self._manifest_numbers())
         return {path for body in bodies if body["time_ms"] >= before_ms for path in body.get("remove", ())}
 
     def expire(self, *, hours: float) -> int:
         before_ms = _now_ms() - hours * 3_600_000
-        whole = self._whole()
-        old = [each for each in self._numbers() if each < whole and self._body(each)["time_ms"] < before_ms]
-        self.folder.delete([_path(each) for each in old])
+        whole = self._last_full_manifest()
+        old = [
+            each for each in self._manifest_numbers() if each < whole and self._read_body(each)["time_ms"] < before_ms
+        ]
+        self.folder.delete([_manifest_path(each) for each in old])
         return len(old)
 
-    def _whole(self) -> int:
+    def _last_full_manifest(self) -> int:
         """A manifest that lists all files, as it was read back: those before it are needed by nobody."""
         for _ in range(ATTEMPTS_MAX):
-            last = self._numbers()[-1]
-            if "files" in self._body(last):
+            last = self._manifest_numbers()[-1]
+            if "files" in self._read_body(last):
                 return last
-            state = self._state()
-            number = state.number + 1
-            written = self._write(replace(state, number=number), {"operation": "expire"}, {}, full=True)
-            if written and "files" in self._body(number):
+            manifest = self._manifest()
+            number = manifest.number + 1
+            written = self._write(replace(manifest, number=number), {"operation": "expire"}, {}, full=True)
+            if written and "files" in self._read_body(number):
                 return number
         raise ServiceUnavailable(f"table {self.name}: others commit all the time; try again", table=self.name)
 
     def version(self) -> str:
-        return str(self._numbers()[-1])
+        return str(self._manifest_numbers()[-1])
 
-    def _put(self, files: Sequence[DataFile], marker: Marker, held: Held) -> None:
-        state = self._state()
-        if _held(state, marker.query_id, [each[:2] for each in marker.ranges]) != held:
-            raise Conflict
+    def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
+        manifest = self._manifest()
+        if _table_state(manifest, marker.query_id, [each[:2] for each in marker.ranges]) != state:
+            raise CommitConflict
         after = replace(
-            state,
-            number=state.number + 1,
-            batches={**state.batches, marker.query_id: marker.batch_id},
-            spans={**state.spans, **joined(held, marker)},
-            files={**state.files, **_by_path(files)},
+            manifest,
+            number=manifest.number + 1,
+            batches={**manifest.batches, marker.query_id: marker.batch_id},
+            spans={**manifest.spans, **spans_after(state, marker)},
+            files={**manifest.files, **_by_path(files)},
         )
         if not self._write(after, {"operation": "append", "marker": marker_json(marker)}, _by_path(files)):
-            raise Conflict
+            raise CommitConflict
 
     # manifests
 
-    def _numbers(self) -> list[int]:
-        found = [_NAME.fullmatch(each.path) for each in self.folder.list(MANIFESTS)]
+    def _manifest_numbers(self) -> list[int]:
+        found = [_MANIFEST_NAME.fullmatch(each.path) for each in self.folder.list(MANIFESTS)]
         return sorted(int(each[1]) for each in found if each is not None)
 
-    def _body(self, number: int) -> dict[str, Any]:
-        body: dict[str, Any] = json.loads(self.folder.read(_path(number)))
+    def _read_body(self, number: int) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self.folder.read(_manifest_path(number)))
         if body.get("format") != FORMAT:
             raise StorageFailed(
-                f"table {self.name}: {_path(number)} has format {body.get('format')}; this Penstock reads {FORMAT}"
+                f"table {self.name}: {_manifest_path(number)} has format {body.get('format')}; this Penstock"
+                f" reads {FORMAT}"
             )
         return body
 
-    def _state(self) -> _State:
+    def _manifest(self) -> _Manifest:
         for _ in range(ATTEMPTS_MAX):
-            numbers = self._numbers()
+            numbers = self._manifest_numbers()
             if not numbers:
                 raise StorageFailed(f"table {self.name} is not there: {self.folder.uri} has no manifests")
             with contextlib.suppress(FileNotFoundError):  # expired since they were listed: a newer one lists all files
-                return self._state_at(numbers)
+                return self._manifest_at(numbers)
         raise StorageFailed(f"table {self.name}: manifests that {self.folder.uri} lists cannot be read")
 
-    def _state_at(self, numbers: list[int]) -> _State:
+    def _manifest_at(self, numbers: list[int]) -> _Manifest:
         bodies = []
         for number in reversed(numbers):
-            bodies.append(self._body(number))
+            bodies.append(self._read_body(number))
             if "files" in bodies[-1]:
                 break
         else:
@@ -203,48 +206,50 @@ class ParquetTable(LakeTable):
         for body in reversed(bodies[:-1]):
             files |= _by_path(file_from(each) for each in body.get("add", ()))
             files = {path: each for path, each in files.items() if path not in body.get("remove", ())}
-        return _state_of(numbers[-1], bodies[0], files)
+        return _manifest_of(numbers[-1], bodies[0], files)
 
-    def _write(self, state: _State, body: dict[str, Any], added: Mapping[str, DataFile], *, full: bool = False) -> bool:
+    def _write(
+        self, manifest: _Manifest, body: dict[str, Any], added: Mapping[str, DataFile], *, full: bool = False
+    ) -> bool:
         """The manifest of a state; False if somebody else made that number."""
-        whole = full or state.number % FULL_EVERY == 0
+        whole = full or manifest.number % FULL_EVERY == 0
         body = {
             "format": FORMAT,
             "time_ms": _now_ms(),
             **body,
-            "columns": {each.name: str(each.type) for each in state.schema},
-            "schema": base64.b64encode(state.schema.serialize()).decode(),
-            "partition_by": state.partition_by,
-            "owner": state.owner,
-            "batches": dict(state.batches),
-            "spans": [[*source, *span] for source, span in sorted(state.spans.items())],
+            "columns": {each.name: str(each.type) for each in manifest.schema},
+            "schema": base64.b64encode(manifest.schema.serialize()).decode(),
+            "partition_by": manifest.partition_by,
+            "owner": manifest.owner,
+            "batches": dict(manifest.batches),
+            "spans": [[*source, *span] for source, span in sorted(manifest.spans.items())],
             "add": [asdict(each) for each in added.values()],
-        } | ({"files": [asdict(each) for each in state.files.values()]} if whole else {})
-        return self.folder.put_new(_path(state.number), json.dumps(body).encode())
+        } | ({"files": [asdict(each) for each in manifest.files.values()]} if whole else {})
+        return self.folder.put_new(_manifest_path(manifest.number), json.dumps(body).encode())
 
 
-def _state_of(number: int, body: Mapping[str, Any], files: Mapping[str, DataFile]) -> _State:
-    return _State(
+def _manifest_of(number: int, body: Mapping[str, Any], files: Mapping[str, DataFile]) -> _Manifest:
+    return _Manifest(
         number,
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
         body["partition_by"],
         body["owner"],
         body["batches"],
-        {(topic, partition): Span(first, after) for topic, partition, first, after in body["spans"]},
+        {(topic, partition): OffsetSpan(first, after) for topic, partition, first, after in body["spans"]},
         files,
     )
 
 
-def _held(state: _State, query_id: str, sources: Sequence[Source] | None) -> Held:
-    spans = {each: span for each, span in state.spans.items() if sources is None or each in sources}
-    return Held(state.batches.get(query_id), state.owner, spans)
+def _table_state(manifest: _Manifest, query_id: str, sources: Sequence[TopicPartition] | None) -> TableState:
+    spans = {each: span for each, span in manifest.spans.items() if sources is None or each in sources}
+    return TableState(manifest.batches.get(query_id), manifest.owner, spans)
 
 
 def _by_path(files: Any) -> dict[str, DataFile]:
     return {each.path: each for each in files}
 
 
-def _path(number: int) -> str:
+def _manifest_path(number: int) -> str:
     return f"{MANIFESTS}{number:020d}.json"
 
 

@@ -2,7 +2,7 @@
 
 A commit carries a marker: which query, which of its batches, which offsets. The table keeps three things of it, in the
 same transaction as the files: the last batch of each query, the span of offsets it holds of each partition, and whose
-table it is. `judge` decides from these alone; formats only read and write them.
+table it is. `needs_commit` decides from these alone; formats only read and write them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ATTEMPTS_MAX: Final = 12
 _PAUSE_SECONDS_MAX: Final = 5.0
 _LOG: Final = logging.getLogger("penstock.lake")
 
-Source = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic's full name, and a partition."""
 Condition = tuple[str, str, Any]
 """A column, one of `= != < <= > >= in`, and what to compare it with. Several are all to hold."""
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets of one partition, half-open."""
 
     topic: str
@@ -42,7 +42,7 @@ class Range(NamedTuple):
     stop: int
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """What a table holds of one partition: all from the first up to the next, and nothing else."""
 
     first: int
@@ -63,12 +63,12 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class CommitMarker:
     """Which batch of which query a commit is, and the offsets in it."""
 
     query_id: str
     batch_id: int
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[OffsetRange, ...] = ()
     gaps: bool = False
     """The ranges need not begin where the table ends: a companion table, or a log that has lost something."""
     before: bool = False
@@ -77,65 +77,65 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The batch is in the table. `found`: the commit was reported lost, and was there all the same."""
+    """The batch is in the table. `despite_error`: the commit was reported lost, and was there all the same."""
 
-    found: bool = False
+    despite_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AlreadyThere:
+class AlreadyCommitted:
     """The batch was in the table before; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TableState:
     """What a table says of itself at one moment."""
 
     batch: int | None = None
     """The last batch of the query that asks."""
     owner: str | None = None
-    spans: Mapping[Source, Span] = field(default_factory=dict)
+    spans: Mapping[TopicPartition, OffsetSpan] = field(default_factory=dict)
 
 
-def judge(held: Held, marker: Marker, table: str) -> bool:
+def needs_commit(state: TableState, marker: CommitMarker, table: str) -> bool:
     """Whether this batch is to be committed; False if it is there already.
 
     Raises `NotOwner` where another archiver extends the table, `StorageFailed` where the offsets do not join.
     """
-    if held.batch is not None and marker.batch_id <= held.batch:
+    if state.batch is not None and marker.batch_id <= state.batch:
         return False
-    if held.owner not in (None, marker.query_id) and not marker.before:
-        raise fenced(table, held.owner, marker.query_id)
+    if state.owner not in (None, marker.query_id) and not marker.before:
+        raise wrong_owner(table, state.owner, marker.query_id)
     for each in marker.ranges:
-        span = held.spans.get((each.topic, each.partition))
-        if span is not None and not _joins(span, each, marker):
-            raise _out_of_step(table, span, each)
+        span = state.spans.get((each.topic, each.partition))
+        if span is not None and not _is_adjacent(span, each, marker):
+            raise _not_adjacent(table, span, each)
     return True
 
 
-def joined(held: Held, marker: Marker) -> dict[Source, Span]:
+def spans_after(state: TableState, marker: CommitMarker) -> dict[TopicPartition, OffsetSpan]:
     """The spans after the commit, of the partitions in it."""
-    found: dict[Source, Span] = {}
+    spans: dict[TopicPartition, OffsetSpan] = {}
     for each in marker.ranges:
         source = (each.topic, each.partition)
-        span = found.get(source) or held.spans.get(source)
-        found[source] = Span(
+        span = spans.get(source) or state.spans.get(source)
+        spans[source] = OffsetSpan(
             each.start if span is None else min(span.first, each.start),
             each.stop if span is None else max(span.next, each.stop),
         )
-    return found
+    return spans
 
 
-def marker_json(marker: Marker) -> dict[str, Any]:
+def marker_json(marker: CommitMarker) -> dict[str, Any]:
     return {"query": marker.query_id, "batch": marker.batch_id, "ranges": [list(each) for each in marker.ranges]}
 
 
-def marker_from(described: Mapping[str, Any]) -> Marker:
-    ranges = tuple(Range(*each) for each in described["ranges"])
-    return Marker(described["query"], described["batch"], ranges)
+def marker_from_json(described: Mapping[str, Any]) -> CommitMarker:
+    ranges = tuple(OffsetRange(*each) for each in described["ranges"])
+    return CommitMarker(described["query"], described["batch"], ranges)
 
 
-def fenced(table: str, owner: str | None, query_id: str) -> NotOwner:
+def wrong_owner(table: str, owner: str | None, query_id: str) -> NotOwner:
     return NotOwner(
         f"table {table} is archived by the query {owner}, and this one is {query_id}: two archives of one table would"
         " write everything twice. Stop the other one and repeat with --take-over, which goes on where the table ends;"
@@ -146,13 +146,13 @@ def fenced(table: str, owner: str | None, query_id: str) -> NotOwner:
     )
 
 
-def _joins(span: Span, each: Range, marker: Marker) -> bool:
+def _is_adjacent(span: OffsetSpan, each: OffsetRange, marker: CommitMarker) -> bool:
     if marker.before:
         return each.stop <= span.first if marker.gaps else each.stop == span.first
     return each.start >= span.next if marker.gaps else each.start == span.next
 
 
-def _out_of_step(table: str, span: Span, each: Range) -> StorageFailed:
+def _not_adjacent(table: str, span: OffsetSpan, each: OffsetRange) -> StorageFailed:
     return StorageFailed(
         f"table {table} holds offsets {span.first} to {span.next - 1} of {each.topic}[{each.partition}], and the batch"
         f" has {each.start} to {each.stop - 1}: they do not join. Another archive has written to the table, or the"
@@ -165,14 +165,14 @@ def _out_of_step(table: str, span: Span, each: Range) -> StorageFailed:
     )
 
 
-class Conflict(Exception):
+class CommitConflict(Exception):
     """Somebody else committed first: look again."""
 
 
 class LakeTable(ABC):
     """One table. Every answer is about now: nothing is kept between calls that another process can change."""
 
-    kind: ClassVar[str]
+    table_format: ClassVar[str]
     keeps_partition: ClassVar[bool]
     """Whether the files hold the column that the table is partitioned by, or the path alone says it."""
 
@@ -200,7 +200,7 @@ class LakeTable(ABC):
         """Add the columns, and fields of columns, that it has not. What it has stays as it is."""
 
     @abstractmethod
-    def held(self, query_id: str, sources: Sequence[Source] | None = None) -> Held:
+    def table_state(self, query_id: str, sources: Sequence[TopicPartition] | None = None) -> TableState:
         """What it says of itself now; of these partitions, or of all."""
 
     @abstractmethod
@@ -211,15 +211,15 @@ class LakeTable(ABC):
         """
 
     @abstractmethod
-    def live(self) -> list[DataFile]:
+    def live_files(self) -> list[DataFile]:
         """The files that are the table now."""
 
     @abstractmethod
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> None:
-        """Other files with the same rows. Raises `Conflict` if one of the removed is gone."""
+        """Other files with the same rows. Raises `CommitConflict` if one of the removed is gone."""
 
     @abstractmethod
-    def archived(self, limit: int | None = None) -> list[tuple[int, Marker]]:
+    def commit_history(self, limit: int | None = None) -> list[tuple[int, CommitMarker]]:
         """When which batch was committed (Unix ms), oldest first, as far back as the table's history goes.
 
         `limit`: the last so many, at most: a long history is read file by file.
@@ -238,41 +238,41 @@ class LakeTable(ABC):
         """Which state of the table is the last, for people."""
 
     @abstractmethod
-    def _put(self, files: Sequence[DataFile], marker: Marker, held: Held) -> None:
-        """Commit on what was read as `held`. Raises `Conflict` if that is no longer what the table says."""
+    def _try_commit(self, files: Sequence[DataFile], marker: CommitMarker, state: TableState) -> None:
+        """Commit on what was read as `state`. Raises `CommitConflict` if that is no longer what the table says."""
 
     # what all do alike
 
-    def commit(self, files: Sequence[DataFile], marker: Marker) -> Committed | AlreadyThere:
+    def commit(self, files: Sequence[DataFile], marker: CommitMarker) -> Committed | AlreadyCommitted:
         """Files and marker in one transaction, or neither. On return it is done, by this call or before.
 
-        Raises what `judge` does; `ServiceUnavailable` if others commit all the time; what the format raises if it
-        cannot commit, after having looked whether it did.
+        Raises what `needs_commit` does; `ServiceUnavailable` if others commit all the time; what the format
+        raises if it cannot commit, after having looked whether it did.
         """
         sources = [(each.topic, each.partition) for each in marker.ranges]
         for attempt in range(ATTEMPTS_MAX):
-            held = self.held(marker.query_id, sources)
-            if not judge(held, marker, self.name):
-                return AlreadyThere()
-            self._check_there(files)
+            state = self.table_state(marker.query_id, sources)
+            if not needs_commit(state, marker, self.name):
+                return AlreadyCommitted()
+            self._check_files(files)
             reach("before-commit")
             try:
-                self._put(files, marker, held)
-            except Conflict:
+                self._try_commit(files, marker, state)
+            except CommitConflict:
                 pause(attempt)
                 continue
             except Exception:
-                if not self._landed(marker):
+                if not self._has_batch(marker):
                     raise
                 _LOG.warning("a commit to %s was reported lost and is there: going on", self.name)
-                return Committed(found=True)
+                return Committed(despite_error=True)
             reach("committed-before-return")
             return Committed()
         raise ServiceUnavailable(
             f"table {self.name}: others committed first, {ATTEMPTS_MAX} times in a row; try again", table=self.name
         )
 
-    def _check_there(self, files: Sequence[DataFile]) -> None:
+    def _check_files(self, files: Sequence[DataFile]) -> None:
         """Raises `StorageFailed` if one is gone: a table that names it could not be read any more."""
         for each in files:
             if self.folder.size(each.path) != each.size:
@@ -284,20 +284,20 @@ class LakeTable(ABC):
                     path=each.path,
                 )
 
-    def _landed(self, marker: Marker) -> bool:
-        batch = self.held(marker.query_id, []).batch
+    def _has_batch(self, marker: CommitMarker) -> bool:
+        batch = self.table_state(marker.query_id, []).batch
         return batch is not None and batch >= marker.batch_id
 
-    def spans(self) -> dict[Source, Span]:
+    def spans(self) -> dict[TopicPartition, OffsetSpan]:
         """What it holds of each partition."""
-        return dict(self.held("").spans) if self.exists() else {}
+        return dict(self.table_state("").spans) if self.exists() else {}
 
-    def positions(self) -> dict[Source, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """The next offset to archive, of each partition it has something of."""
         return {source: span.next for source, span in self.spans().items()}
 
     def owner(self) -> str | None:
-        return self.held("", []).owner if self.exists() else None
+        return self.table_state("", []).owner if self.exists() else None
 
     def read(self, columns: Sequence[str] | None = None, where: Sequence[Condition] = ()) -> Iterator[pa.RecordBatch]:
         """The rows, file by file; files whose statistics say that nothing matches are not opened."""

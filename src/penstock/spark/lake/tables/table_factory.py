@@ -10,16 +10,16 @@ from typing import Final
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.lake.tables.folder import Folder
-from penstock.spark.lake.tables.names import CATALOG_FILE, parse
+from penstock.spark.lake.tables.names import CATALOG_FILE, parse_table_name
 from penstock.spark.lake.tables.table import LakeTable
 
-KINDS: Final = ("delta", "iceberg", "parquet")
-_MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_manifests"}
+TABLE_FORMATS: Final = ("delta", "iceberg", "parquet")
+_FORMAT_FOLDERS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_manifests"}
 """The folder by which a table of each format is told."""
 
 
 def open_table(
-    kind: str,
+    table_format: str,
     warehouse: str,
     name: str,
     *,
@@ -31,81 +31,85 @@ def open_table(
     `name` is NAME or NAMESPACE.NAME. `storage_options` are those of the object store, `catalog` what PyIceberg's
     catalogs take (`uri`, `type`, …; `name` is one of its own configuration). Raises `InvalidRequest`.
     """
-    check_kind(kind)
+    check_table_format(table_format)
     root = Folder.parse(warehouse, storage_options)
-    folder = root.child(*parse(name))
-    full = ".".join(parse(name))
-    if kind == "delta":
-        from penstock.spark.lake.tables.delta import Delta
+    folder = root.child(*parse_table_name(name))
+    full = ".".join(parse_table_name(name))
+    if table_format == "delta":
+        from penstock.spark.lake.tables.delta import DeltaLakeTable
 
-        return Delta(full, folder)
-    if kind == "iceberg":
-        from penstock.spark.lake.tables.iceberg import Iceberg, catalog_of
+        return DeltaLakeTable(full, folder)
+    if table_format == "iceberg":
+        from penstock.spark.lake.tables.iceberg import IcebergLakeTable, catalog_of
 
-        return Iceberg(full, folder, catalog_of(root, catalog))
-    from penstock.spark.lake.tables.parquet import ParquetTable
+        return IcebergLakeTable(full, folder, catalog_of(root, catalog))
+    from penstock.spark.lake.tables.parquet import ParquetLakeTable
 
-    return ParquetTable(full, folder)
-
-
-def check_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise InvalidRequest(f"format {kind!r}: expected one of {', '.join(KINDS)}", given=kind)
+    return ParquetLakeTable(full, folder)
 
 
-def check_reachable(kind: str, root: Folder, catalog: Mapping[str, str] | None = None) -> None:
+def check_table_format(table_format: str) -> None:
+    if table_format not in TABLE_FORMATS:
+        raise InvalidRequest(f"format {table_format!r}: expected one of {', '.join(TABLE_FORMATS)}", given=table_format)
+
+
+def check_reachable(table_format: str, root: Folder, catalog: Mapping[str, str] | None = None) -> None:
     """Raises `InvalidRequest` for options that the object store does not take, and for a catalog that is missing."""
     root.check()
-    if kind == "iceberg":
+    if table_format == "iceberg":
         from penstock.spark.lake.tables.iceberg import check_catalog
 
         check_catalog(root, catalog)
 
 
-def check_format(table: LakeTable) -> None:
+def check_no_other_format(table: LakeTable) -> None:
     """Raises `InvalidRequest` if a table of another format is where this one would be made: what one of them does not
     know of, its upkeep deletes."""
     if table.exists():
         return
-    for kind, mark in _MARKS.items():
-        if kind != table.kind and next(table.folder.list(mark), None) is not None:
+    for table_format, mark in _FORMAT_FOLDERS.items():
+        if table_format != table.table_format and next(table.folder.list(mark), None) is not None:
             raise InvalidRequest(
-                f"{table.folder.uri} is a table of the format {kind}, and this is to be {table.kind}: give --format"
-                f" {kind}, or another --warehouse",
+                f"{table.folder.uri} is a table of the format {table_format}, and this is to be"
+                f" {table.table_format}: give --format {table_format}, or another --warehouse",
                 table=table.name,
-                format=kind,
+                format=table_format,
             )
 
 
 def table_names(
-    kind: str,
+    table_format: str,
     warehouse: str,
     *,
     storage_options: Mapping[str, str] | None = None,
     catalog: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The tables of a warehouse."""
-    check_kind(kind)
+    check_table_format(table_format)
     root = Folder.parse(warehouse, storage_options)
-    if kind == "iceberg":
+    if table_format == "iceberg":
         from penstock.spark.lake.tables.iceberg import catalog_of
 
         found = catalog_of(root, catalog)
         return sorted(".".join(name) for space in found.list_namespaces() for name in found.list_tables(space))
-    return sorted(_marked(root, f"{_MARKS[kind]}/"))
+    return sorted(_tables_with_folder(root, f"{_FORMAT_FOLDERS[table_format]}/"))
 
 
-def kinds_there(
+def formats_present(
     warehouse: str, *, storage_options: Mapping[str, str] | None = None, catalog: Mapping[str, str] | None = None
 ) -> list[str]:
     """The formats of which a warehouse has tables. Nothing is made: opening an Iceberg catalog would."""
     root = Folder.parse(warehouse, storage_options)
-    has_catalog = bool(catalog) or (root.is_local and _is_icebergs(root.local / CATALOG_FILE))
-    asked = [kind for kind in KINDS if kind != "iceberg" or has_catalog]
-    return [kind for kind in asked if table_names(kind, warehouse, storage_options=storage_options, catalog=catalog)]
+    has_catalog = bool(catalog) or (root.is_local and _is_iceberg_catalog(root.local / CATALOG_FILE))
+    asked = [table_format for table_format in TABLE_FORMATS if table_format != "iceberg" or has_catalog]
+    return [
+        table_format
+        for table_format in asked
+        if table_names(table_format, warehouse, storage_options=storage_options, catalog=catalog)
+    ]
 
 
-def _is_icebergs(file: Path) -> bool:
+def _is_iceberg_catalog(file: Path) -> bool:
     """Whether a catalog is one of Iceberg tables: a data directory has a file of that name, too, which a plain look
     would leave files beside."""
     if not file.exists():
@@ -117,7 +121,7 @@ def _is_icebergs(file: Path) -> bool:
             return False
 
 
-def _marked(root: Folder, mark: str) -> set[str]:
+def _tables_with_folder(root: Folder, mark: str) -> set[str]:
     """Folders two levels down that hold a table of this format."""
     if root.is_local:
         found = root.local.glob(f"*/*/{mark.rstrip('/')}")

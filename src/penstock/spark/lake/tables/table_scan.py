@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.lake.tables.cast import fitted
+from penstock.spark.lake.tables.cast import cast_array
 
 if TYPE_CHECKING:
     from penstock.spark.lake.tables.folder import Folder
@@ -46,7 +46,7 @@ def scan(table: LakeTable, columns: Sequence[str] | None, where: Sequence[Condit
     _check(schema, wanted, where)
     needed = list(dict.fromkeys([*wanted, *(name for name, _, _ in where)]))
     read = pa.schema([schema.field(name) for name in needed])
-    for file in sorted(table.live(), key=lambda each: each.path):
+    for file in sorted(table.live_files(), key=lambda each: each.path):
         if may_match(file, where, partition_by):
             for batch in file_batches(table.folder, file, read, partition_by):
                 yield matching(batch, where).select(wanted)
@@ -75,7 +75,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, value: str | None, partiti
     arrays = []
     for each in schema:
         if each.name in batch.schema.names:
-            arrays.append(fitted(batch.column(each.name), each.type))
+            arrays.append(cast_array(batch.column(each.name), each.type))
         elif each.name == partition_by and value is not None:
             arrays.append(pa.repeat(pa.scalar(value).cast(each.type), batch.num_rows))
         else:

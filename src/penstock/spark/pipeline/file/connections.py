@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError
 
-from penstock.spark.pipeline.file import graph
+from penstock.spark.pipeline.file import step_graph
 from penstock.spark.pipeline.file.model import FromTopics, Mode, Sink, Source, Step, ToTopic
-from penstock.spark.pipeline.file.sections import advice, shown
+from penstock.spark.pipeline.file.sections import advice, as_written
 from penstock.spark.pipeline.file.subscription_names import wrong_names
 
 
@@ -34,9 +34,9 @@ def connected(parts: Parts, mode: Mode, problems: list[str]) -> Parts:
     parts = replace(parts, sinks=sinks)
     problems += [*_twice(parts), *_missing(parts)]
     try:
-        parts = replace(parts, steps=graph.ordered(parts.steps))
+        parts = replace(parts, steps=step_graph.ordered(parts.steps))
     except CycleError as error:
-        problems.append(f"[steps]: {graph.cycle_text(error)}: a step cannot wait for itself")
+        problems.append(f"[steps]: {step_graph.cycle_text(error)}: a step cannot wait for itself")
     if not problems and mode is Mode.STREAM:
         problems += [*_standing(parts), *wrong_names(parts.sources, parts.steps, parts.sinks)]
     return parts
@@ -46,7 +46,8 @@ def _twice(parts: Parts) -> Iterator[str]:
     """SQL does not tell upper from lower case, and a step would hide a source."""
     for what, names in (("sources or steps", parts.names), ("sinks", [sink.name for sink in parts.sinks])):
         for name in _repeated(names):
-            yield f"{shown(name)} names {names.count(name)} {what}: each needs a name of its own, whatever its case"
+            count = f"{as_written(name)} names {names.count(name)} {what}"
+            yield f"{count}: each needs a name of its own, whatever its case"
 
 
 def _repeated(names: Sequence[str]) -> Iterator[str]:
@@ -63,13 +64,13 @@ def _missing(parts: Parts) -> Iterator[str]:
                 yield f"[steps.{step.name}]: reads {name}, which is no source and no step; {advice(name, known)}"
     for sink in parts.sinks:
         if sink.source not in known:
-            said = f"{shown(sink.source)} is no source and no step"
+            said = f"{as_written(sink.source)} is no source and no step"
             yield f"[sinks.{sink.name}] from: {said}; {advice(sink.source, known)}"
 
 
 def _standing(parts: Parts) -> Iterator[str]:
     """Sinks of what is no stream."""
-    streams = graph.streaming(parts.sources, parts.steps)
+    streams = step_graph.streaming(parts.sources, parts.steps)
     for sink in parts.sinks:
         if sink.source not in streams:
             yield (
@@ -85,7 +86,7 @@ def warnings(parts: Parts, *, refreshed: bool = False) -> Iterator[str]:
     """Of parts that are connected."""
     if refreshed and all(source.streaming for source in parts.sources):
         yield "[pipeline] refresh does nothing: all sources are streams"
-    used = graph.used(parts.steps, parts.sinks)
+    used = step_graph.used(parts.steps, parts.sinks)
     kinds = dict.fromkeys((source.name for source in parts.sources), "sources")
     for name in parts.names:
         if name not in used:
@@ -95,7 +96,7 @@ def warnings(parts: Parts, *, refreshed: bool = False) -> Iterator[str]:
 
 
 def _idle_watermarks(parts: Parts) -> Iterator[str]:
-    streams = graph.streaming(parts.sources, parts.steps)
+    streams = step_graph.streaming(parts.sources, parts.steps)
     for each in parts.readable:
         if each.watermark is not None and each.name not in streams:
             yield f"{each.name} is no stream: its watermark does nothing"

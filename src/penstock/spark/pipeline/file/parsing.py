@@ -22,7 +22,7 @@ from penstock.spark.pipeline.file.connections import Parts, connected, warnings
 from penstock.spark.pipeline.file.environment import Environment
 from penstock.spark.pipeline.file.locations import located
 from penstock.spark.pipeline.file.model import TRIGGER_MS_DEFAULT, Mode, Pipeline, Spark, TableKind
-from penstock.spark.pipeline.file.sections import Section, advice, shown
+from penstock.spark.pipeline.file.sections import Section, advice, as_written
 from penstock.spark.pipeline.file.sink_parsing import parse_sink
 from penstock.spark.pipeline.file.source_parsing import Defaults, parse_source
 from penstock.spark.pipeline.file.step_parsing import parse_step
@@ -30,7 +30,7 @@ from penstock.spark.pipeline.file.step_parsing import parse_step
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 _PIPELINE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 _PARTS: Final = ("pipeline", "spark", "sources", "steps", "sinks")
-_Made = TypeVar("_Made")
+_Parsed = TypeVar("_Parsed")
 
 
 class PipelineInvalid(InvalidRequest):
@@ -109,10 +109,10 @@ def _finish(whole: Section) -> None:
             whole.problems.append(f"[{key}] is not a part of a pipeline; {advice(key, _PARTS)}")
 
 
-def _named(whole: Section, key: str, parse: Callable[[str, Section], _Made | None]) -> Iterator[_Made]:
+def _named(whole: Section, key: str, parse: Callable[[str, Section], _Parsed | None]) -> Iterator[_Parsed]:
     for name, section in whole.sections(key).items():
         if not _NAME.fullmatch(name):
-            section.note("", f"{shown(name)} is not a name: a letter, then letters, digits and _, at most 64")
+            section.note("", f"{as_written(name)} is not a name: a letter, then letters, digits and _, at most 64")
         made = parse(name.lower(), section)
         if made is not None:
             yield made
@@ -121,7 +121,7 @@ def _named(whole: Section, key: str, parse: Callable[[str, Section], _Made | Non
 def _defaults(section: Section, file: Path) -> tuple[str, Defaults]:
     name = section.text("name", file.stem) or file.stem
     if not _PIPELINE_NAME.fullmatch(name):
-        section.note("name", f"{shown(name)} is not a name: a letter, then letters, digits, _ and -, at most 64")
+        section.note("name", f"{as_written(name)} is not a name: a letter, then letters, digits, _ and -, at most 64")
     directory = file.parent
     path, warehouse, registry = section.text("path"), section.text("warehouse"), section.text("registry")
     defaults = Defaults(
@@ -151,7 +151,7 @@ def _spark(section: Section) -> Spark:
     config = section.options("config")
     for name in config:
         if not name.startswith("spark."):
-            section.note("config", f"{shown(name)} is no setting of Spark's: their names begin with spark.")
+            section.note("config", f"{as_written(name)} is no setting of Spark's: their names begin with spark.")
     made = Spark(master=section.text("master"), memory=section.text("memory"), config=tuple(config.items()))
     section.finish()
     return made

@@ -42,7 +42,7 @@ class _Token:
 
 
 @dataclass(slots=True)
-class _Level:
+class _Parentheses:
     """Between two parentheses."""
 
     of_function: bool = False
@@ -56,7 +56,7 @@ class _Level:
 @dataclass(slots=True)
 class _Search:
     tokens: list[_Token]
-    levels: list[_Level] = field(default_factory=lambda: [_Level()])
+    levels: list[_Parentheses] = field(default_factory=lambda: [_Parentheses()])
     own: set[str] = field(default_factory=set)
     """Names that WITH has defined so far: within its own query, such a name is still the table outside."""
     found: dict[str, None] = field(default_factory=dict)
@@ -134,7 +134,7 @@ def _open(search: _Search, place: int) -> None:
     before = search.tokens[place - 1] if place else None
     level = search.levels[-1]
     called = before is not None and before.is_name and before.word not in _NO_FUNCTION and not level.table_next
-    inner = _Level(of_function=called, defines=_defined(search, place), table_next=level.table_next)
+    inner = _Parentheses(of_function=called, defines=_defined(search, place), table_next=level.table_next)
     level.table_next = False
     search.levels.append(inner)
 

@@ -16,7 +16,7 @@ from penstock.core.units import parse_duration_ms
 from penstock.spark.pipeline.file.environment import Environment, Unset
 
 _Word = TypeVar("_Word", bound=StrEnum)
-_Given = TypeVar("_Given")
+_Value = TypeVar("_Value")
 
 
 def advice(given: str, known: Iterable[str]) -> str:
@@ -109,13 +109,13 @@ class Section:
                 found[name] = Section(f"[{key}.{name}]", given, self.problems, self._environment)
             else:
                 self.note(
-                    f"{key}.{name}", f"a table is wanted, not {shown(given)}: write [{key}.{name}] above its keys"
+                    f"{key}.{name}", f"a table is wanted, not {as_written(given)}: write [{key}.{name}] above its keys"
                 )
         return found
 
     # how a value is read
 
-    def _read(self, key: str, default: _Given, parse: Callable[[Any], _Given]) -> _Given:
+    def _read(self, key: str, default: _Value, parse: Callable[[Any], _Value]) -> _Value:
         if not self.has(key):
             return default
         try:
@@ -128,7 +128,7 @@ class Section:
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"a text is wanted, not {shown(value)}")
+            raise ValueError(f"a text is wanted, not {as_written(value)}")
         return self._environment.fill(value)
 
     def _texts(self, value: Any) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class Section:
     def _some_span_ms(self, value: Any) -> int | None:
         span = self._span_ms(value)
         if not span:
-            raise ValueError(f"a span of time above 0 is wanted, not {shown(value)}")
+            raise ValueError(f"a span of time above 0 is wanted, not {as_written(value)}")
         return span
 
     def _options(self, value: Any) -> dict[str, str]:
@@ -164,7 +164,7 @@ class Section:
         return self._environment.fill(value) if isinstance(value, str) else value
 
 
-def shown(value: Any) -> str:
+def as_written(value: Any) -> str:
     """A value as it stands in the file, or nearly; not too long."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -172,24 +172,24 @@ def shown(value: Any) -> str:
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"true or false is wanted, not {shown(value)}")
+        raise ValueError(f"true or false is wanted, not {as_written(value)}")
     return value
 
 
 def _number(value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"a whole number from {least:,} to {most:,} is wanted, not {shown(value)}")
+        raise ValueError(f"a whole number from {least:,} to {most:,} is wanted, not {as_written(value)}")
     return value
 
 
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"a table is wanted, not {shown(value)}")
+        raise ValueError(f"a table is wanted, not {as_written(value)}")
     return value
 
 
 def _one_of(given: str, words: list[str]) -> str:
     if given not in words:
         allowed = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-        raise ValueError(f"{shown(given)} is not allowed here: {allowed}")
+        raise ValueError(f"{as_written(given)} is not allowed here: {allowed}")
     return given

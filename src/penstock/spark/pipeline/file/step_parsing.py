@@ -9,7 +9,7 @@ from typing import Final
 from penstock.spark.pipeline.file.locations import located
 from penstock.spark.pipeline.file.model import Function, Sql, Step
 from penstock.spark.pipeline.file.relations import relations
-from penstock.spark.pipeline.file.sections import Section, shown
+from penstock.spark.pipeline.file.sections import Section, as_written
 from penstock.spark.pipeline.file.source_parsing import one_kind, parse_watermark
 
 _FUNCTION: Final = re.compile(r"(?P<place>[^:]+):(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
@@ -34,7 +34,7 @@ def _sql(section: Section) -> tuple[Sql, tuple[str, ...]] | None:
         section.note("inputs", "is for python alone: a query names what it reads")
     found = relations(text)
     if text and not found:
-        section.note("sql", f"reads no source and no step: {shown(text)}")
+        section.note("sql", f"reads no source and no step: {as_written(text)}")
         return None
     return Sql(text), found
 
@@ -46,7 +46,7 @@ def _python(section: Section, directory: Path) -> tuple[Function, tuple[str, ...
     given = section.needed("python")
     written = _FUNCTION.fullmatch(given)
     if written is None or not (written["place"].endswith(".py") or _MODULE.fullmatch(written["place"])):
-        section.note("python", f'"module:function" or "file.py:function" is wanted, not {shown(given)}')
+        section.note("python", f'"module:function" or "file.py:function" is wanted, not {as_written(given)}')
         return None
     place = written["place"]
     if place.endswith(".py"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from penstock.core.errors import InvalidRequest
-from penstock.spark.pipeline.file import graph
+from penstock.spark.pipeline.file import step_graph
 from penstock.spark.pipeline.file.model import FromTopics, Sink, Source, Step
 from penstock.storage.catalog.topics import check_subscription_name
 
@@ -20,8 +20,8 @@ OPTION = "subscription"
 
 def sources_of(sink: Sink, sources: Sequence[Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Source]:
     """All sources as the query of this sink reads them: what others read, too, has the subscription `NAME-SINK`."""
-    readers = Counter(name for each in sinks for name in graph.used(steps, [each]))
-    wanted = graph.used(steps, [sink])
+    readers = Counter(name for each in sinks for name in step_graph.used(steps, [each]))
+    wanted = step_graph.used(steps, [sink])
     return [_renamed(each, sink) if each.name in wanted and readers[each.name] > 1 else each for each in sources]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import InvalidRequest
 from penstock.spark.pipeline.file.model import Encode, ToTopic
-from penstock.spark.sink.columns import TAKEN
+from penstock.spark.sink.columns import ACCEPTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,8 +22,8 @@ def messages(frame: DataFrame, to: ToTopic) -> DataFrame:
         raise InvalidRequest(
             'encode = "json" makes the column value, and there is one already: rename it, or leave out encode'
         )
-    content = [name for name in frame.columns if name not in TAKEN]
+    content = [name for name in frame.columns if name not in ACCEPTED]
     if not content:
         raise InvalidRequest(f'encode = "json": there is no column to encode beside {", ".join(frame.columns)}')
-    kept = [f.col(f"`{name}`") for name in frame.columns if name in TAKEN]
+    kept = [f.col(f"`{name}`") for name in frame.columns if name in ACCEPTED]
     return frame.select(*kept, f.to_json(f.struct(*(f.col(f"`{name}`") for name in content))).alias("value"))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import PenstockError
-from penstock.spark.pipeline.file import graph
+from penstock.spark.pipeline.file import step_graph
 from penstock.spark.pipeline.file.model import (
     FromFormat,
     FromTable,
@@ -43,7 +43,7 @@ class Frames:
 
     def build(self, pipeline: Pipeline, *, unused: bool = False) -> Frames:
         """All that the sinks need; `unused`: the others, too. What needs something that is not there is left out."""
-        wanted = graph.used(pipeline.steps, pipeline.sinks)
+        wanted = step_graph.used(pipeline.steps, pipeline.sinks)
         with _views(self._spark) as show:
             for source in pipeline.sources:
                 if unused or source.name in wanted:

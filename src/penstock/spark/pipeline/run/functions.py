@@ -43,7 +43,7 @@ def call(function: Function, frames: Sequence[DataFrame]) -> DataFrame:
     try:
         result = made(*frames)
     except Exception as error:
-        raise InvalidRequest(f"{function}: {_told(error)}") from error
+        raise InvalidRequest(f"{function}: {_error_with_line(error)}") from error
     if not isinstance(result, DataFrame):
         raise InvalidRequest(f"{function} gave {type(result).__name__}, and a DataFrame is wanted")
     return result
@@ -57,7 +57,7 @@ def _module(name: str) -> ModuleType:
             f"there is no module {error.name}: install it, or name a file as file.py:function"
         ) from None
     except Exception as error:
-        raise InvalidRequest(f"the module {name} cannot be imported: {_told(error)}") from error
+        raise InvalidRequest(f"the module {name} cannot be imported: {_error_with_line(error)}") from error
 
 
 def _file(path: Path) -> ModuleType:
@@ -72,12 +72,12 @@ def _file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InvalidRequest(f"{path} cannot be imported: {_told(error)}") from error
+        raise InvalidRequest(f"{path} cannot be imported: {_error_with_line(error)}") from error
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
 
 
-def _told(error: Exception) -> str:
+def _error_with_line(error: Exception) -> str:
     """What was raised, and the last line of the user's own that led there."""
     from penstock.spark.runtime.failures import reason
 

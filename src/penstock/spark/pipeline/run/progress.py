@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.core.errors import PenstockError
-from penstock.spark.source.offsets import Key, Offsets
+from penstock.spark.source.offsets import Offsets, PartitionKey
 
 ROWS_OUT: Final = "penstock_rows_out"
 """The name under which a query counts the rows that it hands to its sink."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class BatchReport:
     """One batch of a query that is done. None is what is not known."""
 
     query: str
@@ -41,10 +41,10 @@ class Batch:
         return asdict(self)
 
 
-def batch_of(told: Mapping[str, Any]) -> Batch:
+def batch_report(told: Mapping[str, Any]) -> BatchReport:
     """Of one of Spark's progress reports."""
     sources = told.get("sources") or []
-    return Batch(
+    return BatchReport(
         query=str(told.get("name") or told.get("id")),
         batch=int(told["batchId"]),
         rows_in=sum(max(0, int(source.get("numInputRows") or 0)) for source in sources),
@@ -88,7 +88,7 @@ def lag_of(source: Mapping[str, Any]) -> int | None:
     return sum(max(0, next_offset - end.get(partition, 0)) for partition, next_offset in latest.items())
 
 
-def _offsets(told: Any) -> dict[Key, int] | None:
+def _offsets(told: Any) -> dict[PartitionKey, int] | None:
     """The next offset of every partition, if these are offsets of ours."""
     try:
         said = json.loads(told) if isinstance(told, str) else told

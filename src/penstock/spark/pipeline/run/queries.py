@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import StorageFailed
-from penstock.spark.lake.tables.table import AlreadyThere, Committed, Marker
+from penstock.spark.lake.tables.table import AlreadyCommitted, CommitMarker, Committed
 from penstock.spark.pipeline.file.model import Pipeline, Sink, ToConsole, ToFiles, ToTable, ToTopic
 from penstock.spark.pipeline.run.encoding import messages
 from penstock.spark.pipeline.run.frames import open_lake
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ConsoleRows:
     """Rows of a batch for the console; `more` is whether there were others."""
 
     query: str
@@ -34,7 +34,7 @@ class Shown:
     more: bool
 
 
-Show = Callable[[Shown], None]
+Show = Callable[[ConsoleRows], None]
 
 
 def start(pipeline: Pipeline, sink: Sink, frame: DataFrame, *, once: bool, show: Show) -> StreamingQuery:
@@ -81,8 +81,8 @@ class _TableBatches:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         if self._query_id is None:
             self._query_id = query_id(frame, self._checkpoint)
-        written = write_table(frame, self._to, Marker(self._query_id, batch_id))
-        if isinstance(written, AlreadyThere):
+        written = write_table(frame, self._to, CommitMarker(self._query_id, batch_id))
+        if isinstance(written, AlreadyCommitted):
             _compute(frame)
 
 
@@ -91,7 +91,7 @@ def _compute(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def write_table(frame: DataFrame, to: ToTable, marker: Marker) -> Committed | AlreadyThere:
+def write_table(frame: DataFrame, to: ToTable, marker: CommitMarker) -> Committed | AlreadyCommitted:
     from penstock.spark.lake.frames import write_frame
 
     return write_frame(frame, open_lake(to.table), marker, partition_by=to.partition_by)
@@ -120,14 +120,14 @@ class _ConsoleBatches:
         kept = frame.persist()
         try:
             kept.count()
-            self._show(shown(self._query, batch_id, frame.columns, kept.take(self._rows + 1), self._rows))
+            self._show(console_rows(self._query, batch_id, frame.columns, kept.take(self._rows + 1), self._rows))
         finally:
             kept.unpersist()
 
 
-def shown(query: str, batch: int, columns: list[str], found: list[Any], rows: int) -> Shown:
+def console_rows(query: str, batch: int, columns: list[str], found: list[Any], rows: int) -> ConsoleRows:
     kept = [[_readable(value) for value in row] for row in found[:rows]]
-    return Shown(query, batch, columns, kept, len(found) > rows)
+    return ConsoleRows(query, batch, columns, kept, len(found) > rows)
 
 
 def _readable(value: Any) -> Any:
@@ -146,7 +146,7 @@ def _readable(value: Any) -> Any:
 def write(pipeline: Pipeline, sink: Sink, frame: DataFrame, show: Show) -> int:
     """All rows, now; how many."""
     if isinstance(sink.to, ToConsole):
-        show(shown(pipeline.query_name(sink), 0, frame.columns, frame.take(sink.to.rows + 1), sink.to.rows))
+        show(console_rows(pipeline.query_name(sink), 0, frame.columns, frame.take(sink.to.rows + 1), sink.to.rows))
         return frame.count()
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -165,4 +165,4 @@ def _write(pipeline: Pipeline, sink: Sink, content: DataFrame) -> None:
             writer = content.write.format(form.value).options(**dict(options)).mode("overwrite")
             (writer.partitionBy(*columns) if columns else writer).save(path)
         case ToTable():
-            write_table(content, sink.to, Marker(f"{pipeline.query_name(sink)}-{uuid.uuid4()}", 0))
+            write_table(content, sink.to, CommitMarker(f"{pipeline.query_name(sink)}-{uuid.uuid4()}", 0))

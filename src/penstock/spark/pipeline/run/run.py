@@ -20,10 +20,10 @@ from penstock.spark.pipeline.file.parsing import PipelineInvalid
 from penstock.spark.pipeline.file.subscription_names import sources_of
 from penstock.spark.pipeline.run.checks import sink_problems
 from penstock.spark.pipeline.run.frames import Frames
-from penstock.spark.pipeline.run.progress import Batch, batch_of
-from penstock.spark.pipeline.run.queries import Shown, start, write
+from penstock.spark.pipeline.run.progress import BatchReport, batch_report
+from penstock.spark.pipeline.run.queries import ConsoleRows, start, write
 from penstock.spark.runtime.classic import context
-from penstock.spark.runtime.failures import Failure, failure
+from penstock.spark.runtime.failures import Failure, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,12 +44,12 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class QueryStarted:
     query: str
     checkpoint: str
 
 
-Event = Started | Batch | Shown
+Event = QueryStarted | BatchReport | ConsoleRows
 Say = Callable[[Event], None]
 
 
@@ -67,7 +67,7 @@ class Result:
     lag: int | None = None
     failure: Failure | None = None
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: BatchReport) -> None:
         self.batches += 1
         self.rows_in += batch.rows_in
         self.rows_out = _plus(self.rows_out, batch.rows_out)
@@ -85,7 +85,7 @@ def _plus(sum_: int | None, number: int | None) -> int | None:
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningQuery:
     query: StreamingQuery
     result: Result
     last: int = -1
@@ -95,15 +95,15 @@ class _Running:
 
 
 @dataclass(slots=True)
-class _Run:
+class _PipelineRun:
     pipeline: Pipeline
     say: Say
     stop: threading.Event
     once: bool
     results: dict[str, Result]
     """By sink; they go on from one round to the next."""
-    running: list[_Running] = field(default_factory=list)
-    events: queue.SimpleQueue[Shown] = field(default_factory=queue.SimpleQueue)
+    running: list[_RunningQuery] = field(default_factory=list)
+    events: queue.SimpleQueue[ConsoleRows] = field(default_factory=queue.SimpleQueue)
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: threading.Event) -> list[Result]:
@@ -116,7 +116,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Say, stop: 
     context(spark)
     frames = _frames(spark, pipeline)
     results = {sink.name: Result(query=pipeline.query_name(sink)) for sink in pipeline.sinks}
-    run = _Run(pipeline, say, stop, once, results)
+    run = _PipelineRun(pipeline, say, stop, once, results)
     if pipeline.mode is Mode.BATCH:
         _batch(run, frames)
     else:
@@ -151,7 +151,7 @@ def _checked(spark: SparkSession, pipeline: Pipeline) -> Frames:
 # streams
 
 
-def _round(run: _Run, frames: Mapping[str, DataFrame]) -> bool:
+def _round(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> bool:
     """From the start of all queries to their end; whether there is to be another, because what is no stream is old."""
     run.running = []
     try:
@@ -165,21 +165,21 @@ def _round(run: _Run, frames: Mapping[str, DataFrame]) -> bool:
     return again and not any(each.failure for each in run.results.values())
 
 
-def _started(run: _Run, sink: Sink, frame: DataFrame) -> _Running:
+def _started(run: _PipelineRun, sink: Sink, frame: DataFrame) -> _RunningQuery:
     query = start(run.pipeline, sink, frame, once=run.once, show=run.events.put)
     result = run.results[sink.name]
     result.state = State.DONE
-    run.say(Started(result.query, sink.checkpoint))
-    return _Running(query, result)
+    run.say(QueryStarted(result.query, sink.checkpoint))
+    return _RunningQuery(query, result)
 
 
-def _watch(run: _Run) -> bool:
+def _watch(run: _PipelineRun) -> bool:
     """Until all are done, one has failed, it is to stop, or it is time to begin anew: True for the last."""
     until = math.inf
     while not run.stop.is_set():
         active = [each for each in run.running if each.query.isActive]
         _tell(run)
-        failed = [each for each in run.running if _settle(each, run.pipeline)]
+        failed = [each for each in run.running if _note_failure(each, run.pipeline)]
         if failed or not active:
             return False
         if until == math.inf and all(map(_has_looked, active)):
@@ -190,19 +190,19 @@ def _watch(run: _Run) -> bool:
     return False
 
 
-def _refresh_time(run: _Run) -> float:
+def _refresh_time(run: _PipelineRun) -> float:
     if run.once or run.pipeline.refresh_ms is None:
         return math.inf
     return time.monotonic() + run.pipeline.refresh_ms / 1000
 
 
-def _has_looked(each: _Running) -> bool:
+def _has_looked(each: _RunningQuery) -> bool:
     """Whether it has once done all there was. Time runs from there: a start may take longer than the time between two,
     and a query that is stopped while it starts never comes to its first batch."""
     return each.last >= 0 or str(each.query.status["message"]).startswith("Waiting")
 
 
-def _end(run: _Run) -> None:
+def _end(run: _PipelineRun) -> None:
     """Let each end the batch it is in, for a while; what does not end is replayed by the next run."""
     ending = [each for each in run.running if each.query.isActive]
     for each in ending:
@@ -220,15 +220,15 @@ def _end(run: _Run) -> None:
         each.query.stop()
     _tell(run)
     for each in run.running:
-        _settle(each, run.pipeline)
+        _note_failure(each, run.pipeline)
 
 
-def _in_batch(each: _Running) -> bool:
+def _in_batch(each: _RunningQuery) -> bool:
     """Whether the batch that was running when the end was asked for still is."""
     return bool(each.query.status["isTriggerActive"]) and each.last == each.ending_after
 
 
-def _settle(each: _Running, pipeline: Pipeline) -> bool:
+def _note_failure(each: _RunningQuery, pipeline: Pipeline) -> bool:
     """Whether the query has failed; then why is in its result."""
     error = None if each.query.isActive else each.query.exception()
     if error is None:
@@ -238,18 +238,18 @@ def _settle(each: _Running, pipeline: Pipeline) -> bool:
 
 
 def _fail(result: Result, error: BaseException, pipeline: Pipeline) -> None:
-    found = failure(error)
+    found = failure_of(error)
     result.state = State.FAILED
     result.failure = replace(found, reason=pipeline.secrets.hide(found.reason))
 
 
-def _tell(run: _Run) -> None:
+def _tell(run: _PipelineRun) -> None:
     """Of every batch that is done since the last time, and of rows for the console."""
     while not run.events.empty():
         run.say(run.events.get())
     for each in run.running:
         for told in each.query.recentProgress:
-            batch = batch_of(told)
+            batch = batch_report(told)
             if batch.batch > each.last and batch.ms:
                 each.last = batch.batch
                 each.result.add(batch)
@@ -259,7 +259,7 @@ def _tell(run: _Run) -> None:
 # batches
 
 
-def _batch(run: _Run, frames: Mapping[str, DataFrame]) -> None:
+def _batch(run: _PipelineRun, frames: Mapping[str, DataFrame]) -> None:
     """One sink after the other; none behind one that failed."""
     from pyspark.errors import PySparkException
 
@@ -277,11 +277,11 @@ def _batch(run: _Run, frames: Mapping[str, DataFrame]) -> None:
             run.say(batch)
 
 
-def _one_pass(run: _Run, sink: Sink, query: str, frame: DataFrame) -> Batch:
+def _one_pass(run: _PipelineRun, sink: Sink, query: str, frame: DataFrame) -> BatchReport:
     began = time.monotonic()
     rows = write(run.pipeline, sink, frame, run.say)
     ms = int(1000 * (time.monotonic() - began))
-    return Batch(query=query, batch=0, rows_in=rows, rows_out=rows, ms=ms, lag=None)
+    return BatchReport(query=query, batch=0, rows_in=rows, rows_out=rows, ms=ms, lag=None)
 
 
 # one at a time

@@ -1,0 +1,138 @@
+"""Requests to subscribe: the options of a `subscribe`, checked and given their defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.broker.base import request_fields as read
+from penstock.broker.base.request_fields import Fields
+from penstock.broker.live.connections import Client
+from penstock.core.errors import InvalidRequest
+from penstock.core.limits import MIB
+from penstock.core.names import TopicName
+from penstock.core.places import Place
+from penstock.storage.catalog.subscriptions import SubscriptionKind, SubscriptionOptions, check_subscription_name
+from penstock.storage.catalog.topics import Exhausted
+
+WINDOW_MESSAGES: Final = 1_000
+WINDOW_BYTES: Final = 1 * MIB
+WINDOW_MESSAGES_MAX: Final = 100_000
+"""In flight at one consumer: what is remembered of each until it is acknowledged."""
+_CONSUMER_CHARS_MAX: Final = 128
+
+DURABLE_OPTIONS: Final = (
+    "subscription",
+    "type",
+    "from",
+    "window",
+    "format",
+    "filter",
+    "consumer",
+    "ack_timeout_ms",
+    "backoff_ms",
+    "backoff_ms_max",
+    "redeliveries",
+    "exhausted",
+)
+"""A `subscribe` with any of these is not live."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeRequest:
+    """What a `subscribe` asks for."""
+
+    topic: TopicName
+    name: str | None
+    """None for a reader, whose place nobody keeps."""
+
+    options: Fields
+    """Options of the subscription that were named."""
+
+    start: Place | dict[int, Place]
+    consumer: str
+    window: int
+    window_bytes: int
+    blocks: bool
+
+
+def parse_subscribe(name: TopicName, fields: Fields, client: Client) -> SubscribeRequest:
+    """Raises `InvalidRequest` naming the option that cannot be."""
+    read.check_known(fields, DURABLE_OPTIONS)
+    subscription = None
+    if "subscription" in fields:
+        subscription = read.text(fields, "subscription")
+        check_subscription_name(subscription)
+    given_window = fields.get("window", {})
+    if not isinstance(given_window, dict):
+        raise InvalidRequest('window is {"messages": 1000, "bytes": 1048576}', field="window")
+    window = {f"window.{each}": value for each, value in given_window.items()}
+    read.check_known(window, ("window.messages", "window.bytes"))
+    form = read.text(fields, "format", "message")
+    if form not in ("message", "records"):
+        raise InvalidRequest("format is message or records", field="format", given=form)
+    consumer = read.text(fields, "consumer", client.name or client.id)
+    if len(consumer) > _CONSUMER_CHARS_MAX:
+        raise InvalidRequest(f"A consumer's name has at most {_CONSUMER_CHARS_MAX} characters", field="consumer")
+    return SubscribeRequest(
+        topic=name,
+        name=subscription,
+        options=_parse_options(fields),
+        start=read.places(fields.get("from", "latest"), "from"),
+        consumer=consumer,
+        window=read.number(window, "window.messages", WINDOW_MESSAGES, at_least=1, at_most=WINDOW_MESSAGES_MAX),
+        window_bytes=read.number(window, "window.bytes", WINDOW_BYTES, at_least=1),
+        blocks=form == "records",
+    )
+
+
+def _parse_options(fields: Fields) -> Fields:
+    """Those that are kept with the subscription, under the names they have there."""
+    given: Fields = {}
+    if "type" in fields:
+        given["kind"] = _choice(SubscriptionKind, read.text(fields, "type"), "type")
+    if "exhausted" in fields:
+        given["exhausted"] = _choice(Exhausted, read.text(fields, "exhausted"), "exhausted")
+    for name in ("ack_timeout_ms", "backoff_ms", "backoff_ms_max", "redeliveries"):
+        if name in fields:
+            given[name] = read.number(fields, name)
+    wanted = fields.get("filter", {})
+    if not isinstance(wanted, dict):
+        raise InvalidRequest('filter is {"type": ["order.*"], "key": ["customer-*"]}', field="filter")
+    read.check_known(wanted, ("type", "key"))
+    for name, stored in (("type", "types"), ("key", "keys")):
+        if name in wanted:
+            given[stored] = read.texts(wanted, name)
+    subscription_options(given)  # refuses what cannot be
+    return given
+
+
+def subscription_options(given: Fields) -> SubscriptionOptions:
+    chosen: Fields = {"kind": SubscriptionKind.EXCLUSIVE} | given
+    return SubscriptionOptions(**chosen)
+
+
+def _choice(kind: Any, given: str, field: str) -> Any:
+    try:
+        return kind(given)
+    except ValueError:
+        raise InvalidRequest(f"{field} is one of {', '.join(kind)}", field=field, given=given) from None
+
+
+_PUBLIC_NAMES: Final = {"kind": "type", "types": "filter", "keys": "filter"}
+
+
+def check_same_options(options: SubscriptionOptions, request: SubscribeRequest) -> None:
+    """A subscription does not change because somebody joins it."""
+    for name, value in request.options.items():
+        if getattr(options, name) != value:
+            field = _PUBLIC_NAMES.get(name, name)
+            raise InvalidRequest(
+                f"subscription {request.name} of {request.topic} has {field} {_text_of(getattr(options, name))}, not"
+                f" {_text_of(value)}: leave it out, or delete the subscription and create it anew",
+                field=field,
+            )
+
+
+def _text_of(value: Any) -> str:
+    return ", ".join(value) or "nothing" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,107 @@
+"""The ledger: what the broker answered to every event. Filled by the publishers' threads, read by everybody."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+_WRONG_KEPT: Final = 10
+"""Sentences about answers that should not be; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Where the broker says that an event lies."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Events that were acknowledged at some moment, and where they are said to lie."""
+
+    numbers: npt.NDArray[np.int64]
+    partitions: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class Ledger:
+    """Of so many events. Any thread may write.
+
+    `half_way` is called once, by the very answer with which half of the events are answered.
+    """
+
+    def __init__(self, count: int, half_way: Callable[[], None]) -> None:
+        self._half_way = half_way
+        self._lock = threading.Lock()
+        self._partitions = np.full(count, -1, np.int64)
+        self._offsets = np.full(count, -1, np.int64)
+        self.refused: dict[int, str] = {}
+        """Why, by number."""
+
+        self.answered = 0
+        self.recognised = 0
+        """Sent twice on purpose, and recognised the second time."""
+
+        self.found_stored = 0
+        """Sent again because the answer was lost with the broker, and found to be stored."""
+
+        self.wrong = 0
+        self.complaints: list[str] = []
+
+    def store(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
+        """The answer to an event that was not answered before."""
+        with self._lock:
+            self._check_open(number)
+            self._partitions[number], self._offsets[number] = place.partition, place.offset
+            self._count_answer()
+            self.found_stored += duplicate
+
+    def refuse(self, number: int, reason: str) -> None:
+        with self._lock:
+            self._check_open(number)
+            self.refused[number] = reason
+            self._count_answer()
+
+    def repeat(self, number: int, place: LogPosition, *, duplicate: bool) -> None:
+        """The answer to an event that was stored, and sent a second time on purpose."""
+        with self._lock:
+            known = LogPosition(int(self._partitions[number]), int(self._offsets[number]))
+            if duplicate and known == place:
+                self.recognised += 1
+            else:
+                self._complain(f"event {number} lies at {known}, and was stored again at {place}")
+
+    def complain(self, what: str) -> None:
+        """An answer that should not be."""
+        with self._lock:
+            self._complain(what)
+
+    def acknowledged(self) -> Acknowledged:
+        """All that is acknowledged now."""
+        with self._lock:
+            numbers = np.flatnonzero(self._offsets >= 0)
+            return Acknowledged(numbers, self._partitions[numbers], self._offsets[numbers])
+
+    def _count_answer(self) -> None:
+        self.answered += 1
+        if self.answered == (len(self._offsets) + 1) // 2:
+            self._half_way()
+
+    def _check_open(self, number: int) -> None:
+        if self._offsets[number] >= 0 or number in self.refused:
+            self._complain(f"event {number} was answered twice")
+
+    def _complain(self, what: str) -> None:
+        self.wrong += 1
+        if len(self.complaints) < _WRONG_KEPT:
+            self.complaints.append(what)

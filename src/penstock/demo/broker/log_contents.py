@@ -1,0 +1,93 @@
+"""What the log really has: every record of a topic read from the files, beside a broker or after its death.
+
+Nothing is asked of the broker here. Whether it kept its word is seen from what lies on the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.errors import MalformedMessage
+from penstock.core.names import TopicName
+from penstock.demo.base.ledger import Acknowledged
+from penstock.record.block import Block
+from penstock.storage.inspect.data_reader import DataReader, LogReader
+
+NO_EVENT: Final = -1
+"""In place of an event's number where the log has nothing that can be read, or nothing of ours."""
+
+
+class _Numbered(msgspec.Struct):
+    event: int
+
+
+_DECODER: Final = msgspec.json.Decoder(_Numbered)
+
+
+@dataclass(frozen=True, slots=True)
+class LogContents:
+    """The number of the event at each offset, of each partition."""
+
+    partitions: tuple[npt.NDArray[np.int64], ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.partitions))
+
+    def times(self, count: int) -> npt.NDArray[np.int64]:
+        """How often each event is there."""
+        everything = np.concatenate([*self.partitions, np.zeros(0, np.int64)])
+        return np.bincount(everything[everything != NO_EVENT], minlength=count)
+
+    def missing(self, acknowledged: Acknowledged) -> int:
+        """How many of these are not where the broker said that they are."""
+        found = np.zeros(len(acknowledged), np.bool_)
+        for partition, numbers in enumerate(self.partitions):
+            mine = np.flatnonzero((acknowledged.partitions == partition) & (acknowledged.offsets < len(numbers)))
+            found[mine] = numbers[acknowledged.offsets[mine]] == acknowledged.numbers[mine]
+        return len(acknowledged) - int(np.count_nonzero(found))
+
+
+def read_log(data: Path, topic: TopicName) -> LogContents:
+    """Raises `TopicNotSupported` if it is not there."""
+    reader = DataReader(data).topic(topic)
+    return LogContents(tuple(_numbers(reader.partition(number)) for number in range(reader.partitions)))
+
+
+def number_of(payload: bytes) -> int:
+    """Of an event, from its payload. Raises `MalformedMessage` if it has none."""
+    try:
+        return _DECODER.decode(payload).event
+    except msgspec.MsgspecError as error:
+        raise MalformedMessage(f"not an event of the demo: {error}") from None
+
+
+def _numbers(log: LogReader) -> npt.NDArray[np.int64]:
+    """By offset. What was dropped or damaged is `NO_EVENT`."""
+    found = np.full(int(log.view.next_offset), NO_EVENT, np.int64)
+    offset = int(log.view.first_offset)
+    while offset < len(found):
+        chunk = log.read(offset)
+        for number, place in _events(chunk.block):
+            found[place] = number
+        offset = int(chunk.next_offset)
+    return found
+
+
+def _events(block: Block) -> list[tuple[int, int]]:
+    if not len(block):
+        return []
+    columns = block.to_arrow(["offset", "value"]).to_pydict()
+    return [(_number(value), place) for place, value in zip(columns["offset"], columns["value"], strict=True)]
+
+
+def _number(payload: bytes) -> int:
+    try:
+        return number_of(payload)
+    except MalformedMessage:
+        return NO_EVENT

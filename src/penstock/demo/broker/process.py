@@ -1,0 +1,160 @@
+"""The broker as a process of its own, so that it can be killed; it comes back on the ports that it had.
+
+It is in a session of its own: Ctrl-C reaches it through the demo alone, and it can stay when the demo is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.core.errors import ServiceUnavailable
+from penstock.demo.base.interrupts import deferred_interrupts
+
+_START_SECONDS: Final = 120.0
+"""The first start on a machine may wait for others that compile kernels."""
+_STOP_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 0.02
+_LINGER_SECONDS: Final = 10.0
+_LOG_SHOWN: Final = 2000
+"""Characters of the end of its log that an error has."""
+_KEPT: Final = ("PENSTOCK_KERNEL_CACHE",)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """0: any free one."""
+
+    tcp: int = 0
+    ws: int = 0
+    http: int = 0
+
+
+class BrokerProcess:
+    """`penstock serve` with its own defaults, whatever the environment says. Everything of it is in one directory."""
+
+    host: Final = "127.0.0.1"
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.log_file = folder / "broker.log"
+        self.ready_file = folder / "broker.json"
+        self.ports = Ports()
+        self.pid = 0
+        self.killed_on_purpose = threading.Event()
+        """Set when it was killed on purpose, and has not been started since."""
+
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"tcp://{self.host}:{self.ports.tcp}"
+
+    @property
+    def ws_url(self) -> str:
+        return f"ws://{self.host}:{self.ports.ws}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{self.host}:{self.ports.http}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"pid": self.pid, "tcp": self.url, "websocket": self.ws_url, "http": self.http_url}
+
+    def start(self) -> None:
+        """Returns when it takes connections. Raises `ServiceUnavailable` with what it said if it does not start."""
+        self.ready_file.unlink(missing_ok=True)
+        self.killed_on_purpose.clear()
+        with self.log_file.open("ab") as log, deferred_interrupts():
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=_environment(os.environ),
+                start_new_session=True,
+            )
+        until = time.monotonic() + _START_SECONDS
+        while not self.ready_file.exists():
+            self.check()
+            if time.monotonic() > until:
+                raise ServiceUnavailable(f"the broker did not start within {_START_SECONDS:.0f} s: {self._said()}")
+            time.sleep(_LOOK_SECONDS)
+        self._learn(json.loads(self.ready_file.read_text()))
+
+    def _command(self) -> list[str]:
+        chosen = {
+            "--data": self.data,
+            "--tcp-port": self.ports.tcp,
+            "--ws-port": self.ports.ws,
+            "--http-port": self.ports.http,
+            "--ready-file": self.ready_file,
+            "--log-level": "warn",
+        }
+        options = [str(each) for pair in chosen.items() for each in pair]
+        return [sys.executable, "-m", "penstock", "serve", *options]
+
+    def _learn(self, ready: Mapping[str, Any]) -> None:
+        self.pid = int(ready["pid"])
+        self.ports = Ports(ready["tcp_port"], ready["ws_port"], ready["http_port"])
+
+    def check(self) -> None:
+        """Raises `ServiceUnavailable` if it has ended although nobody asked it to."""
+        code = None if self._process is None else self._process.poll()
+        if code is not None and not self.killed_on_purpose.is_set():
+            ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            raise ServiceUnavailable(f"the broker {ended}, and nobody asked it to. {self._said()}")
+
+    def check_soon(self) -> None:
+        """As `check`, a moment later: connections break before a process has ended."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LINGER_SECONDS)
+        self.check()
+
+    def send_kill(self) -> None:
+        """SIGKILL, from any thread, without waiting for what comes of it: as a power cut would, no goodbye."""
+        self.killed_on_purpose.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def kill(self) -> None:
+        """It is gone when this returns. Idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """In order; not in order if that takes too long. Idempotent."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        self.kill()
+
+    def leave(self) -> None:
+        """It goes on when the demo is over."""
+        if self._process is not None:
+            self._process.returncode = 0  # so that nobody waits for it, or warns that nobody did
+            self._process = None
+
+    def _said(self) -> str:
+        text = self.log_file.read_text(errors="replace").strip() if self.log_file.exists() else ""
+        return f"It said: {text[-_LOG_SHOWN:]}" if text else "It said nothing."
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Without settings of other brokers that this machine may have."""
+    return {name: value for name, value in given.items() if not name.startswith("PENSTOCK_") or name in _KEPT}

@@ -1,0 +1,70 @@
+"""The pipeline: revenue per hour, in SQL over the topic, into a table; and what it must be, to the cent."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from penstock.core.errors import PenstockError
+from penstock.demo.base.orders import BEGIN, HOURS, IntArray
+from penstock.demo.lake.lakehouse import Lakehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE: Final = "revenue_hourly"
+
+PIPELINE: Final = Path(__file__).with_name("revenue.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Revenue:
+    """Of each hour since `BEGIN`."""
+
+    orders: IntArray
+    cents: IntArray
+
+    def hours_wrong(self, expected: IntArray) -> int:
+        return int(np.count_nonzero(self.cents != expected))
+
+
+def run_pipeline(lakehouse: Lakehouse, file: Path) -> Revenue:
+    """Raises why it failed."""
+    shutil.copyfile(PIPELINE, file)
+    lakehouse.run(lambda spark: _run(spark, file))
+    return _read(lakehouse.lake)
+
+
+def _run(spark: SparkSession, file: Path) -> None:
+    from penstock.spark.pipeline.file.parsing import load
+    from penstock.spark.pipeline.run.run import run
+
+    for result in run(spark, load(file), once=True, say=lambda _event: None, stop=threading.Event()):
+        if result.failure is not None:
+            raise result.failure.error(f"query {result.query} failed")
+
+
+def _read(lake: Path) -> Revenue:
+    """The table, without Spark. Raises `PenstockError` for an hour that is none of ours."""
+    from penstock.spark.lake import open_table
+
+    orders, cents = np.zeros(HOURS, np.int64), np.zeros(HOURS, np.int64)
+    for batch in open_table("delta", str(lake), TABLE).read(["hour", "orders", "cents"]):
+        for row in batch.to_pylist():
+            hour = _hour(row["hour"])
+            orders[hour] += row["orders"]
+            cents[hour] += row["cents"]
+    return Revenue(orders, cents)
+
+
+def _hour(time: datetime) -> int:
+    hour = int((time - BEGIN).total_seconds()) // 3600
+    if not 0 <= hour < HOURS:
+        raise PenstockError(f"the pipeline found revenue at {time}, and no order was placed then")
+    return hour

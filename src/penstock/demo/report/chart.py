@@ -1,0 +1,47 @@
+"""The same picture for a terminal: a column for every hour, of eighths of a character."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from penstock.demo.base.orders import BEGIN, HOURS
+from penstock.demo.lake.revenue import Revenue
+from penstock.demo.report.plot import DAY
+
+ROWS: Final = 8
+_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+_PLAIN: Final = " ......##"
+"""For terminals that have no other characters: whole ones, and a dot for less."""
+_ASCII: Final = str.maketrans({"€": " ", "└": "|"})
+_MARGIN: Final = 8
+_LONG: Final = 100_000
+"""Euros that are told in thousands."""
+
+
+def lines(revenue: Revenue, *, plain: bool = False) -> list[str]:
+    """From the top; no line is wider than 80 characters."""
+    blocks = f"{_PLAIN}#" if plain else _EIGHTHS
+    highest = max(1, int(revenue.cents.max()))
+    heights = [round(int(each) * ROWS * 8 / highest) for each in revenue.cents]
+    found = [_label(row, highest) + _row(heights, row, blocks) for row in reversed(range(ROWS))]
+    drawn = [each.rstrip() for each in (*found, _days())]
+    return [each.translate(_ASCII) for each in drawn] if plain else drawn
+
+
+def _row(heights: list[int], row: int, blocks: str) -> str:
+    return "".join(blocks[max(0, min(8, height - row * 8))] for height in heights)
+
+
+def _label(row: int, highest: int) -> str:
+    """At the top, and in the middle."""
+    if row not in (ROWS - 1, ROWS // 2 - 1):
+        return " " * _MARGIN
+    euros = highest * (row + 1) / ROWS / 100
+    text = f"€{euros:,.0f}" if euros < _LONG else f"€{euros / 1000:,.0f}k"
+    return f"{text:>{_MARGIN - 1}} "
+
+
+def _days() -> str:
+    names = (f"{BEGIN + timedelta(hours=day):%a %d %b}" for day in range(0, HOURS, DAY))
+    return " " * _MARGIN + "".join(f"{f'└ {name}':<{DAY}}" for name in names)

@@ -1,0 +1,137 @@
+"""The traffic: everybody publishes at once, billing consumes beside it, and half way the broker is killed.
+
+All of them are threads of the demo with connections of their own. Whatever one of them raises ends the demo, and so
+does a broker that ends when nobody killed it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
+
+from penstock.client.sync import Client
+from penstock.core.errors import Timeout
+from penstock.core.names import TopicName
+from penstock.demo.base.interrupts import deferred_interrupts
+from penstock.demo.base.ledger import Ledger
+from penstock.demo.base.orders import TOPIC, Orders, Transport
+from penstock.demo.base.screen import Step
+from penstock.demo.broker.log_contents import read_log
+from penstock.demo.broker.process import BrokerProcess
+from penstock.demo.traffic import billing as bills
+from penstock.demo.traffic.billing import CONSUMERS, Billing
+
+_LOOK_SECONDS: Final = 0.05
+_DRAIN_SECONDS: Final = 120.0
+"""Longer than billing ever takes: what is still there then will not go."""
+
+
+class Publisher(Protocol):
+    @property
+    def transport(self) -> Transport: ...
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def done(self) -> int: ...
+
+    def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KillReport:
+    """What was lost when the broker was killed: nothing, or the demo fails."""
+
+    acknowledged: int
+    found: int
+    """Records that lay on the disk when it was back: some more than were acknowledged, those whose answer was lost."""
+    missing: int
+    seconds: float
+    """Until it took connections again."""
+
+
+class Traffic:
+    """Use it with `with`: at the end nobody publishes or consumes any more."""
+
+    def __init__(self, broker: BrokerProcess, orders: Orders, ledger: Ledger) -> None:
+        self._broker = broker
+        self._orders = orders
+        self._ledger = ledger
+        self._pool = ThreadPoolExecutor(len(Transport) + CONSUMERS, thread_name_prefix="demo")
+        self._futures: list[Future[None]] = []
+        self._publishers: list[Publisher] = []
+        self.billing = Billing(broker.url, len(orders))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        with deferred_interrupts():
+            self.billing.stop()
+            for each in self._publishers:
+                each.stop()
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def publish(self, publishers: list[Publisher], step: Step) -> KillReport:
+        """Until every event has its answer. Half way somebody strikes the broker, and it is started again."""
+        self._publishers = publishers
+        bars = [(step.bar(f"  {each.transport.value}", each.total), each) for each in publishers]
+        billed = step.bar("  billed", len(self._orders))
+        self._futures += [self._pool.submit(self.billing.run, number) for number in range(CONSUMERS)]
+        sending = [self._pool.submit(each.run) for each in publishers]
+        self._futures += sending
+
+        def shown() -> None:
+            for bar, each in bars:
+                bar.set(each.done)
+            billed.set(self.billing.billed_count)
+
+        self._watch(self._broker.killed_on_purpose.wait, shown)
+        killed = self._recover()
+        self._watch(lambda seconds: not wait(sending, seconds).not_done, shown)
+        return killed
+
+    def answered(self) -> dict[str, int]:
+        """Events that had their answer, by the way they went."""
+        return {each.transport.value: each.done for each in self._publishers}
+
+    def drain(self, client: Client, step: Step) -> None:
+        """Until billing has dealt with everything. Raises `Timeout` if it does not."""
+        bar, most = step.bar("  billed of what is left"), 0
+        until = time.monotonic() + _DRAIN_SECONDS
+        while (left := bills.lag(client)) > 0:
+            most = max(most, left)
+            bar.set(most - left, most)
+            self._check()
+            if time.monotonic() > until:
+                raise Timeout(f"billing has left {left:,} messages after {_DRAIN_SECONDS:.0f} s")
+            time.sleep(_LOOK_SECONDS)
+
+    def _recover(self) -> KillReport:
+        self._broker.kill()  # it has been killed_on_purpose: see it gone
+        acknowledged, began = self._ledger.acknowledged(), time.monotonic()
+        self._broker.start()
+        seconds = time.monotonic() - began
+        found = read_log(self._broker.data, TopicName.parse(TOPIC))
+        return KillReport(len(acknowledged), len(found), found.missing(acknowledged), seconds)
+
+    def _watch(self, is_over: Callable[[float], bool], shown: Callable[[], None]) -> None:
+        """Until it is over, which is asked again and again, for some time each."""
+        while not is_over(_LOOK_SECONDS):
+            self._check()
+            shown()
+        self._check()
+        shown()
+
+    def _check(self) -> None:
+        """Raises what one of them raised."""
+        self._broker.check()
+        for each in self._futures:
+            if each.done():
+                each.result()

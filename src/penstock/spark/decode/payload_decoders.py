@@ -1,0 +1,113 @@
+"""How payloads of one schema become the target's columns; and which of them do not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.client.serde.schemas import require_schema_extra
+from penstock.client.serde.values import ValueMismatch
+from penstock.core.errors import InvalidRequest
+from penstock.core.schemas import Definition, SchemaKind
+from penstock.spark.decode.columns.builder import VALUE_ERRORS, ColumnsBuilder
+from penstock.spark.decode.languages.rows import describe_fault
+from penstock.spark.decode.languages.writer_schemas import writer_schema
+from penstock.spark.decode.target import Target
+
+_PARTS: Final = 16
+"""That rows are cut into to find the bad ones: few steps where one is bad, and hardly more than one for each where all
+are."""
+_TEXTUAL: Final = (SchemaKind.STRING, SchemaKind.NUMBER, SchemaKind.JSON)
+
+
+@dataclass(slots=True)
+class DecodedRows:
+    parts: list[tuple[pa.RecordBatch, Sequence[int]]] = field(default_factory=list)
+    """Rows, and the places of their payloads among all."""
+    faults: dict[int, str] = field(default_factory=dict)
+
+
+class PayloadDecoder(Protocol):
+    def make(self, payloads: pa.Array) -> DecodedRows: ...
+
+
+class RefusingDecoder:
+    """Of a schema that cannot be read, or not into this target: all its payloads are bad for the same reason."""
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def make(self, payloads: pa.Array) -> DecodedRows:
+        return DecodedRows(faults=dict.fromkeys(range(len(payloads)), self._said))
+
+
+class SchemaDecoder:
+    def __init__(self, target: Target, definition: Definition, message: tuple[int, ...] | None) -> None:
+        """Raises `InvalidRequest` or `ValueMismatch`."""
+        source = writer_schema(_as(definition, target), message)
+        if target.keys.isdisjoint(field.keys[0] for field in source.shape.fields):
+            raise ValueMismatch(f"what it was written with has none of the columns of {target.topic}")
+        self._read = source.reader(target.shape)
+        self._batches = ColumnsBuilder(target.shape, source.shape, source.text)
+
+    def make(self, payloads: pa.Array) -> DecodedRows:
+        rows = self._read(payloads)
+        return DecodedRows(list(self._isolated(rows.values, rows.places, rows.faults)), rows.faults)
+
+    def _isolated(
+        self, values: Sequence[Any], places: Sequence[int], faults: dict[int, str]
+    ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
+        """All at once; if that fails, each part by itself, down to the rows that are to blame."""
+        if not values:
+            return
+        try:
+            yield self._batches.make(values), places
+        except VALUE_ERRORS as error:
+            if len(values) == 1:
+                faults[places[0]] = describe_fault(error)
+                return
+            size = -(-len(values) // _PARTS)
+            for start in range(0, len(values), size):
+                part = slice(start, start + size)
+                yield from self._isolated(values[part], places[part], faults)
+
+
+def payload_decoder_for(
+    target: Target, definition: Definition, message: tuple[int, ...] | None = None
+) -> PayloadDecoder:
+    try:
+        with require_schema_extra():
+            return SchemaDecoder(target, definition, message)
+    except (InvalidRequest, ValueMismatch) as error:
+        return RefusingDecoder(describe_fault(error))
+
+
+def _as(definition: Definition, target: Target) -> Definition:
+    """What a payload is taken for: bytes are anything, and numbers and JSON are text too."""
+    if definition.kind in target.kinds:
+        return definition
+    if SchemaKind.BYTES in target.kinds:
+        return Definition(SchemaKind.BYTES, "")
+    if SchemaKind.STRING in target.kinds and definition.kind in _TEXTUAL:
+        return Definition(SchemaKind.STRING, "")
+    kinds = " or ".join(sorted(target.kinds))
+    raise ValueMismatch(f"it was written as {definition.kind}, and is to be read as {kinds}")
+
+
+def pieces(payloads: pa.Array, bytes_max: int) -> Iterator[tuple[int, pa.Array]]:
+    """Parts of about so many bytes, and where each begins: however large a batch is, what it takes is bounded."""
+    if payloads.nbytes <= bytes_max:
+        yield 0, payloads
+        return
+    lengths = np.cumsum(np.asarray(pc.binary_length(payloads)))
+    start = 0
+    while start < len(payloads):
+        before = int(lengths[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(lengths, before + bytes_max, side="right")))
+        yield start, payloads.slice(start, stop - start)
+        start = stop

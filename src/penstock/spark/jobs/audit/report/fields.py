@@ -1,0 +1,168 @@
+"""An audit as JSON: fields that scripts can rely on, documented in docs/jobs.md. The page is made of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from penstock.core.clock import iso_time
+from penstock.spark.jobs.audit.audit import Audit, AuditedPartition, Comparison
+from penstock.spark.jobs.audit.findings import day_text, difference
+from penstock.spark.jobs.audit.partition_summary import Digest
+from penstock.spark.jobs.audit.scan_range import LossKind
+from penstock.spark.jobs.histogram import total as total
+
+VERSION: Final = 1
+"""Of the fields. One is added without a new version; none changes its meaning or goes without one."""
+
+
+def as_dict(audit: Audit) -> dict[str, Any]:
+    topics = [_topic(topic, list(group)) for topic, group in groupby(audit.partitions, key=lambda each: each.log.topic)]
+    return {
+        "version": VERSION,
+        "data": audit.data,
+        "began": time_text(audit.began_ms),
+        "seconds": round(audit.seconds, 3),
+        "clean": audit.is_clean,
+        "checked": _checked(audit),
+        "summary": _summary(audit, topics),
+        "topics": topics,
+        "volume": _volume(audit),
+        "findings": {
+            "total": audit.found.count,
+            "by_kind": {kind.value: count for kind, count in (audit.found.totals or {}).items()},
+            "told": [finding.as_dict() for finding in audit.found.listed],
+        },
+        "notes": list(audit.notes),
+    }
+
+
+def time_text(unix_ms: int | None) -> str | None:
+    if unix_ms is None:
+        return None
+    try:
+        return iso_time(unix_ms)
+    except (OverflowError, ValueError, OSError):
+        return f"{unix_ms} ms"
+
+
+def _checked(audit: Audit) -> dict[str, Any]:
+    against = audit.request.against
+    return {
+        "schemas": audit.request.schemas,
+        "duplicates": "topic" if audit.request.duplicates else "partition",
+        "archive": None if against is None else {"warehouse": against.uri, "format": against.table_format},
+    }
+
+
+def _summary(audit: Audit, topics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "topics": len(topics),
+        "partitions": len(audit.partitions),
+        "segments": sum(each.log.segments for each in audit.partitions),
+        "messages": sum(each.summary.records for each in audit.partitions),
+        "bytes": sum(each.summary.record_bytes for each in audit.partitions),
+        "payload_bytes": sum(each.summary.payload_bytes for each in audit.partitions),
+        "lost": sum(_lost(each, LossKind.DAMAGED, LossKind.MISSING) for each in audit.partitions),
+        "findings": audit.found.count,
+    }
+
+
+def _lost(each: AuditedPartition, *kinds: LossKind) -> int:
+    return sum(each.summary.losses.records.get(kind, 0) for kind in kinds)
+
+
+def _topic(topic: str, partitions: Sequence[AuditedPartition]) -> dict[str, Any]:
+    parts = [each.summary for each in partitions]
+    latency = total(part.latency for part in parts)
+    schemas: dict[tuple[int, int], int] = {}
+    for part in parts:
+        for key, count in part.schemas.items():
+            schemas[key] = schemas.get(key, 0) + count
+    return {
+        "topic": topic,
+        "messages": sum(part.records for part in parts),
+        "bytes": sum(part.record_bytes for part in parts),
+        "payload_bytes": sum(part.payload_bytes for part in parts),
+        "first_time": time_text(_edge(min, (part.first_ms for part in parts))),
+        "last_time": time_text(_edge(max, (part.last_ms for part in parts))),
+        "sizes": total(part.sizes for part in parts).as_dict(),
+        "latency_ms": latency.as_dict() if len(latency) else None,
+        "schemas": [{"id": key[0], "version": key[1], "messages": count} for key, count in sorted(schemas.items())],
+        "partitions": [_partition(each) for each in partitions],
+    }
+
+
+def _edge(choose: Any, times: Iterable[int | None]) -> int | None:
+    known = [time for time in times if time is not None]
+    return choose(known) if known else None
+
+
+def _partition(each: AuditedPartition) -> dict[str, Any]:
+    log, part = each.log, each.summary
+    return {
+        "partition": log.partition,
+        "first_offset": log.start,
+        "next_offset": log.next_offset,
+        "segments": log.segments,
+        "messages": part.records,
+        "bytes": part.record_bytes,
+        "damaged": _lost(each, LossKind.DAMAGED),
+        "missing": _lost(each, LossKind.MISSING),
+        "dropped": _lost(each, LossKind.DROPPED),
+        "out_of_order": part.disorder.count,
+        "nonconforming": part.nonconforming.count,
+        "producers": len(part.requests),
+        "quarantine": {"files": log.quarantined_files, "bytes": log.quarantined_bytes},
+        "archive": None if each.comparison is None else _archive(each, each.comparison),
+    }
+
+
+def _archive(each: AuditedPartition, compared: Comparison) -> dict[str, Any]:
+    days = sorted({*each.summary.digests, *compared.rows.days})
+    rows = [_day(day, each.summary.digests.get(day, Digest()), compared.rows.days.get(day, Digest())) for day in days]
+    return {
+        "table": compared.holding.table,
+        "first_offset": compared.holding.first,
+        "next_offset": compared.holding.next,
+        "messages": compared.compared,
+        "payloads": compared.has_payloads,
+        "lag": compared.lag(each.log),
+        "recovered": compared.rows.recovered,
+        "elsewhere": compared.rows.elsewhere,
+        "equal": all(row["equal"] for row in rows),
+        "days": rows,
+    }
+
+
+def _day(day: int, log: Digest, archive: Digest) -> dict[str, Any]:
+    """With the hash that both have: of contents, or of places where the archive keeps no payloads."""
+    hashes = (log.places, archive.places) if archive.without_payload else (log.contents, archive.contents)
+    fields = f"{log.fields:016x}", f"{archive.fields:016x}"
+    return {
+        "day": day_text(day),
+        "log": {"messages": log.count, "hash": f"{hashes[0]:016x}", "fields": fields[0]},
+        "archive": {"messages": archive.count, "hash": f"{hashes[1]:016x}", "fields": fields[1]},
+        "equal": difference(log, archive) is None,
+    }
+
+
+def _volume(audit: Audit) -> dict[str, Any]:
+    """By topic, for every span of time that has messages."""
+    found: dict[tuple[int, str], tuple[int, int]] = {}
+    for each in audit.partitions:
+        for span, (count, size) in each.summary.volume.items():
+            before = found.get((span, each.log.topic), (0, 0))
+            found[span, each.log.topic] = before[0] + count, before[1] + size
+    spans = audit.spans
+    return {
+        "since": time_text(spans.since_ms),
+        "since_ms": spans.since_ms,
+        "width_ms": spans.width_ms,
+        "count": spans.count,
+        "spans": [
+            {"span": span, "topic": topic, "messages": count, "bytes": size}
+            for (span, topic), (count, size) in sorted(found.items())
+        ],
+    }

@@ -1,0 +1,69 @@
+"""What a task does with a slice, wherever it runs: the same for a batch, for a stream, and without Spark at all."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.spark.scan import slice_reader
+from penstock.spark.scan.columns import SLICE_COLUMNS
+from penstock.spark.scan.filters import NO_FILTERS, Filters
+from penstock.spark.scan.slices import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTask:
+    """Made on the driver, done in the workers: it pickles. Batches have exactly this schema."""
+
+    schema: pa.Schema
+    verify: bool = True
+    fail_on_data_loss: bool = True
+
+    def run(self, part: Slice, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
+        found = slice_reader.batches(
+            part,
+            self.schema.names,
+            verify=self.verify,
+            filters=filters,
+            fail_on_data_loss=self.fail_on_data_loss,
+        )
+        for batch in found:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceListTask:
+    """Gives the slice itself, as one row: for jobs whose workers read it themselves."""
+
+    schema: pa.Schema = SLICE_COLUMNS
+
+    def run(self, part: Slice, _filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
+        values = [[part.topic], [part.partition], [part.start], [part.stop], [part.bytes]]
+        arrays = [pa.array(value, field.type) for value, field in zip(values, SLICE_COLUMNS, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+_frozen_modules = 0
+
+
+def freeze_gc() -> None:
+    """In a worker, when all that is heavy has been imported and compiled code is loaded, which is after the first
+    batch: Spark's daemon collects garbage after every task, and would walk through all of it each time, which takes as
+    long as reading a million messages."""
+    global _frozen_modules
+    if len(sys.modules) != _frozen_modules:
+        _frozen_modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
+def freezing_gc(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; what was needed to make them is left alone from then on."""
+    for batch in batches:
+        freeze_gc()
+        yield batch
+    freeze_gc()

@@ -30,13 +30,14 @@ from penstock.core.errors import PenstockError
 from penstock.core.limits import Limits, WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import Action
-from penstock.protocol.blocks import BlockReader, Scratch
-from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
+from penstock.protocol.batch_reader import BatchReader, Scratch
+from penstock.protocol.frames import Frame, FrameLimits, FrameReader, RejectedFrame
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.message import Message, Record
 from penstock.schema.languages import SchemaLanguages
 from penstock.schema.steps import run_procedure
-from penstock.storage.log.log import Durability, Log
+from penstock.storage.log.append_result import Durability
+from penstock.storage.log.log import Log
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 
@@ -115,7 +116,7 @@ class Peer:
         """Everything that came and was not looked at yet."""
 
         self.closed: PenstockError | None = None
-        self._reader = BlockReader(world.frame_limits, _SCRATCH)
+        self._reader = BatchReader(world.frame_limits, _SCRATCH)
         self._one_by_one = FrameReader(world.frame_limits)
 
     @property
@@ -431,7 +432,7 @@ class World:
         reader.receive_data(data)
         read = 0
         while (item := reader.next_frame()) is not None:
-            assert not isinstance(item, Rejected), f"the broker sent what it would refuse: {item.error}"
+            assert not isinstance(item, RejectedFrame), f"the broker sent what it would refuse: {item.error}"
             read += 1
             yield item
         assert read > 0

@@ -16,7 +16,7 @@ from penstock.broker.admin.access import key_asked
 from penstock.broker.admin.operations import TOPICS
 from penstock.broker.permissions import ACTIONS, SYSTEM_TOPICS
 from penstock.core.errors import Unauthorized
-from penstock.protocol.actions import VERBS, Action
+from penstock.protocol.actions import ACTION_RULES, Action
 from penstock.protocol.notices import ENDED
 from penstock.storage.catalog.access import StoredBinding
 
@@ -76,7 +76,7 @@ def test_whoever_has_not_said_who_they_are_is_told_so_whatever_they_send(guarded
     for topic in TOPICS.keys() - set(_COMES_AND_GOES):
         assert code(nobody.ask(topic, {})) == "UNAUTHORIZED", topic
     for action in Action:
-        if VERBS[action].from_client and action is not Action.RESPONSE:
+        if ACTION_RULES[action].from_client and action is not Action.RESPONSE:
             assert code(nobody.call(action.value, "orders", b"{}")) == "UNAUTHORIZED", action
     assert code(nobody.ask("system.nothing", {})) == "UNAUTHORIZED"
     assert code(nobody.call("subscribe", "system.#", {})) == "UNAUTHORIZED"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.clock import Clock, SteadyClock, SystemClock, iso_time, now_ms, rest_warning
+from penstock.core.clock import Clock, SteadyClock, SystemClock, idle_clock_warning, iso_time, now_ms
 from penstock.core.errors import InvalidRequest
 from penstock.core.limits import CLOCK_HOLD_MS_MAX, CLOCK_JUMP_MS_MAX, CLOCK_REST_MS_MAX
 
@@ -168,7 +168,7 @@ def test_the_steady_clock_of_this_machine_tells_its_time() -> None:
 
 def test_a_clock_goes_on_from_what_another_process_was_told(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
-    told = machine.clock.moment()
+    told = machine.clock.reading()
     machine.wait(3600 * SECOND)
     machine.set_ahead += YEARS  # while nobody looked
     machine.clock = SteadyClock(machine.wall, lambda: machine.passed)
@@ -196,7 +196,7 @@ SEEN_MS = 1_700_000_000_000
 
 
 def test_a_clock_long_after_all_that_was_seen_is_warned_of_with_both_times() -> None:
-    warning = rest_warning(SEEN_MS, SEEN_MS + CLOCK_REST_MS_MAX + 1)
+    warning = idle_clock_warning(SEEN_MS, SEEN_MS + CLOCK_REST_MS_MAX + 1)
     assert warning is not None
     for words in ("2023-11-14T22:13:20.000Z", "2023-12-14T22:13:20.001Z", "set it right"):
         assert words in warning
@@ -208,4 +208,4 @@ def test_a_clock_long_after_all_that_was_seen_is_warned_of_with_both_times() -> 
     ids=["a month", "set back", "never used", "no message"],
 )
 def test_a_clock_that_nothing_speaks_against_is_believed_in_silence(seen_ms: int, told_ms: int) -> None:
-    assert rest_warning(seen_ms, told_ms) is None
+    assert idle_clock_warning(seen_ms, told_ms) is None

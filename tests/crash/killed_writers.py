@@ -23,7 +23,7 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.kernels.kernel_cache import load_all
 from penstock.record.message import Message
-from penstock.storage.log.log import Durability
+from penstock.storage.log.append_result import Durability
 from penstock.storage.store import Store
 
 TOPIC = TopicName.parse("killed")

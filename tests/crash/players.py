@@ -35,7 +35,7 @@ from penstock.client.produce.producer import Producer
 from penstock.client.wire.protocol import Event, RecordsReceived
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError, ServiceUnavailable, Timeout
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.protocol.actions import Action
 from penstock.record.block import scan
 from penstock.storage.inspect.data_reader import DataReader

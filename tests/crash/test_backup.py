@@ -21,8 +21,8 @@ import penstock
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
-from penstock.core.ranges import Ranges
+from penstock.core.offset_set import OffsetSet
+from penstock.core.positions import Earliest
 from penstock.record import layout as at
 from penstock.storage.backup.backup import back_up
 from penstock.storage.backup.restore import check_backup, restore
@@ -161,7 +161,7 @@ def settled(root: Path) -> set[Place]:
     with Catalog.open(root / "catalog.db", clock=SystemClock(), create=False) as catalog:
         (found,) = catalog.list_subscriptions()
         cursors = catalog.load_cursors(found.subscription_uid)
-    done = {number: Ranges([(0, int(cursor.floor))] if cursor.floor else []) for number, cursor in cursors.items()}
+    done = {number: OffsetSet([(0, int(cursor.floor))] if cursor.floor else []) for number, cursor in cursors.items()}
     for number, cursor in cursors.items():
         for span in cursor.acked:
             done[number].add(int(span.start), int(span.stop))

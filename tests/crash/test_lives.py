@@ -88,7 +88,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def kill_and_open(self) -> None:
-        self.log.rest()
+        self.log.close_files()
         self.log = self.open()
 
     @rule(

@@ -23,7 +23,7 @@ from penstock import aio
 from penstock.client.consume.consumer import Consumer
 from penstock.core.errors import DiskFull, NotOwner, ServiceUnavailable, Timeout
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.testing import RunningBroker
 

@@ -86,7 +86,7 @@ def again_and_again(story: Story, disk: FaultDisk) -> None:
         with story.open(disk) as log:
             story.append(log, size)
             story.append(log, 10, 10)
-    story.open(disk).rest()  # a process that was killed
+    story.open(disk).close_files()  # a process that was killed
 
 
 def forgetting(story: Story, disk: FaultDisk) -> None:
@@ -126,7 +126,7 @@ def check(story: Story, disk: FaultDisk) -> dict[int, bytes]:
     hold_against(story, log, found)
     assert seen_by_others(disk) == found
     done = log.append(Draft.of([Message(payload=b"after")]))
-    log.rest()
+    log.close_files()
     log = story.open(disk)
     records = list(log.records())
     assert {int(record.offset): record.message.payload for record in records} == found | {int(done.offset): b"after"}
@@ -242,5 +242,5 @@ def test_ids_never_go_back_over_a_thousand_restarts_with_the_clock_set_back() ->
         done = log.append(Draft.of([Message(payload=b"%d" % turn)]))
         assert done.id > last
         last = done.id
-        log.close() if turn % 2 else log.rest()
+        log.close() if turn % 2 else log.close_files()
         story.clock.advance_ms(-1000)

@@ -12,14 +12,14 @@ import pytest
 from tests.spark.source_kit import location, make_logs, segments, unchanged
 
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.hashing import hash64
 from penstock.record.layout import CHECKSUM_BYTES
 from penstock.spark.scan.columns import NAMES
 from penstock.spark.scan.slice_reader import LostRange, batches
 from penstock.spark.scan.slices import Slice
 from penstock.storage.inspect.data_reader import DataReader
-from penstock.storage.log.index import claimed_ends
+from penstock.storage.log.index import unchecked_ends
 from penstock.storage.log.segment import index_path
 
 ORDERS = ("/default/orders", 0)
@@ -69,7 +69,7 @@ def forge(path: Path, text: bytes) -> int:
     data = bytearray(path.read_bytes())
     place = data.index(text)
     data[place + len(text) - 1] = 0xFF
-    ends = [end for end in claimed_ends(index_path(path).read_bytes()[128:]).tolist() if end]
+    ends = [end for end in unchecked_ends(index_path(path).read_bytes()[128:]).tolist() if end]
     ordinal = sum(end <= place for end in ends)
     start, stop = (ends[ordinal - 1] if ordinal else 0), ends[ordinal] - CHECKSUM_BYTES
     data[stop : stop + CHECKSUM_BYTES] = hash64(bytes(data[start:stop])).to_bytes(CHECKSUM_BYTES, "big")

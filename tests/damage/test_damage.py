@@ -58,7 +58,7 @@ class Sample:
             log.append(Draft.of([Message(payload=b"in the next segment")]))
             self.payloads[len(payloads)] = b"in the next segment"
         self.size = log.view.segments[0].size
-        log.rest() if state == "left" else log.close()
+        log.close_files() if state == "left" else log.close()
         records = [len(Draft.of([Message(payload=payload, type="t")]).data) for payload in payloads]
         self.starts = [sum(records[:number]) for number in range(len(records))]
 
@@ -100,7 +100,7 @@ def check(sample: Sample, disk: FaultDisk, may_lose: set[int], *, must_find: boo
         assert lost == may_lose, "damage was not noticed"
     done = log.append(Draft.of([Message(payload=b"after")]))
     assert int(done.offset) not in found
-    log.rest()
+    log.close_files()
     assert served(disk, open_log(disk)) == found | {int(done.offset): b"after"}
 
 

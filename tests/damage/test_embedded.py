@@ -71,7 +71,7 @@ def build(host: bytes, *, behind: int) -> tuple[FaultDisk, list[bytes]]:
     sent = [b"one", b"two", host, *(b"real %d" % number for number in range(behind))]
     for payload in sent:
         log.append(Draft.of([Message(payload=payload)]))
-    log.rest()
+    log.close_files()
     return disk, sent
 
 
@@ -81,7 +81,7 @@ def check(disk: FaultDisk, sent: list[bytes]) -> None:
         assert not record.message.payload.startswith(b"FORGED"), "a payload's record was served"
         assert sent[record.offset] == record.message.payload
     done = log.append(Draft.of([Message(payload=b"after")]))
-    log.rest()
+    log.close_files()
     again = {int(record.offset): record.message.payload for record in open_log(disk).records()}
     assert again[int(done.offset)] == b"after"
     assert not any(payload.startswith(b"FORGED") for payload in again.values())

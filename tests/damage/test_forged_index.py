@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.block import Draft
 from penstock.record.hashing import hash64
 from penstock.record.message import Message
@@ -29,7 +29,7 @@ from penstock.spark.scan.slices import plan_slices
 from penstock.storage.base.layout import TOPICS
 from penstock.storage.inspect.data_reader import LogReader, segment_facts
 from penstock.storage.inspect.verify import verify_segment
-from penstock.storage.log.index import HEADER_BYTES, NO_ID, Header, State, encode_entries
+from penstock.storage.log.index import HEADER_BYTES, NO_ID, IndexHeader, SegmentState, encode_entries
 from penstock.storage.log.log import Log
 from penstock.storage.log.segment import index_path, segment_name
 from penstock.testing import FaultDisk, ManualClock
@@ -45,7 +45,7 @@ LIMITS = Limits(
     disk_reserve_bytes=1,
 )
 STATES = ("left", "closed", "sealed", "sealed last")
-Forge = Callable[[Header], Header]
+Forge = Callable[[IndexHeader], IndexHeader]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def sample(state: str) -> FaultDisk:
         log.roll()
     if state == "sealed":
         log.append(Draft.of([Message(payload=b"behind")]))
-    log.rest() if state == "left" else log.close()
+    log.close_files() if state == "left" else log.close()
     return disk
 
 
@@ -83,13 +83,13 @@ SAMPLES = {state: sample(state) for state in STATES}
 def forged(state: str, forge: Forge) -> FaultDisk:
     disk = SAMPLES[state].copy()
     index = disk.content(index_path(FIRST))
-    header = Header.decode(bytes(index[:HEADER_BYTES]))
+    header = IndexHeader.decode(bytes(index[:HEADER_BYTES]))
     assert header is not None
     index[:HEADER_BYTES] = sealed_anew(forge(header))
     return disk
 
 
-def sealed_anew(header: Header) -> bytes:
+def sealed_anew(header: IndexHeader) -> bytes:
     """Whatever it says, with a right checksum."""
     data = header.encode()
     assert int.from_bytes(data[-8:], "big") == hash64(data[:-8])
@@ -162,13 +162,13 @@ NAMED: dict[str, Forge] = {
     "one record too many": lambda header: replace(header, count=COUNT + 1),
     "one record too few": lambda header: replace(header, count=COUNT - 1),
     "one record too few, and its size": lambda header: replace(header, count=1, size=82),
-    "one more, in unused space": lambda header: replace(header, state=State.CLOSED, count=COUNT + 1, size=8000),
+    "one more, in unused space": lambda header: replace(header, state=SegmentState.CLOSED, count=COUNT + 1, size=8000),
     "size 0": lambda header: replace(header, size=0),
     "size 2^62": lambda header: replace(header, size=2**62),
     "size too small": lambda header: replace(header, size=COUNT * 81),
-    "nothing, closed": lambda header: replace(header, state=State.CLOSED, count=0, size=0),
-    "nothing, sealed": lambda header: replace(header, state=State.SEALED, count=0, size=0),
-    "no records in many bytes": lambda header: replace(header, state=State.CLOSED, count=0, size=4000),
+    "nothing, closed": lambda header: replace(header, state=SegmentState.CLOSED, count=0, size=0),
+    "nothing, sealed": lambda header: replace(header, state=SegmentState.SEALED, count=0, size=0),
+    "no records in many bytes": lambda header: replace(header, state=SegmentState.CLOSED, count=0, size=4000),
 }
 
 
@@ -181,15 +181,15 @@ def test_a_forged_header_changes_nothing(state: str, name: str, monkeypatch: pyt
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     state=st.sampled_from(STATES),
-    says=st.sampled_from(State),
+    says=st.sampled_from(SegmentState),
     count=st.integers(0, 2 * COUNT) | st.integers(0, 2**64 - 1),
     size=st.integers(0, 10_000) | st.integers(0, 2**64 - 1),
     first_id=st.none() | st.just(NO_ID),
 )
 def test_any_forged_header_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, state: str, says: State, count: int, size: int, first_id: bytes | None
+    monkeypatch: pytest.MonkeyPatch, state: str, says: SegmentState, count: int, size: int, first_id: bytes | None
 ) -> None:
-    def forge(header: Header) -> Header:
+    def forge(header: IndexHeader) -> IndexHeader:
         first = header.first_id if first_id is None else first_id
         return replace(header, state=says, count=count, size=size, first_id=first)
 

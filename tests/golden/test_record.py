@@ -9,7 +9,7 @@ from tests.record.reference import Entry, id_at, read, write
 
 from penstock.core.ids import IdRun, format_id
 from penstock.record import layout as at
-from penstock.record.block import After, Draft, Stop, scan, stamp
+from penstock.record.block import Draft, Predecessor, ScanStop, scan, stamp
 from penstock.record.message import Message, SchemaRef
 
 GOLDEN = Path(__file__).with_name("record-1.bin")
@@ -59,8 +59,8 @@ def test_the_reference_reads_and_writes_it() -> None:
 
 def test_today_s_code_reads_it() -> None:
     golden = GOLDEN.read_bytes()
-    block, stop = scan(golden, after=After(0, 0, FIRST_OFFSET))
-    assert stop == Stop(len(golden), at.AT_END)
+    block, stop = scan(golden, after=Predecessor(0, 0, FIRST_OFFSET))
+    assert stop == ScanStop(len(golden), at.AT_END)
     assert tuple(record.message for record in block) == MESSAGES
     assert [record.offset for record in block] == list(range(FIRST_OFFSET, FIRST_OFFSET + len(MESSAGES)))
     assert {record.publish_time_ms for record in block} == {PUBLISHED_MS}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import PenstockError
 from penstock.core.limits import TOPIC_LEVELS_MAX
-from penstock.protocol.actions import VERBS, Action
-from penstock.protocol.frames import Frame, Rejected
+from penstock.protocol.actions import ACTION_RULES, Action
+from penstock.protocol.frames import Frame, RejectedFrame
 from penstock.protocol.header import HEADER_BYTES_MAX, Header, header, serialise
 
 ID = "00000000-0000-4000-8000-000000000001"
@@ -55,8 +55,8 @@ versions = st.tuples(numbers, numbers, numbers).map(".".join)
 @st.composite
 def headers(draw: st.DrawFn) -> Header:
     action = draw(st.sampled_from(Action))
-    topic = draw(st.one_of(topics, patterns) if VERBS[action].takes_pattern else topics)
-    timeout = st.one_of(st.none(), st.integers(1, TIMEOUT_MS_MAX)) if VERBS[action].takes_timeout else st.none()
+    topic = draw(st.one_of(topics, patterns) if ACTION_RULES[action].takes_pattern else topics)
+    timeout = st.one_of(st.none(), st.integers(1, TIMEOUT_MS_MAX)) if ACTION_RULES[action].takes_timeout else st.none()
     return header(
         action,
         topic,
@@ -80,7 +80,7 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
     return [data[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
-def plain(item: Frame | Rejected) -> object:
+def plain(item: Frame | RejectedFrame) -> object:
     """Something that can be compared: errors are not equal to each other, their facts are."""
     if isinstance(item, Frame):
         return item

@@ -16,37 +16,37 @@ from penstock.protocol.frames import (
     Frame,
     FrameLimits,
     FrameReader,
-    Rejected,
+    RejectedFrame,
     check_payload,
-    encode,
+    encode_frame,
     parse_message,
 )
-from penstock.protocol.header import HEADER_BYTES_MAX, NOTHING_READ, Header, Salvage, parse_header, serialise
+from penstock.protocol.header import HEADER_BYTES_MAX, NO_HEADER, Header, SalvagedHeader, parse_header, serialise
 
 LIMITS = FrameLimits(payload_bytes_max=PAYLOAD_BYTES_MAX)
 HEADER = f"publish:a.b:1.0.0:{ID}".encode()
 
 
-def read(pieces: list[bytes], limits: FrameLimits = LIMITS) -> list[Frame | Rejected]:
+def read(pieces: list[bytes], limits: FrameLimits = LIMITS) -> list[Frame | RejectedFrame]:
     """All that comes out; a fatal rejection once, though the reader repeats it for ever."""
     reader = FrameReader(limits)
-    found: list[Frame | Rejected] = []
+    found: list[Frame | RejectedFrame] = []
     for piece in pieces:
         reader.receive_data(piece)
         while (item := reader.next_frame()) is not None:
             found.append(item)
-            if isinstance(item, Rejected) and item.fatal:
+            if isinstance(item, RejectedFrame) and item.fatal:
                 return found
     return found
 
 
-def frame(item: Frame | Rejected | None) -> Frame:
+def frame(item: Frame | RejectedFrame | None) -> Frame:
     assert isinstance(item, Frame)
     return item
 
 
-def rejected(item: Frame | Rejected | None) -> Rejected:
-    assert isinstance(item, Rejected)
+def rejected(item: Frame | RejectedFrame | None) -> RejectedFrame:
+    assert isinstance(item, RejectedFrame)
     return item
 
 
@@ -55,13 +55,13 @@ def rejected(item: Frame | Rejected | None) -> Rejected:
 
 @given(headers(), st.binary(max_size=PAYLOAD_BYTES_MAX))
 def test_what_was_encoded_is_read_back(header: Header, payload: bytes) -> None:
-    assert read([encode(header, payload)]) == [Frame(header, payload)]
-    assert encode(header, payload) == framed(serialise(header) + b"\n" + payload)
+    assert read([encode_frame(header, payload)]) == [Frame(header, payload)]
+    assert encode_frame(header, payload) == framed(serialise(header) + b"\n" + payload)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_buffer_can_be_encoded_and_received(kind: type[bytes]) -> None:
-    data = encode(parse_header(HEADER), kind(b"payload"))
+    data = encode_frame(parse_header(HEADER), kind(b"payload"))
     reader = FrameReader()
     reader.receive_data(kind(data))
     assert reader.next_frame() == Frame(parse_header(HEADER), b"payload")
@@ -101,7 +101,7 @@ def test_a_bad_frame_does_not_cost_the_good_ones_around_it() -> None:
     good = HEADER + b"\nok"
     found = read([framed(good) + framed(b"bogus") + framed(b"") + framed(HEADER + b"\n" + b"x" * 41) + framed(good)])
     assert [isinstance(item, Frame) for item in found] == [True, False, False, False, True]
-    assert not any(item.fatal for item in found if isinstance(item, Rejected))
+    assert not any(item.fatal for item in found if isinstance(item, RejectedFrame))
 
 
 # One message
@@ -160,7 +160,7 @@ def test_garbage_has_exactly_one_outcome(message: bytes) -> None:
             assert (
                 serialise(header).lower() + b"\n" + payload == message[: len(message) - len(payload)].lower() + payload
             )
-        case Rejected(error, _, fatal):
+        case RejectedFrame(error, _, fatal):
             assert isinstance(error, MalformedMessage | PayloadTooLarge)
             assert not fatal
     if len(message) <= LIMITS.frame_bytes_max:
@@ -185,7 +185,7 @@ def test_the_payload_limit_is_exact(limit: int) -> None:
     error = rejected(item).error
     assert isinstance(error, PayloadTooLarge)
     assert error.details == {"bytes": limit + 1, "payload_bytes_max": limit}
-    assert rejected(item).salvage == Salvage("a.b", "1.0.0", ID)
+    assert rejected(item).salvage == SalvagedHeader("a.b", "1.0.0", ID)
     assert not rejected(item).fatal
 
 
@@ -236,11 +236,11 @@ def test_after_a_length_that_no_frame_can_have_nothing_more_comes(size: int) -> 
 def test_the_header_of_a_frame_that_is_too_long_is_saved_if_it_has_arrived() -> None:
     length = (2**31).to_bytes(4, "big")
     for arrived, expected in (
-        (b"", NOTHING_READ),
-        (HEADER, NOTHING_READ),
-        (HEADER + b"\n", Salvage("a.b", "1.0.0", ID)),
-        (HEADER + b"\npayload", Salvage("a.b", "1.0.0", ID)),
-        (bytes(2000), NOTHING_READ),
+        (b"", NO_HEADER),
+        (HEADER, NO_HEADER),
+        (HEADER + b"\n", SalvagedHeader("a.b", "1.0.0", ID)),
+        (HEADER + b"\npayload", SalvagedHeader("a.b", "1.0.0", ID)),
+        (bytes(2000), NO_HEADER),
     ):
         (item,) = read([length + arrived])
         assert rejected(item).salvage == expected

@@ -15,13 +15,13 @@ from tests.protocol.kit import ID, PARENT, TIMEOUT_MS_MAX, headers, is_uuid4, uu
 from penstock.core.errors import MalformedMessage
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
-from penstock.protocol.actions import VERBS, Action
+from penstock.protocol.actions import ACTION_RULES, Action
 from penstock.protocol.header import (
     HEADER_BYTES_MAX,
-    NOTHING_READ,
+    NO_HEADER,
     SALVAGE_BYTES_MAX,
     Header,
-    Salvage,
+    SalvagedHeader,
     header,
     is_request_id,
     parse_head,
@@ -149,7 +149,7 @@ def test_an_action_may_be_spelled_in_any_letter_case(action: Action) -> None:
 def test_a_pattern_is_a_topic_only_where_the_action_takes_one(action: Action) -> None:
     for pattern in ("a.+", "#", "+.b.#", "/shop/#"):
         text = f"{action}:{pattern}:1.0.0"
-        if VERBS[action].takes_pattern:
+        if ACTION_RULES[action].takes_pattern:
             assert parse_header(text.encode()).head.name == TopicPattern.parse(pattern)
         else:
             assert field_of(text) == "topic"
@@ -528,7 +528,7 @@ def test_the_longest_header_there_can_be_is_as_long_as_the_computed_maximum() ->
     longest = max(
         len(f"{action}:{LONGEST_TOPIC}:{LONGEST_VERSION}:{ID}:{PARENT}")
         + (len(f":{TIMEOUT_MS_MAX}") if verb.takes_timeout else 0)
-        for action, verb in VERBS.items()
+        for action, verb in ACTION_RULES.items()
     )
     assert longest == HEADER_BYTES_MAX
 
@@ -619,7 +619,7 @@ def test_a_head_of_garbage_is_malformed_too(raw: bytes) -> None:
 
 @given(headers().filter(lambda each: each.request_id is not None))
 def test_all_of_a_right_header_is_saved(given_header: Header) -> None:
-    assert salvage(serialise(given_header)) == Salvage(
+    assert salvage(serialise(given_header)) == SalvagedHeader(
         given_header.topic, given_header.version, given_header.request_id
     )
 
@@ -636,12 +636,12 @@ def test_the_request_id_is_saved_whatever_else_is_wrong(required: tuple[str, str
 
 
 def test_each_field_is_saved_on_its_own() -> None:
-    assert salvage(f"bogus:a.b:2.1.0:{ID}".encode()) == Salvage("a.b", "2.1.0", ID)
-    assert salvage(f"publish:a..b:2.1.0:{ID}".encode()) == Salvage(NOTHING_READ.topic, "2.1.0", ID)
-    assert salvage(f"publish:a.b:v2:{ID}".encode()) == Salvage("a.b", NOTHING_READ.version, ID)
-    assert salvage(b"publish:a.b:2.1.0:what") == Salvage("a.b", "2.1.0", None)
-    assert salvage(b"publish:a.b") == Salvage("a.b", NOTHING_READ.version, None)
-    assert salvage(b"") == salvage(b"\xff:\xff:\xff:\xff") == NOTHING_READ
+    assert salvage(f"bogus:a.b:2.1.0:{ID}".encode()) == SalvagedHeader("a.b", "2.1.0", ID)
+    assert salvage(f"publish:a..b:2.1.0:{ID}".encode()) == SalvagedHeader(NO_HEADER.topic, "2.1.0", ID)
+    assert salvage(f"publish:a.b:v2:{ID}".encode()) == SalvagedHeader("a.b", NO_HEADER.version, ID)
+    assert salvage(b"publish:a.b:2.1.0:what") == SalvagedHeader("a.b", "2.1.0", None)
+    assert salvage(b"publish:a.b") == SalvagedHeader("a.b", NO_HEADER.version, None)
+    assert salvage(b"") == salvage(b"\xff:\xff:\xff:\xff") == NO_HEADER
 
 
 @pytest.mark.parametrize(
@@ -675,4 +675,4 @@ def test_a_header_that_is_far_too_long_is_not_looked_through() -> None:
     room = SALVAGE_BYTES_MAX - len(f"::1.0.0:{ID}")
     assert salvage(f"{'x' * room}::1.0.0:{ID}".encode()).request_id == ID
     assert salvage(f"{'x' * (room + 1)}::1.0.0:{ID}".encode()).request_id is None
-    assert salvage(b":" * 50_000_000) == NOTHING_READ
+    assert salvage(b":" * 50_000_000) == NO_HEADER

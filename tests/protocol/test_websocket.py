@@ -13,13 +13,13 @@ from penstock.protocol.websocket import (
     PING,
     PONG,
     TEXT,
-    Event,
-    Farewell,
-    Messages,
-    Part,
+    ConnectionEnd,
+    MessagePart,
     Ping,
     Pong,
+    WebSocketEvent,
     WebSocketReader,
+    WholeMessages,
 )
 
 MASK = b"\x9c\x01\xff\x37"
@@ -38,9 +38,9 @@ def framed(message: bytes) -> bytes:
     return len(message).to_bytes(4, "big") + message
 
 
-def read(pieces: list[bytes], limit: int = LIMIT) -> list[Event]:
+def read(pieces: list[bytes], limit: int = LIMIT) -> list[WebSocketEvent]:
     reader = WebSocketReader(limit)
-    found: list[Event] = []
+    found: list[WebSocketEvent] = []
     for piece in pieces:
         reader.receive_data(piece)
         while (event := reader.next_event()) is not None:
@@ -48,12 +48,12 @@ def read(pieces: list[bytes], limit: int = LIMIT) -> list[Event]:
     return found
 
 
-def joined(events: list[Event]) -> list[Event]:
+def joined(events: list[WebSocketEvent]) -> list[WebSocketEvent]:
     """Messages that follow one another, as if they had come in one read."""
-    found: list[Event] = []
+    found: list[WebSocketEvent] = []
     for event in events:
-        if isinstance(event, Messages) and found and isinstance(found[-1], Messages):
-            found[-1] = Messages(found[-1].frames + event.frames)
+        if isinstance(event, WholeMessages) and found and isinstance(found[-1], WholeMessages):
+            found[-1] = WholeMessages(found[-1].frames + event.frames)
         else:
             found.append(event)
     return found
@@ -63,32 +63,32 @@ def joined(events: list[Event]) -> list[Event]:
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 def test_a_message_of_every_size_comes_out_as_tcp_carries_it(size: int, opcode: int) -> None:
     message = (b"0123456789abc" * (size // 13 + 1))[:size]
-    assert read([frame(opcode, message) * 3]) == [Messages(framed(message) * 3)]
+    assert read([frame(opcode, message) * 3]) == [WholeMessages(framed(message) * 3)]
 
 
 texts = st.text(max_size=30).map(str.encode)
 plain = st.one_of(
-    st.binary(max_size=300).map(lambda payload: ([frame(BINARY, payload)], [Messages(framed(payload))])),
-    texts.map(lambda payload: ([frame(TEXT, payload)], [Messages(framed(payload))])),
+    st.binary(max_size=300).map(lambda payload: ([frame(BINARY, payload)], [WholeMessages(framed(payload))])),
+    texts.map(lambda payload: ([frame(TEXT, payload)], [WholeMessages(framed(payload))])),
     st.binary(max_size=125).map(lambda payload: ([frame(PING, payload)], [Ping(payload)])),
     st.binary(max_size=125).map(lambda payload: ([frame(PONG, payload)], [Pong(payload)])),
 )
 
 
 @st.composite
-def in_fragments(draw: st.DrawFn) -> tuple[list[bytes], list[Event]]:
+def in_fragments(draw: st.DrawFn) -> tuple[list[bytes], list[WebSocketEvent]]:
     parts = draw(st.lists(st.binary(max_size=40), min_size=2, max_size=5))
     frames = [frame(CONTINUATION if place else BINARY, part, fin=False) for place, part in enumerate(parts[:-1])]
     frames.insert(1, frame(PING, b"between"))
-    events: list[Event] = [Part(len(part)) for part in parts[:-1]]
+    events: list[WebSocketEvent] = [MessagePart(len(part)) for part in parts[:-1]]
     events.insert(1, Ping(b"between"))
-    return [*frames, frame(CONTINUATION, parts[-1])], [*events, Messages(framed(b"".join(parts)))]
+    return [*frames, frame(CONTINUATION, parts[-1])], [*events, WholeMessages(framed(b"".join(parts)))]
 
 
 @given(st.lists(plain | in_fragments(), max_size=8), st.lists(st.integers(1, 60), max_size=40))
 @settings(max_examples=300)
 def test_any_split_of_the_bytes_gives_the_same_events(
-    said: list[tuple[list[bytes], list[Event]]], cuts: list[int]
+    said: list[tuple[list[bytes], list[WebSocketEvent]]], cuts: list[int]
 ) -> None:
     whole = b"".join(each for frames, _ in said for each in frames)
     expected = joined([event for _, events in said for event in events])
@@ -113,10 +113,10 @@ def test_a_fragment_is_measured_when_it_begins(first: bytes) -> None:
     """Nothing of what is too much has to come."""
     began = frame(BINARY, first, fin=False)
     fits = frame(CONTINUATION, declared=LIMIT - len(first))
-    assert read([began + fits]) == [Part(len(first))]
+    assert read([began + fits]) == [MessagePart(len(first))]
     assert read([began + frame(CONTINUATION, declared=LIMIT - len(first) + 1)]) == [
-        Part(len(first)),
-        Farewell(1009, "message too large"),
+        MessagePart(len(first)),
+        ConnectionEnd(1009, "message too large"),
     ]
 
 
@@ -127,10 +127,10 @@ def test_what_is_held_and_what_is_wanted_are_known_from_the_head_on() -> None:
     assert reader.next_event() is None
     assert (reader.held_bytes, reader.wanted_bytes) == (100, len(whole))
     reader.receive_data(whole[100:])
-    assert reader.next_event() == Messages(framed(bytes(50_000)))
+    assert reader.next_event() == WholeMessages(framed(bytes(50_000)))
     assert (reader.next_event(), reader.held_bytes, reader.wanted_bytes) == (None, 0, 0)
     reader.receive_data(frame(BINARY, bytes(30_000), fin=False) + frame(CONTINUATION, declared=20_000))
-    assert reader.next_event() == Part(30_000)
+    assert reader.next_event() == MessagePart(30_000)
     assert reader.next_event() is None
     assert reader.held_bytes == 30_000 + 8
     assert reader.wanted_bytes == 30_000 + 20_000 + 8
@@ -139,9 +139,9 @@ def test_what_is_held_and_what_is_wanted_are_known_from_the_head_on() -> None:
 def test_a_limit_that_is_raised_holds_from_the_next_frame_on() -> None:
     reader = WebSocketReader(10)
     reader.receive_data(frame(BINARY, b"token") + frame(BINARY, bytes(1000)))
-    assert reader.next_event() == Messages(framed(b"token"))
+    assert reader.next_event() == WholeMessages(framed(b"token"))
     reader.bytes_max = 1000
-    assert reader.next_event() == Messages(framed(bytes(1000)))
+    assert reader.next_event() == WholeMessages(framed(bytes(1000)))
 
 
 def test_one_frame_that_is_no_whole_message_is_one_event() -> None:
@@ -149,7 +149,7 @@ def test_one_frame_that_is_no_whole_message_is_one_event() -> None:
     reader = WebSocketReader(LIMIT)
     reader.receive_data(frame(PING) * 3 + frame(BINARY, b"a") * 4)
     assert [reader.next_event() for _ in range(3)] == [Ping(b"")] * 3
-    assert reader.next_event() == Messages(framed(b"a") * 4)
+    assert reader.next_event() == WholeMessages(framed(b"a") * 4)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_nothing_is_read_after_the_end(given_frame: bytes, code: int) -> None:
     while (event := reader.next_event()) is not None:
         events.append(event)
     last = events[-1]
-    assert isinstance(last, Farewell)
+    assert isinstance(last, ConnectionEnd)
     assert last.code == code
     reader.receive_data(frame(BINARY, b"still more"))
     assert reader.next_event() is None

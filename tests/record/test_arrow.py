@@ -19,7 +19,7 @@ from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLar
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX
 from penstock.record import layout as at
 from penstock.record.arrow import COLUMN_NAMES
-from penstock.record.block import EMPTY, Block, Draft, scan, stamp
+from penstock.record.block import EMPTY_BLOCK, Block, Draft, scan, stamp
 from penstock.record.message import Message
 
 BLOCK = stamped(MIXED)
@@ -117,7 +117,7 @@ def test_every_pair_of_columns_fits_together() -> None:
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(InvalidRequest, match="no column 'payload': choose from id, offset, timestamp") as caught:
-        EMPTY.to_arrow(["value", "payload"])
+        EMPTY_BLOCK.to_arrow(["value", "payload"])
     assert caught.value.details == {"column": "payload"}
 
 
@@ -125,10 +125,15 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:
 def test_the_kinds_of_columns_do_not_depend_on_what_is_in_them(views: bool) -> None:
     schemas = {
         block.to_arrow(views=views).schema.to_string()
-        for block in (EMPTY, scan(BLOCK)[0], scan(BLOCK)[0].select(3, 3), scan(stamped([Message(payload=b"")]))[0])
+        for block in (
+            EMPTY_BLOCK,
+            scan(BLOCK)[0],
+            scan(BLOCK)[0].select(3, 3),
+            scan(stamped([Message(payload=b"")]))[0],
+        )
     }
     assert len(schemas) == 1
-    EMPTY.to_arrow(views=views).validate(full=True)
+    EMPTY_BLOCK.to_arrow(views=views).validate(full=True)
 
 
 @pytest.mark.parametrize("views", [True, False])

@@ -18,7 +18,7 @@ from tests.record.samples import FIRST_TICKS, LOW, MIXED, blocks, entry_of, stam
 
 from penstock.core.offsets import OffsetRange
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, START_OF_LOG, After, Block, parse_block, scan
+from penstock.record.block import EMPTY_BLOCK, START_OF_LOG, Block, Predecessor, parse_block, scan
 from penstock.record.message import Message, SchemaRef, key_hash
 from penstock.record.rows import NO_ATTRIBUTES, attributes_of
 
@@ -75,14 +75,14 @@ def test_what_the_next_scan_must_know_leads_from_one_block_to_the_next() -> None
 
 
 def test_nothing_comes_before_the_start_of_a_log() -> None:
-    assert After() == START_OF_LOG
+    assert Predecessor() == START_OF_LOG
     assert START_OF_LOG.next_offset < 0
 
 
 def test_an_empty_block_has_no_bytes_and_no_offsets() -> None:
-    assert bytes(EMPTY.raw) == b""
-    assert len(EMPTY.offsets) == 0
-    assert list(EMPTY) == []
+    assert bytes(EMPTY_BLOCK.raw) == b""
+    assert len(EMPTY_BLOCK.offsets) == 0
+    assert list(EMPTY_BLOCK) == []
 
 
 def test_a_payload_is_a_window_into_the_buffer() -> None:
@@ -149,7 +149,7 @@ def test_rows_of_a_part_are_part_of_the_rows() -> None:
         for stop in range(start, len(MIXED) + 1):
             assert block.select(start, stop).rows() == rows[start:stop]
     assert Block(block.data, block.columns[::-1].copy()).rows() == rows[::-1]
-    assert EMPTY.rows() == []
+    assert EMPTY_BLOCK.rows() == []
 
 
 @given(blocks, st.sampled_from(["", "name-7", "order.created", "é漢🜁", "nowhere"]))
@@ -237,7 +237,7 @@ def test_keys_are_hashed_as_plain_python_does(messages: list[Message]) -> None:
 
 
 def test_no_record_has_no_hash_and_a_part_has_its_own() -> None:
-    assert EMPTY.key_hashes().tolist() == []
+    assert EMPTY_BLOCK.key_hashes().tolist() == []
     block, _ = scan(BLOCK)
     assert block.select(3, 9).key_hashes().tolist() == block.key_hashes().tolist()[3:9]
 
@@ -272,7 +272,7 @@ def test_any_rows_in_any_order_can_be_gathered() -> None:
     assert [record.message for record in block.gather(wanted)] == [MIXED[1], MIXED[4], MIXED[7]]
     assert [record.message for record in block.select(2, 8).gather(np.array([-1, 0]))] == [MIXED[7], MIXED[2]]
     assert (block.columns == before).all()
-    assert len(EMPTY.gather(np.zeros(0, np.int64))) == 0
+    assert len(EMPTY_BLOCK.gather(np.zeros(0, np.int64))) == 0
 
 
 @pytest.mark.parametrize("row", [10, -11, 2**40])
@@ -331,4 +331,4 @@ def test_no_glob_matches_a_key_that_is_not_there() -> None:
     assert block.matching(keys=["*"]).tolist() == [False, True, True]
     assert block.matching(keys=["?"]).tolist() == [False, False, True]
     assert block.matching().tolist() == [True] * 3
-    assert EMPTY.matching(["*"], ["*"]).tolist() == []
+    assert EMPTY_BLOCK.matching(["*"], ["*"]).tolist() == []

@@ -29,7 +29,7 @@ from tests.record.samples import (
 from penstock.core import limits
 from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, Limits
-from penstock.record.block import EMPTY, Draft, parse_block, scan
+from penstock.record.block import EMPTY_BLOCK, Draft, parse_block, scan
 from penstock.record.message import Message
 
 FIRST = Entry(type=b"first", payload=b"one")
@@ -379,7 +379,7 @@ def test_a_draft_of_neighbours_is_a_window_and_of_others_a_copy() -> None:
 
 
 def test_a_draft_of_no_records_is_refused() -> None:
-    for block in (EMPTY, scan(stamped(MIXED))[0].select(4, 4)):
+    for block in (EMPTY_BLOCK, scan(stamped(MIXED))[0].select(4, 4)):
         with pytest.raises(InvalidRequest, match="at least one message"):
             Draft.of_block(block)
 

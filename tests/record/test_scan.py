@@ -16,7 +16,7 @@ from tests.record.samples import FIRST_TICKS, LOW, MIXED, blocks, entry_of, entr
 
 from penstock.core.errors import InvalidRequest
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After, Block, Stop, scan
+from penstock.record.block import EMPTY_BLOCK, Block, Predecessor, ScanStop, scan
 from penstock.record.message import Message
 
 BLOCK = stamped(MIXED)
@@ -24,9 +24,9 @@ ENDS = [int(end) for end in scan(BLOCK)[0].columns[:, at.END]]
 STARTS = [0, *ENDS[:-1]]
 
 
-def after_tick(ticks: int, next_offset: int = -1) -> After:
+def after_tick(ticks: int, next_offset: int = -1) -> Predecessor:
     high, low = struct.unpack(">qq", id_at(ticks, LOW))
-    return After(high, low, next_offset)
+    return Predecessor(high, low, next_offset)
 
 
 def ends_of(block: Block) -> list[int]:
@@ -45,8 +45,8 @@ def whole_before(place: int) -> int:
 @unhurried
 def test_what_the_reference_writes_is_read_back_field_by_field(messages: list[Message]) -> None:
     data = write(*(entry_of(message, place) for place, message in enumerate(messages)))
-    block, stop = scan(data, after=After(0, 0, 0))
-    assert stop == Stop(len(data), at.AT_END)
+    block, stop = scan(data, after=Predecessor(0, 0, 0))
+    assert stop == ScanStop(len(data), at.AT_END)
     assert [each.message for each in block] == messages
     for place, message in enumerate(messages):
         assert entry_of_record(block.record(place), place) == entry_of(message, place)
@@ -54,7 +54,7 @@ def test_what_the_reference_writes_is_read_back_field_by_field(messages: list[Me
 
 def test_nothing_is_read_from_nothing() -> None:
     block, stop = scan(b"")
-    assert (len(block), stop) == (0, Stop(0, at.AT_END))
+    assert (len(block), stop) == (0, ScanStop(0, at.AT_END))
     assert str(stop) == "end of the data"
 
 
@@ -62,12 +62,12 @@ def test_nothing_is_read_from_nothing() -> None:
 def test_any_buffer_can_be_read(kind: type[bytes]) -> None:
     block, stop = scan(kind(BLOCK))
     assert [each.message for each in block] == list(MIXED)
-    assert stop == Stop(len(BLOCK), at.AT_END)
+    assert stop == ScanStop(len(BLOCK), at.AT_END)
 
 
 def test_positions_count_from_the_start_of_the_buffer() -> None:
     block, stop = scan(b"\xff" * 100 + BLOCK + b"\xff" * 100, start=100, stop=100 + len(BLOCK))
-    assert stop == Stop(100 + len(BLOCK), at.AT_END)
+    assert stop == ScanStop(100 + len(BLOCK), at.AT_END)
     assert ends_of(block) == [100 + end for end in ENDS]
     assert [each.message for each in block] == list(MIXED)
 
@@ -99,7 +99,7 @@ def test_bytes_outside_the_range_do_not_matter(verify: bool) -> None:
 @pytest.mark.parametrize("zeros", [*range(1, 34), 4_096])
 def test_zeros_where_an_id_would_be_are_unused_space(zeros: int) -> None:
     block, stop = scan(BLOCK + bytes(zeros))
-    assert stop == Stop(len(BLOCK), at.UNUSED)
+    assert stop == ScanStop(len(BLOCK), at.UNUSED)
     assert len(block) == len(MIXED)
 
 
@@ -110,7 +110,7 @@ def test_zeros_that_end_before_an_id_does_are_not_unused_space(zeros: int) -> No
 
 
 def test_whatever_follows_sixteen_zeros_is_not_looked_at() -> None:
-    assert scan(bytes(16) + BLOCK)[1] == Stop(0, at.UNUSED)
+    assert scan(bytes(16) + BLOCK)[1] == ScanStop(0, at.UNUSED)
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -120,7 +120,7 @@ def test_a_block_cut_anywhere_is_read_up_to_its_last_whole_record(verify: bool) 
         count = whole_before(size)
         position = STARTS[count]
         assert ends_of(block) == ENDS[:count]
-        assert stop == Stop(position, at.AT_END if size == position else at.CUT)
+        assert stop == ScanStop(position, at.AT_END if size == position else at.CUT)
 
 
 def test_an_unfinished_write_into_unused_space_is_read_up_to_its_last_whole_record() -> None:
@@ -152,19 +152,19 @@ def test_without_verifying_a_wrong_checksum_is_believed() -> None:
     data = bytearray(BLOCK)
     for end in ENDS:
         data[end - 1] ^= 0xFF
-    assert scan(data)[1] == Stop(0, at.BAD_CHECKSUM)
+    assert scan(data)[1] == ScanStop(0, at.BAD_CHECKSUM)
     block, stop = scan(data, verify=False)
     assert [each.message for each in block] == list(MIXED)
-    assert stop == Stop(len(BLOCK), at.AT_END)
+    assert stop == ScanStop(len(BLOCK), at.AT_END)
 
 
 @pytest.mark.parametrize("place", range(len(MIXED)))
 def test_reading_can_go_on_behind_a_damaged_record(place: int) -> None:
     data = bytearray(BLOCK)
     data[ENDS[place] - 9] ^= 1
-    assert scan(data)[1] == Stop(STARTS[place], at.BAD_CHECKSUM)
+    assert scan(data)[1] == ScanStop(STARTS[place], at.BAD_CHECKSUM)
     block, stop = scan(data, start=ENDS[place], after=after_tick(FIRST_TICKS + place, place + 1))
-    assert stop == Stop(len(BLOCK), at.AT_END)
+    assert stop == ScanStop(len(BLOCK), at.AT_END)
     assert [each.message for each in block] == list(MIXED[place + 1 :])
 
 
@@ -232,7 +232,7 @@ RIGHT = {
 def test_a_message_that_is_not_an_envelope_stops_the_reading(message: bytes, verify: bool) -> None:
     first = write(replace(GOOD, id=id_at(FIRST_TICKS - 1, LOW)))
     block, stop = scan(first + record(GOOD.id, b"t", message) + BLOCK, verify=verify)
-    assert (len(block), stop) == (1, Stop(len(first), at.BAD_ENVELOPE))
+    assert (len(block), stop) == (1, ScanStop(len(first), at.BAD_ENVELOPE))
     assert str(stop) == "the message is not a valid envelope"
 
 
@@ -240,7 +240,7 @@ def test_a_message_that_is_not_an_envelope_stops_the_reading(message: bytes, ver
 def test_a_message_that_is_an_envelope_to_the_last_byte_is_read(message: bytes) -> None:
     data = record(GOOD.id, b"t", message)
     block, stop = scan(data)
-    assert (len(block), stop) == (1, Stop(len(data), at.AT_END))
+    assert (len(block), stop) == (1, ScanStop(len(data), at.AT_END))
 
 
 @pytest.mark.parametrize("message", [*WRONG.values(), *RIGHT.values()], ids=[*WRONG.keys(), *RIGHT.keys()])
@@ -267,7 +267,7 @@ def block_of(ticks: Sequence[int], offsets: Sequence[int] | None = None) -> tupl
 def test_ids_that_do_not_rise_stop_the_reading(later: int) -> None:
     data, size = block_of([4, 5, later, 6])
     block, stop = scan(data)
-    assert (len(block), stop) == (2, Stop(2 * size, at.BAD_ORDER))
+    assert (len(block), stop) == (2, ScanStop(2 * size, at.BAD_ORDER))
     assert len(scan(data, envelopes=False)[0]) == 2
 
 
@@ -283,7 +283,7 @@ def test_ids_of_the_far_future_are_greater_than_ours() -> None:
     data, _ = block_of([FIRST_TICKS, 2**59 - 1, 2**59, 2**60 - 1])
     block, stop = scan(data)
     assert (len(block), stop.reason) == (4, at.AT_END)
-    assert scan(data, after=after_tick(2**60 - 1))[1] == Stop(0, at.BAD_ORDER)
+    assert scan(data, after=after_tick(2**60 - 1))[1] == ScanStop(0, at.BAD_ORDER)
 
 
 @pytest.mark.parametrize(("before", "count"), [(3, 3), (4, 0), (5, 0), (2**60 - 1, 0)])
@@ -312,8 +312,8 @@ def test_what_comes_before_need_not_be_a_whole_id() -> None:
 )
 def test_an_id_that_is_not_a_uuid_of_version_6_stops_the_reading(id_: bytes) -> None:
     data = write(Entry(id=id_))
-    assert scan(data)[1] == Stop(0, at.BAD_ID)
-    assert scan(data, envelopes=False)[1] == Stop(0, at.BAD_ID)
+    assert scan(data)[1] == ScanStop(0, at.BAD_ID)
+    assert scan(data, envelopes=False)[1] == ScanStop(0, at.BAD_ID)
 
 
 @pytest.mark.parametrize(
@@ -334,9 +334,9 @@ def test_an_id_that_is_not_a_uuid_of_version_6_stops_the_reading(id_: bytes) -> 
 )
 def test_offsets_count_up_from_the_one_that_must_be_next(offsets: list[int], next_offset: int, count: int) -> None:
     data, size = block_of(range(1, len(offsets) + 1), offsets)
-    block, stop = scan(data, after=After(0, 0, next_offset))
+    block, stop = scan(data, after=Predecessor(0, 0, next_offset))
     assert len(block) == count
-    assert stop == Stop(count * size, at.AT_END if count == len(offsets) else at.BAD_OFFSET)
+    assert stop == ScanStop(count * size, at.AT_END if count == len(offsets) else at.BAD_OFFSET)
 
 
 def test_records_that_need_not_be_envelopes_have_no_offsets_to_check() -> None:
@@ -354,11 +354,11 @@ def test_no_more_rows_than_asked_for(rows_max: int) -> None:
     block, stop = scan(BLOCK, rows_max=rows_max)
     count = min(rows_max, len(MIXED))
     assert len(block) == count
-    assert stop == Stop([0, *ENDS][count], at.MORE if rows_max < len(MIXED) else at.AT_END)
+    assert stop == ScanStop([0, *ENDS][count], at.MORE if rows_max < len(MIXED) else at.AT_END)
 
 
 def test_reading_in_pieces_is_reading_the_whole() -> None:
-    position, after, found = 0, After(0, 0, 0), []
+    position, after, found = 0, Predecessor(0, 0, 0), []
     while position < len(BLOCK):
         block, stop = scan(BLOCK, start=position, after=after, rows_max=3)
         found += [each.message for each in block]
@@ -375,12 +375,12 @@ MANY_BLOCK = stamped([Message(payload=b"")] * MANY)
 def test_a_block_of_any_number_of_records_is_read_whole(count: int) -> None:
     data = memoryview(MANY_BLOCK)[: 81 * count]
     for rows_max in (None, count, count + 1):
-        block, stop = scan(data, after=After(0, 0, 0), rows_max=rows_max)
+        block, stop = scan(data, after=Predecessor(0, 0, 0), rows_max=rows_max)
         assert block.columns[:, at.OFFSET].tolist() == list(range(count))
         assert ends_of(block) == list(range(81, 81 * count + 1, 81))
-        assert stop == Stop(len(data), at.AT_END)
+        assert stop == ScanStop(len(data), at.AT_END)
     block, stop = scan(data, rows_max=count - 1)
-    assert (len(block), stop) == (count - 1, Stop(81 * (count - 1), at.MORE))
+    assert (len(block), stop) == (count - 1, ScanStop(81 * (count - 1), at.MORE))
 
 
 @pytest.mark.parametrize("place", TABLES)
@@ -388,12 +388,12 @@ def test_order_is_checked_across_all_of_a_large_block(place: int) -> None:
     size = 81
     skipped = MANY_BLOCK[: size * place] + MANY_BLOCK[size * (place + 1) :]
     if place < MANY - 1:
-        assert scan(skipped, after=After(0, 0, 0))[1] == Stop(size * place, at.BAD_OFFSET)
-    assert scan(skipped)[1] == Stop(len(skipped), at.AT_END)
+        assert scan(skipped, after=Predecessor(0, 0, 0))[1] == ScanStop(size * place, at.BAD_OFFSET)
+    assert scan(skipped)[1] == ScanStop(len(skipped), at.AT_END)
     twice = MANY_BLOCK[: size * (place + 1)] + MANY_BLOCK[size * place :]
-    assert scan(twice)[1] == Stop(size * (place + 1), at.BAD_ORDER)
+    assert scan(twice)[1] == ScanStop(size * (place + 1), at.BAD_ORDER)
 
 
 def test_an_empty_block_offers_nothing() -> None:
-    assert len(EMPTY) == 0
-    assert list(EMPTY) == []
+    assert len(EMPTY_BLOCK) == 0
+    assert list(EMPTY_BLOCK) == []

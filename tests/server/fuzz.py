@@ -38,8 +38,8 @@ from tests.server.kit import (
 )
 
 from penstock.protocol.actions import Action
-from penstock.protocol.blocks import Batch, BlockReader, Scratch
-from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected
+from penstock.protocol.batch_reader import BatchReader, PublishBatch, Scratch
+from penstock.protocol.frames import Frame, FrameLimits, FrameReader, RejectedFrame
 
 LIMITS: Final = FrameLimits(payload_bytes_max=2000)
 WATCHED: Final = "fuzz.watched"
@@ -117,13 +117,13 @@ def pieces(chance: random.Random, data: bytes) -> Iterator[bytes]:
 Outcome = tuple[object, ...]
 
 
-def _outcome(item: Frame | Rejected) -> Outcome:
+def _outcome(item: Frame | RejectedFrame) -> Outcome:
     if isinstance(item, Frame):
         return ("frame", item.header, item.payload)
     return ("rejected", item.error.code, item.error.message, item.salvage, item.fatal)
 
 
-def _batch_outcomes(batch: Batch) -> Iterator[Outcome]:
+def _batch_outcomes(batch: PublishBatch) -> Iterator[Outcome]:
     """Each message of a batch, as if it had come alone."""
     for each in batch.messages():
         reader = FrameReader(LIMITS)
@@ -135,11 +135,11 @@ def _batch_outcomes(batch: Batch) -> Iterator[Outcome]:
 
 
 def _by_blocks(parts: Iterable[bytes], scratch: Scratch) -> list[Outcome]:
-    reader = BlockReader(LIMITS, scratch)
+    reader = BatchReader(LIMITS, scratch)
     found: list[Outcome] = []
     for part in parts:
         for item in reader.receive_data(part):
-            found += _batch_outcomes(item) if isinstance(item, Batch) else [_outcome(item)]
+            found += _batch_outcomes(item) if isinstance(item, PublishBatch) else [_outcome(item)]
     return found
 
 
@@ -150,7 +150,7 @@ def _one_by_one(parts: Iterable[bytes]) -> list[Outcome]:
         reader.receive_data(part)
         while (item := reader.next_frame()) is not None:
             found.append(_outcome(item))
-            if isinstance(item, Rejected) and item.fatal:
+            if isinstance(item, RejectedFrame) and item.fatal:
                 return found
     return found
 

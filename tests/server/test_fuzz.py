@@ -11,7 +11,7 @@ import pytest
 from tests.server import fuzz
 from tests.server.kit import BrokerProcess
 
-from penstock.protocol.blocks import Scratch
+from penstock.protocol.batch_reader import Scratch
 
 pytestmark = pytest.mark.slow
 

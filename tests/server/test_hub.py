@@ -39,7 +39,7 @@ from penstock.server.background.registry_tasks import resolved
 from penstock.server.hub import Hub
 from penstock.server.main import now_ms
 from penstock.server.session import Session
-from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.group_commit import PendingAppend
 from penstock.storage.store import Store
 from penstock.testing import ManualClock, ScriptedStream
 
@@ -57,7 +57,7 @@ def test_a_batch_for_several_partitions_that_the_queue_has_no_room_for_leaves_no
 async def _overloaded(root: Path) -> None:
     limits, topic = Limits(disk_reserve_bytes=1, queue_bytes_max=2_000), TopicName.parse("p")
     held, full = threading.Event(), threading.Event()
-    handed: list[Callable[[Sequence[Ticket]], None]] = []
+    handed: list[Callable[[Sequence[PendingAppend]], None]] = []
     with Store.open(root, create=True, limits=limits, deliver=lambda tickets: handed[0](tickets)) as store:
         store.create_topic(topic, partitions=4)
         broker = Broker(WireLimits(), SystemClock(), random.Random(1), now_ms=now_ms(), store=store)

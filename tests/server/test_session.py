@@ -18,7 +18,7 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.server.hub import Hub
 from penstock.server.main import now_ms
-from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.group_commit import PendingAppend
 from penstock.storage.log.log import Log
 from penstock.storage.store import Store
 from penstock.testing import ScriptedStream
@@ -34,14 +34,14 @@ class StillDisk:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._tickets: list[Ticket] = []
+        self._tickets: list[PendingAppend] = []
 
-    def submit(self, log: Log, draft: Draft, *, wait: bool) -> Ticket:
+    def submit(self, log: Log, draft: Draft, *, wait: bool) -> PendingAppend:
         assert not wait, "the event loop would stand"
-        self._tickets.append(Ticket(log, draft))
+        self._tickets.append(PendingAppend(log, draft))
         return self._tickets[-1]
 
-    def write(self, count: int) -> list[Ticket]:
+    def write(self, count: int) -> list[PendingAppend]:
         written, self._tickets = self._tickets[:count], self._tickets[count:]
         for ticket in written:
             assert ticket.log is not None

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.block import Draft
 from penstock.record.message import Message, Record
 from penstock.storage.inspect.data_reader import DataReader, LogReader

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.block import Draft
 from penstock.record.message import Message, Record, SchemaRef
 from penstock.spark.files.location import Location

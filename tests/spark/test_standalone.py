@@ -25,7 +25,7 @@ from tests.spark.sink.kit import values
 
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.server.security.offline_keys import ask

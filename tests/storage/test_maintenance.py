@@ -6,21 +6,21 @@ import threading
 
 import pytest
 
-from penstock.storage.maintenance import Rounds
+from penstock.storage.maintenance import MaintenanceThread
 
 
 def test_a_round_is_made_when_it_is_called_for_and_once_more_at_the_end() -> None:
     made = threading.Semaphore(0)
-    rounds = Rounds(made.release)
-    rounds.start()
-    rounds.call()
+    maintenance = MaintenanceThread(made.release)
+    maintenance.start()
+    maintenance.request_round()
     assert made.acquire(timeout=60)
-    rounds.close()
+    maintenance.close()
     assert made.acquire(blocking=False)
-    rounds.close()
+    maintenance.close()
     while made.acquire(blocking=False):
         pass
-    rounds.call()
+    maintenance.request_round()
     assert not made.acquire(blocking=False), "nothing is done after the end"
 
 
@@ -31,10 +31,10 @@ def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixture) ->
         made.release()
         raise RuntimeError("a defect")
 
-    rounds = Rounds(fail)
-    rounds.start()
+    maintenance = MaintenanceThread(fail)
+    maintenance.start()
     for _ in range(2):
-        rounds.call()
+        maintenance.request_round()
         assert made.acquire(timeout=60)
-    rounds.close()
+    maintenance.close()
     assert caplog.text.count("a round of the data directory failed") >= 3

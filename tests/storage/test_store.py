@@ -29,16 +29,16 @@ from penstock.core.errors import (
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtTime
+from penstock.core.positions import AtTime
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import is_owned
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
-from penstock.storage.catalog.topics import Dispatch, Retention, Run, TopicSettings
-from penstock.storage.log.group_commit import Ticket
-from penstock.storage.log.log import Durability
-from penstock.storage.producer_windows import derive
+from penstock.storage.catalog.topics import Dispatch, RequestRun, Retention, TopicSettings
+from penstock.storage.log.append_result import Durability
+from penstock.storage.log.group_commit import PendingAppend
+from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 from penstock.testing import ManualClock
 
@@ -293,17 +293,20 @@ def test_the_last_requests_of_every_producer_are_known_after_a_restart(root: Pat
         topic = store.create_topic(ORDERS)
         for producer, request in ((1, 1), (2, 1), (0, 9), (1, 2), (1, 3), (2, 2)):
             store.append(ORDERS, sent(producer, request))
-        found = derive(store.log(ORDERS))
-        assert dict(found.runs) == {1: (Run(1, 0, 1), Run(2, 3, 2)), 2: (Run(1, 1, 1), Run(2, 5, 1))}
+        found = derive_checkpoint(store.log(ORDERS))
+        assert dict(found.runs) == {
+            1: (RequestRun(1, 0, 1), RequestRun(2, 3, 2)),
+            2: (RequestRun(1, 1, 1), RequestRun(2, 5, 1)),
+        }
         store.catalog.save_checkpoint(topic, 0, found)
         store.append(ORDERS, sent(2, 3))
     with Store.open(root) as store:
         checkpoint = store.catalog.load_checkpoint(store.catalog.get_topic(ORDERS), 0)
         assert checkpoint == found
-        again = derive(store.log(ORDERS), checkpoint)
+        again = derive_checkpoint(store.log(ORDERS), checkpoint)
         assert again.next_offset == 7
-        assert again.runs[2] == (Run(1, 1, 1), Run(2, 5, 2))
-        assert again == derive(store.log(ORDERS))
+        assert again.runs[2] == (RequestRun(1, 1, 1), RequestRun(2, 5, 2))
+        assert again == derive_checkpoint(store.log(ORDERS))
 
 
 # Live topics
@@ -575,9 +578,9 @@ def refuse(_: TopicName) -> None:
 
 
 def test_outcomes_go_where_the_opener_wants_them_and_errands_still_run(root: Path, draft: MakeDraft) -> None:
-    delivered: list[Ticket] = []
+    delivered: list[PendingAppend] = []
 
-    def deliver(tickets: Sequence[Ticket]) -> None:
+    def deliver(tickets: Sequence[PendingAppend]) -> None:
         assert threading.current_thread().name == "penstock-writer"
         delivered.extend(tickets)
 

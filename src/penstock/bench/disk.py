@@ -15,7 +15,7 @@ from penstock.core.ids import IdGenerator
 from penstock.core.limits import KIB, MIB
 from penstock.record.block import Draft
 from penstock.storage.base.disk import OsDisk
-from penstock.storage.log.group_commit import GroupCommit, Ticket
+from penstock.storage.log.group_commit import GroupCommit, PendingAppend
 from penstock.storage.log.log import Log
 
 _BLOCK_BYTES = 256 * KIB
@@ -109,7 +109,7 @@ def _sync_rate(path: Path, seconds: float) -> float:
 def _appenders(log: Log, seconds: float) -> tuple[int, float, int]:
     """Each appender sends its next message when its last one is durable. They share one thread, as the connections of
     a broker share its event loop; the writer wakes it once a group."""
-    durable: SimpleQueue[Sequence[Ticket]] = SimpleQueue()
+    durable: SimpleQueue[Sequence[PendingAppend]] = SimpleQueue()
     draft = Draft.of([sample(100)])
     count, in_flight = 0, _APPENDERS
     with GroupCommit(deliver=durable.put) as writer:

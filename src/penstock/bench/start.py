@@ -18,7 +18,7 @@ from penstock.core.names import TopicName
 from penstock.record import layout as at
 from penstock.record.block import Draft
 from penstock.storage.base.disk import OsDisk, opened
-from penstock.storage.log.index import IndexFile, State
+from penstock.storage.log.index import IndexFile, SegmentState
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import view_of
 from penstock.storage.log.segment import index_path, read_block
@@ -107,7 +107,7 @@ def _fill(path: Path, megabytes: int) -> None:
     draft = Draft.of([sample(1024)] * 3000)
     for _ in range(megabytes * MIB // len(draft.data)):
         log.append(draft)
-    log.rest()  # not closed: the writer was killed
+    log.close_files()  # not closed: the writer was killed
 
 
 def _recover(path: Path) -> float:
@@ -115,8 +115,8 @@ def _recover(path: Path) -> float:
     log = open_log(path)
     took = time.perf_counter() - began
     segment = log.view.segments[-1]
-    assert IndexFile(OsDisk(), index_path(segment.path), segment.base).header().state is State.OPEN  # type: ignore[union-attr]  # noqa: S101
-    log.rest()
+    assert IndexFile(OsDisk(), index_path(segment.path), segment.base).header().state is SegmentState.OPEN  # type: ignore[union-attr]  # noqa: S101
+    log.close_files()
     return took
 
 

@@ -19,7 +19,7 @@ from typing import Final, Self
 
 from penstock.bench import Figure, best_seconds
 from penstock.core.errors import InvalidRequest, Timeout
-from penstock.protocol.blocks import BlockReader, Scratch
+from penstock.protocol.batch_reader import BatchReader, Scratch
 from penstock.protocol.frames import FrameLimits
 from penstock.record.kernels import kernel_cache
 from penstock.testing import RunningBroker
@@ -260,7 +260,7 @@ def _compared(name: str, unit: str, ours: float, peer: str, theirs: float) -> Fi
     return Figure(name=name, value=ours, unit=unit, reference=peer, reference_value=theirs, ratio=ours / theirs)
 
 
-def _parse(reader: BlockReader, block: bytes, times: int) -> None:
+def _parse(reader: BatchReader, block: bytes, times: int) -> None:
     for _ in range(times):
         deque(reader.receive_data(block), maxlen=0)
 
@@ -277,6 +277,6 @@ def headers(*, rounds: int) -> Iterator[Figure]:
     }
     for kind, lines in kinds.items():
         block = b"".join(framed(f"{line}\n".encode() + b"x" * 100) for line in lines)
-        reader = BlockReader(FrameLimits(), scratch)
+        reader = BatchReader(FrameLimits(), scratch)
         speed = 100_000 / best_seconds(partial(_parse, reader, block, 100), rounds=rounds)
         yield _compared(f"parse headers in blocks, {kind}", "headers/s", speed, "wanted", wanted)

@@ -19,7 +19,7 @@ from penstock.broker.permissions import LIVE
 from penstock.broker.subscriptions.service import Subscriptions
 from penstock.core.errors import InvalidRequest, PenstockError, Unauthorized
 from penstock.core.names import TopicName
-from penstock.protocol.header import NOTHING_READ
+from penstock.protocol.header import NO_HEADER
 from penstock.storage.catalog.access import AccessCatalog, AccessRows
 
 UNKNOWN_MS_MAX: Final = 10_000
@@ -108,7 +108,7 @@ class Gate:
         return self._subscriptions.revoke(client, lambda topic: self.may(client.principal, Kind.PUBLISH, topic))
 
     def _show_out(self, client: Client, reason: PenstockError) -> list[Effect]:
-        said = response(NOTHING_READ.topic, NOTHING_READ.version, self._context.new_id(), self._context.error(reason))
+        said = response(NO_HEADER.topic, NO_HEADER.version, self._context.new_id(), self._context.error(reason))
         return [Send(client.id, said), Close(client.id, reason)]
 
     # time

@@ -39,10 +39,10 @@ from penstock.core.errors import (
 )
 from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
-from penstock.protocol.actions import VERBS, Action
-from penstock.protocol.blocks import Batch
-from penstock.protocol.frames import Frame, Rejected
-from penstock.protocol.header import NOTHING_READ, Head, Header
+from penstock.protocol.actions import ACTION_RULES, Action
+from penstock.protocol.batch_reader import PublishBatch
+from penstock.protocol.frames import Frame, RejectedFrame
+from penstock.protocol.header import NO_HEADER, Head, Header
 from penstock.protocol.notices import CLOSING, HEARTBEAT, INITIALIZE, LOG
 from penstock.storage.store import Store
 
@@ -220,27 +220,29 @@ class Broker:
             _LOG.exception("a defect in the broker")
             return []
 
-    def receive(self, client: Client, items: Iterable[Batch | Frame | Rejected], now_ms: int) -> Iterator[list[Effect]]:
+    def receive(
+        self, client: Client, items: Iterable[PublishBatch | Frame | RejectedFrame], now_ms: int
+    ) -> Iterator[list[Effect]]:
         """Messages of one client, in order; what each of them brings about, as soon as it is known."""
         for item in items:
             self.context.now_ms = max(self.context.now_ms, now_ms)  # others may have had their turns since these came
             client.heard_ms, client.asked = now_ms, False
             yield self._handle(client, item)
 
-    def _handle(self, client: Client, item: Batch | Frame | Rejected) -> list[Effect]:
+    def _handle(self, client: Client, item: PublishBatch | Frame | RejectedFrame) -> list[Effect]:
         match item:
-            case Batch():
+            case PublishBatch():
                 return self._publish(client, item)
             case Frame():
                 return self._frame(client, item)
-            case Rejected():
+            case RejectedFrame():
                 return self._reject(client, item)
 
     def heard(self, client: Client, now_ms: int) -> None:
         """Something came that is not a message: a sign of life."""
         client.heard_ms, client.asked = now_ms, False
 
-    def _reject(self, client: Client, rejected: Rejected) -> list[Effect]:
+    def _reject(self, client: Client, rejected: RejectedFrame) -> list[Effect]:
         self.metrics.saw(1, 0, 0)
         found = rejected.salvage
         _LOG.debug("rejected", extra={"client": client.id, "error": rejected.error.message})
@@ -300,7 +302,7 @@ class Broker:
                 return self._request(client, frame)
             case Action.RESPONSE:
                 return self._response(client, frame)
-            case action if not VERBS[action].from_client:
+            case action if not ACTION_RULES[action].from_client:
                 raise InvalidRequest(f"Only the broker sends {action.value}", action=action.value)
             case _ if self.durable is not None:
                 return self.durable.handle(client, frame)
@@ -324,22 +326,22 @@ class Broker:
 
     # publish
 
-    def _publish(self, client: Client, batch: Batch) -> list[Effect]:
+    def _publish(self, client: Client, batch: PublishBatch) -> list[Effect]:
         self.metrics.saw(len(batch), batch.payload_bytes, batch.largest_bytes)
         self.metrics.add("router.publish", len(batch))
         first_id = self.context.new_id()
         effects: list[Effect] = []
         allowed = self.rates.allowed(client.bucket, batch, self.context.now_ms)
         if allowed is not None:
-            effects.append(self._refuse(client, batch.where(~allowed), first_id, self.rates.exceeded()))
-            batch = batch.where(allowed)
+            effects.append(self._refuse(client, batch.selected(~allowed), first_id, self.rates.exceeded()))
+            batch = batch.selected(allowed)
         kept: dict[TopicName, list[int]] = {}
         routed: dict[tuple[str, ...], list[int]] = {}
         enforced = self.access.enabled
         for number, head, count in batch.counts():
             denied = self._denied(client, head) if enforced else None
             if denied is not None:
-                effects.append(self._refuse(client, batch.of((number,)), first_id, denied))
+                effects.append(self._refuse(client, batch.with_heads((number,)), first_id, denied))
                 continue
             subscribers = () if head.is_system else self._routes.subscribers(head.destination)
             if self._keeps(head):
@@ -347,10 +349,10 @@ class Broker:
             elif subscribers:
                 routed.setdefault(subscribers, []).append(number)
             else:
-                effects.append(self._refuse(client, batch.of((number,)), first_id, self._no_route(head, count)))
+                effects.append(self._refuse(client, batch.with_heads((number,)), first_id, self._no_route(head, count)))
         if kept and self.durable is not None:
             for name, numbers in kept.items():
-                effects += self.durable.publish(client, name, batch.of(numbers))
+                effects += self.durable.publish(client, name, batch.with_heads(numbers))
         return [*self._deliver(client, batch, routed, first_id), *effects] if routed else effects
 
     def _denied(self, client: Client, head: Head) -> PenstockError | None:
@@ -371,24 +373,24 @@ class Broker:
         return refused or NoRouteFound(f"No subscribers for topic {head.topic}")
 
     def _deliver(
-        self, client: Client, batch: Batch, routed: dict[tuple[str, ...], list[int]], first_id: str
+        self, client: Client, batch: PublishBatch, routed: dict[tuple[str, ...], list[int]], first_id: str
     ) -> list[Effect]:
         """To each subscriber its messages, in the order in which they came. `routed`: which heads go to whom."""
         effects: list[Effect] = []
         for numbers, subscribers in _alike(routed).items():
-            chosen = batch.of(numbers)
-            frames = chosen.deliveries(first_id)
+            chosen = batch.with_heads(numbers)
+            frames = chosen.delivery_frames(first_id)
             effects += [Send(each, frames) for each in subscribers]
             self.metrics.add("live.delivered", len(chosen) * len(subscribers))
-        answered = batch.of([number for numbers in routed.values() for number in numbers]).with_ids()
+        answered = batch.with_heads([number for numbers in routed.values() for number in numbers]).expecting_answers()
         if len(answered):
-            effects.append(Send(client.id, answered.answers(first_id, SUCCESS)))
+            effects.append(Send(client.id, answered.answer_frames(first_id, SUCCESS)))
         return effects
 
-    def _refuse(self, client: Client, batch: Batch, first_id: str, error: PenstockError) -> Effect:
+    def _refuse(self, client: Client, batch: PublishBatch, first_id: str, error: PenstockError) -> Effect:
         """The same error to each, also to those without a request id: nothing is dropped in silence."""
         self.metrics.add("router.publish.error", len(batch))
-        return Send(client.id, batch.answers(first_id, self.context.failure(client, error, len(batch))))
+        return Send(client.id, batch.answer_frames(first_id, self.context.failure(client, error, len(batch))))
 
     def _publish_one(self, client: Client, frame: Frame) -> list[Effect]:
         """One that came alone, or with a parent id."""
@@ -514,7 +516,7 @@ class Broker:
 
     def refusal(self, error: PenstockError) -> bytes:
         """An error that answers nothing in particular."""
-        return response(NOTHING_READ.topic, NOTHING_READ.version, self.context.new_id(), self.context.error(error))
+        return response(NO_HEADER.topic, NO_HEADER.version, self.context.new_id(), self.context.error(error))
 
     # what others ask
 
@@ -538,7 +540,7 @@ class Broker:
         found["connection.active"] = len(self.clients)
         found["router.request.open"] = len(self._requests)
         if self.durable is not None:
-            found |= self.durable.topics.store.meter.shown()
+            found |= self.durable.topics.store.meter.totals()
         for client in self.clients:
             if client.name:
                 found[f"registry.service.{{serviceid:{client.id}}}.error.count"] = client.errors

@@ -33,7 +33,7 @@ from penstock.core.limits import WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.core.schemas import Schema
 from penstock.protocol.actions import Action
-from penstock.protocol.blocks import Batch
+from penstock.protocol.batch_reader import PublishBatch
 from penstock.protocol.frames import Frame
 from penstock.protocol.header import Head
 from penstock.protocol.notices import FENCED
@@ -164,8 +164,8 @@ class DurableBroker:
 
     # what clients send
 
-    def publish(self, client: Client, name: TopicName, batch: Batch) -> list[Effect]:
-        kept = batch.kept()
+    def publish(self, client: Client, name: TopicName, batch: PublishBatch) -> list[Effect]:
+        kept = batch.copy()
 
         def then(topic: TopicState | PenstockError) -> list[Effect]:
             if not isinstance(topic, PenstockError) and not topic.is_durable:
@@ -174,7 +174,7 @@ class DurableBroker:
                 return self.publishing.publish(client, topic, kept)
             failure = self._context.failure(client, topic, len(kept))
             self._context.metrics.add("router.publish.error", len(kept))
-            return [Send(client.id, kept.answers(self._context.new_id(), failure))]
+            return [Send(client.id, kept.answer_frames(self._context.new_id(), failure))]
 
         return self._ensure(client, name, then, AdjustBacklog(client.id, kept.payload_bytes))
 

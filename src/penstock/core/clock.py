@@ -57,9 +57,9 @@ class SteadyClock:
         """How far ahead the machine's clock is while it is not believed, and since when."""
 
     def now_ns(self) -> int:
-        return self.moment()[0]
+        return self.reading()[0]
 
-    def moment(self) -> tuple[int, int]:
+    def reading(self) -> tuple[int, int]:
         """The time of day, and when that is on the clock that nobody sets."""
         with self._turn:
             passed, wall = self._passed_ns(), self._read()
@@ -107,7 +107,7 @@ def now_ms(clock: Clock) -> int:
     return clock.now_ns() // _NS_PER_MS
 
 
-def rest_warning(seen_ms: int, told_ms: int) -> str | None:
+def idle_clock_warning(seen_ms: int, told_ms: int) -> str | None:
     """The warning about a clock that tells a time long after the last one that was ever seen; None if it is not due."""
     if seen_ms <= 0 or told_ms - seen_ms <= CLOCK_REST_MS_MAX:
         return None

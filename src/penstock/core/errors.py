@@ -33,7 +33,7 @@ class Code(StrEnum):
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
 
-class Facts(list[Any]):
+class VerbatimDetails(list[Any]):
     """Details that are no quotation of what somebody sent: an answer has all of them, however long they are."""
 
 
@@ -164,7 +164,7 @@ _KINDS: Final[tuple[type[PenstockError], ...]] = (PenstockError, *PenstockError.
 _BY_CODE: Final = {kind.code.value: kind for kind in _KINDS}
 
 
-def from_dict(described: Mapping[str, Any]) -> PenstockError:
+def error_from_dict(described: Mapping[str, Any]) -> PenstockError:
     """The error that somebody else described. A code that is not ours is kept among the details."""
     code, message, details = described.get("code"), described.get("message"), described.get("details")
     facts = {str(name): value for name, value in details.items()} if isinstance(details, dict) else {}

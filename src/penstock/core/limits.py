@@ -113,9 +113,6 @@ class Limits:
     queue_bytes_max: int = 64 * MIB
     """Blocks waiting for the writer; past this, callers wait or are refused."""
 
-    read_bytes_max: int = 1 * MIB
-    """One read of a log: stays in the processor's second-level cache while it is verified."""
-
     disk_reserve_bytes: int = 64 * MIB
     """Kept free for the catalog, cursors and recovery: appends are refused before the disk is really full."""
 

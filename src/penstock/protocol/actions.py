@@ -22,7 +22,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
+class ActionRules:
     """What a header may say with an action. Whether a message is welcome is for the broker to decide."""
 
     takes_pattern: bool = False
@@ -38,19 +38,19 @@ class Verb:
     """Its payload holds messages with all that goes with them, and may be larger for it."""
 
 
-VERBS: Final = {
-    Action.PUBLISH: Verb(),
-    Action.REQUEST: Verb(takes_timeout=True),
-    Action.RESPONSE: Verb(takes_pattern=True),  # it repeats the topic of what it answers
-    Action.SUBSCRIBE: Verb(takes_pattern=True),
-    Action.UNSUBSCRIBE: Verb(takes_pattern=True),
-    Action.APPEND: Verb(carries_block=True),
-    Action.MESSAGE: Verb(carries_block=True),
-    Action.RECORDS: Verb(from_client=False, carries_block=True),
-    Action.ACK: Verb(),
-    Action.NACK: Verb(),
-    Action.SEEK: Verb(),
+ACTION_RULES: Final = {
+    Action.PUBLISH: ActionRules(),
+    Action.REQUEST: ActionRules(takes_timeout=True),
+    Action.RESPONSE: ActionRules(takes_pattern=True),  # it repeats the topic of what it answers
+    Action.SUBSCRIBE: ActionRules(takes_pattern=True),
+    Action.UNSUBSCRIBE: ActionRules(takes_pattern=True),
+    Action.APPEND: ActionRules(carries_block=True),
+    Action.MESSAGE: ActionRules(carries_block=True),
+    Action.RECORDS: ActionRules(from_client=False, carries_block=True),
+    Action.ACK: ActionRules(),
+    Action.NACK: ActionRules(),
+    Action.SEEK: ActionRules(),
 }
 
 ACTION_CHARS_MAX: Final = max(len(action) for action in Action)
-BY_NAME: Final = {action.value: action for action in Action}
+ACTIONS_BY_NAME: Final = {action.value: action for action in Action}

@@ -1,6 +1,6 @@
 """Frames: one message each. On TCP a 4-byte big-endian length stands before it; on a WebSocket it is one message.
 
-Plain Python, for clients; the broker reads whole chunks at once (`blocks`). Both give the same frames.
+Plain Python, for clients; the broker reads whole chunks at once (`batch_reader`). Both give the same frames.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import MalformedMessage, PayloadTooLarge, PenstockError
 from penstock.core.limits import MIB, REQUEST_TIMEOUT_MS_CEILING
-from penstock.protocol.actions import VERBS, Action
+from penstock.protocol.actions import ACTION_RULES, Action
 from penstock.protocol.header import (
     HEADER_BYTES_MAX,
-    NOTHING_READ,
+    NO_HEADER,
     SALVAGE_BYTES_MAX,
     Header,
-    Salvage,
+    SalvagedHeader,
     parse_header,
     salvage,
     serialise,
@@ -31,11 +31,11 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Rejected(NamedTuple):
+class RejectedFrame(NamedTuple):
     """A message that does not, and why. `fatal`: where the next frame begins can no longer be known."""
 
     error: PenstockError
-    salvage: Salvage
+    salvage: SalvagedHeader
     fatal: bool = False
 
 
@@ -52,30 +52,30 @@ class FrameLimits(NamedTuple):
 
     def payload_bytes(self, action: Action) -> int:
         """What a message of this kind may carry."""
-        return max(self.payload_bytes_max, self.block_bytes_max if VERBS[action].carries_block else 0)
+        return max(self.payload_bytes_max, self.block_bytes_max if ACTION_RULES[action].carries_block else 0)
 
 
-def encode(header: Header, payload: bytes | bytearray | memoryview) -> bytes:
+def encode_frame(header: Header, payload: bytes | bytearray | memoryview) -> bytes:
     """The message framed for TCP."""
-    return framed(serialise(header), payload)
+    return frame_bytes(serialise(header), payload)
 
 
-def framed(header: bytes, payload: bytes | bytearray | memoryview) -> bytes:
+def frame_bytes(header: bytes, payload: bytes | bytearray | memoryview) -> bytes:
     """The same, with a header that is already serialised."""
     return b"".join(((len(header) + 1 + len(payload)).to_bytes(LENGTH_BYTES, "big"), header, b"\n", payload))
 
 
-def parse_message(message: bytes, limits: FrameLimits) -> Frame | Rejected:
+def parse_message(message: bytes, limits: FrameLimits) -> Frame | RejectedFrame:
     """One message, without its length."""
     newline = message.find(b"\n", 0, HEADER_BYTES_MAX + 1)
     if newline < 0:
-        return Rejected(_no_newline(message), salvage(message[:SALVAGE_BYTES_MAX].partition(b"\n")[0]))
+        return RejectedFrame(_no_newline(message), salvage(message[:SALVAGE_BYTES_MAX].partition(b"\n")[0]))
     raw = message[:newline]
     try:
         header = parse_header(raw, timeout_ms_max=limits.timeout_ms_max)
         check_payload(len(message) - newline - 1, limits, header.action)
     except PenstockError as error:
-        return Rejected(error, salvage(raw))
+        return RejectedFrame(error, salvage(raw))
     return Frame(header, message[newline + 1 :])
 
 
@@ -99,7 +99,7 @@ def check_payload(size: int, limits: FrameLimits, action: Action) -> None:
         )
 
 
-def too_large(size: int, after: bytes, limits: FrameLimits) -> Rejected:
+def oversized_frame(size: int, after: bytes, limits: FrameLimits) -> RejectedFrame:
     """A length that no frame can have. `after` is what has arrived of it, perhaps with a header to answer to."""
     error = PayloadTooLarge(
         f"Frame of {size} bytes is larger than the limit of {limits.frame_bytes_max}; closing the connection",
@@ -107,7 +107,7 @@ def too_large(size: int, after: bytes, limits: FrameLimits) -> Rejected:
         frame_bytes_max=limits.frame_bytes_max,
     )
     raw, newline, _ = after[: HEADER_BYTES_MAX + 1].partition(b"\n")
-    return Rejected(error, salvage(raw) if newline else NOTHING_READ, fatal=True)
+    return RejectedFrame(error, salvage(raw) if newline else NO_HEADER, fatal=True)
 
 
 class FrameReader:
@@ -117,7 +117,7 @@ class FrameReader:
         self._limits = limits
         self._buffer = bytearray()
         self._position = 0
-        self._failed: Rejected | None = None
+        self._failed: RejectedFrame | None = None
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         if self._failed is None:
@@ -125,7 +125,7 @@ class FrameReader:
             self._position = 0
             self._buffer += data
 
-    def next_frame(self) -> Frame | Rejected | None:
+    def next_frame(self) -> Frame | RejectedFrame | None:
         """None: not enough yet. After a fatal rejection, always that."""
         if self._failed is not None:
             return self._failed
@@ -134,7 +134,9 @@ class FrameReader:
             return None
         size = int.from_bytes(self._buffer[self._position : start], "big")
         if size > self._limits.frame_bytes_max:
-            self._failed = too_large(size, bytes(self._buffer[start : start + HEADER_BYTES_MAX + 1]), self._limits)
+            self._failed = oversized_frame(
+                size, bytes(self._buffer[start : start + HEADER_BYTES_MAX + 1]), self._limits
+            )
             self._buffer.clear()
             return self._failed
         if len(self._buffer) < start + size:

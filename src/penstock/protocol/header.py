@@ -21,7 +21,7 @@ from penstock.core.limits import (
     VERSION_CHARS_MAX,
 )
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName, TopicPattern
-from penstock.protocol.actions import ACTION_CHARS_MAX, BY_NAME, VERBS, Action
+from penstock.protocol.actions import ACTION_CHARS_MAX, ACTION_RULES, ACTIONS_BY_NAME, Action
 
 _FULL_TOPIC_CHARS_MAX: Final = len("//") + NAMESPACE_CHARS_MAX + len(DEAD_LETTER_SUFFIX) + TOPIC_CHARS_MAX
 _TIMEOUT_CHARS_MAX: Final = len(str(REQUEST_TIMEOUT_MS_CEILING))
@@ -29,7 +29,7 @@ _KNOWN_HEADS: Final = 4096  # distinct action:topic:version remembered: a broker
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class HeaderField:
     """One field of the grammar: its name, its pattern, its longest form, and the words for what it should be."""
 
     name: str
@@ -42,19 +42,19 @@ _NUMBER: Final = "(?:0|[1-9][0-9]*)"
 _UUID4: Final = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-4[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}"
 
 FIELDS: Final = (
-    Field("action", "[A-Za-z]+", ACTION_CHARS_MAX, f"one of {', '.join(Action)}"),
-    Field("topic", "[A-Za-z0-9._/+#-]+", _FULL_TOPIC_CHARS_MAX, "a topic such as orders.created"),
-    Field("version", rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}", VERSION_CHARS_MAX, "MAJOR.MINOR.PATCH, such as 1.0.0"),
-    Field("requestId", _UUID4, REQUEST_ID_CHARS, "a UUID version 4"),
-    Field("parentRequestId", _UUID4, REQUEST_ID_CHARS, "a UUID version 4"),
-    Field("timeout", "[1-9][0-9]*", _TIMEOUT_CHARS_MAX, "milliseconds, a whole number from 1"),
+    HeaderField("action", "[A-Za-z]+", ACTION_CHARS_MAX, f"one of {', '.join(Action)}"),
+    HeaderField("topic", "[A-Za-z0-9._/+#-]+", _FULL_TOPIC_CHARS_MAX, "a topic such as orders.created"),
+    HeaderField("version", rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}", VERSION_CHARS_MAX, "MAJOR.MINOR.PATCH, such as 1.0.0"),
+    HeaderField("requestId", _UUID4, REQUEST_ID_CHARS, "a UUID version 4"),
+    HeaderField("parentRequestId", _UUID4, REQUEST_ID_CHARS, "a UUID version 4"),
+    HeaderField("timeout", "[1-9][0-9]*", _TIMEOUT_CHARS_MAX, "milliseconds, a whole number from 1"),
 )
 REQUIRED: Final = 3
 
 
 def _longest(action: Action) -> int:
     """Every field at its longest, and the colons between them."""
-    fields = FIELDS if VERBS[action].takes_timeout else FIELDS[:-1]
+    fields = FIELDS if ACTION_RULES[action].takes_timeout else FIELDS[:-1]
     return len(action) + sum(1 + field.chars_max for field in fields[1:])
 
 
@@ -154,7 +154,7 @@ def parse_header(raw: bytes, *, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING
         return Header(parse_head(raw[: id_start - 1]), raw[id_start:].decode())  # what most of them look like
     found = _SHAPE.fullmatch(raw) if len(raw) <= HEADER_BYTES_MAX else None
     if found is None:
-        explain(raw, timeout_ms_max)
+        raise_header_error(raw, timeout_ms_max)
     known, *optional = found.groups()
     head = parse_head(known)
     if found.end() == len(known):
@@ -170,7 +170,7 @@ def parse_head(raw: bytes) -> Head:
     """`{action}:{topic}:{version}`. The same bytes are parsed once."""
     fields = raw.split(b":")
     if len(fields) > REQUIRED:
-        explain(raw)
+        raise_header_error(raw)
     return _head(fields)
 
 
@@ -183,14 +183,14 @@ def _head(fields: list[bytes]) -> Head:
 
 
 def _action(text: str) -> Action:
-    action = BY_NAME.get(text.lower())
+    action = ACTIONS_BY_NAME.get(text.lower())
     if action is None:
         _wrong(0, text)
     return action
 
 
 def _name(action: Action, topic: str) -> TopicName | TopicPattern:
-    kind = TopicPattern if VERBS[action].takes_pattern else TopicName
+    kind = TopicPattern if ACTION_RULES[action].takes_pattern else TopicName
     try:
         return kind.parse(topic)
     except TopicNotSupported as error:
@@ -200,7 +200,7 @@ def _name(action: Action, topic: str) -> TopicName | TopicPattern:
 
 
 def _timeout(text: str, action: Action, most: int) -> int:
-    if not VERBS[action].takes_timeout:
+    if not ACTION_RULES[action].takes_timeout:
         raise MalformedMessage(
             f"Invalid timeout: only a request has one, not {action}", field="timeout", expected="nothing", got=text
         )
@@ -211,7 +211,7 @@ def _timeout(text: str, action: Action, most: int) -> int:
     return int(text)
 
 
-def explain(raw: bytes, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING) -> NoReturn:
+def raise_header_error(raw: bytes, timeout_ms_max: int = REQUEST_TIMEOUT_MS_CEILING) -> NoReturn:
     """Say what is wrong with a header that does not match: the first field, from the left, that breaks its rule."""
     if not raw:
         raise MalformedMessage("Empty header: expected action:topic:version", field="header", expected="a header")
@@ -271,7 +271,7 @@ def _quoted(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Salvage:
+class SalvagedHeader:
     """What could still be read of a header that is wrong: enough to say to whom the answer belongs."""
 
     topic: str
@@ -279,18 +279,18 @@ class Salvage:
     request_id: str | None
 
 
-NOTHING_READ: Final = Salvage("error", "1.0.0", None)
+NO_HEADER: Final = SalvagedHeader("error", "1.0.0", None)
 """The founding protocol's own header for an error about nothing in particular."""
 
 
-def salvage(raw: bytes) -> Salvage:
+def salvage(raw: bytes) -> SalvagedHeader:
     """Each field on its own: a wrong version does not cost the request id, nor does a UUID of another version."""
     line = raw[:SALVAGE_BYTES_MAX]
     fields = line.split(b":")
     texts = [value.decode("ascii", "backslashreplace") for value in fields[:REQUIRED]]
-    return Salvage(
-        texts[1] if len(texts) > 1 and _is_topic(texts[1]) else NOTHING_READ.topic,
-        texts[2] if len(texts) > 2 and _fits(2, texts[2]) else NOTHING_READ.version,
+    return SalvagedHeader(
+        texts[1] if len(texts) > 1 and _is_topic(texts[1]) else NO_HEADER.topic,
+        texts[2] if len(texts) > 2 and _fits(2, texts[2]) else NO_HEADER.version,
         _request_id(line if len(fields) <= REQUIRED else fields[REQUIRED]),
     )
 

@@ -29,13 +29,13 @@ POLICY_VIOLATION: Final = 1008
 MESSAGE_TOO_BIG: Final = 1009
 
 
-class Messages(NamedTuple):
+class WholeMessages(NamedTuple):
     """One or more whole messages, framed as on TCP."""
 
     frames: bytes
 
 
-class Part(NamedTuple):
+class MessagePart(NamedTuple):
     """A fragment, and not the last of its message."""
 
     size: int
@@ -49,17 +49,17 @@ class Pong(NamedTuple):
     payload: bytes
 
 
-class Farewell(NamedTuple):
+class ConnectionEnd(NamedTuple):
     """The connection is over: the code and the reason to say it with. Nothing behind it is looked at."""
 
     code: int
     reason: str = ""
 
 
-Event = Messages | Part | Ping | Pong | Farewell
+WebSocketEvent = WholeMessages | MessagePart | Ping | Pong | ConnectionEnd
 
 
-class _Head(NamedTuple):
+class _FrameHead(NamedTuple):
     fin: bool
     reserved: int
     opcode: int
@@ -120,7 +120,7 @@ class WebSocketReader:
             self._rest, self._need = bytearray(), 0
         self._data, self._position = data, 0
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> WebSocketEvent | None:
         """None: not enough yet, or it is over."""
         if self._over or self._position >= len(self._data):
             self._data, self._position = b"", 0
@@ -131,10 +131,10 @@ class WebSocketReader:
             written = at.from_websocket(as_array(self._data), *sizes, room, self._state)
             self._position = int(self._state[0])
             if written:
-                return Messages(room[:written].tobytes())
+                return WholeMessages(room[:written].tobytes())
         return self._look()
 
-    def _look(self) -> Event | None:
+    def _look(self) -> WebSocketEvent | None:
         """One frame."""
         head = self._head()
         if head is None:
@@ -152,7 +152,7 @@ class WebSocketReader:
         self._position = head.payload_at + head.size
         return self._control(head, room.tobytes()) if head.is_control else self._part(head, room)
 
-    def _head(self) -> _Head | None:
+    def _head(self) -> _FrameHead | None:
         """None where not all of it is there."""
         data, position = self._data, self._position
         if len(data) < position + 2:
@@ -164,9 +164,9 @@ class WebSocketReader:
         if len(data) < start:
             return None
         size = int.from_bytes(data[position + 2 : position + 2 + more], "big") if more else flag
-        return _Head(bool(first & 0x80), first >> 4 & 7, first & 0xF, masked, flag, size, start)
+        return _FrameHead(bool(first & 0x80), first >> 4 & 7, first & 0xF, masked, flag, size, start)
 
-    def _out_of_order(self, head: _Head) -> str:
+    def _out_of_order(self, head: _FrameHead) -> str:
         """A message begins where another has not ended, or goes on where none has begun."""
         wrong = not head.is_control and (head.opcode == CONTINUATION) != (self._half is not None)
         return "fragments out of order" if wrong else ""
@@ -176,33 +176,33 @@ class WebSocketReader:
         self._rest, self._need = bytearray(memoryview(self._data)[self._position :]), need
         self._data, self._position = b"", 0
 
-    def _end(self, code: int, reason: str = "") -> Farewell:
+    def _end(self, code: int, reason: str = "") -> ConnectionEnd:
         self._over = True
         self._data, self._rest, self._half = b"", bytearray(), None
-        return Farewell(code, reason)
+        return ConnectionEnd(code, reason)
 
-    def _control(self, head: _Head, payload: bytes) -> Event:
+    def _control(self, head: _FrameHead, payload: bytes) -> WebSocketEvent:
         if head.opcode == PING:
             return Ping(payload)
         if head.opcode == PONG:
             return Pong(payload)
         return self._end(*_answer_to_close(payload))
 
-    def _part(self, head: _Head, payload: Any) -> Event:
+    def _part(self, head: _FrameHead, payload: Any) -> WebSocketEvent:
         if head.opcode != CONTINUATION:
             self._text = head.opcode == TEXT
             self._half = bytearray()
         half = self._half if self._half is not None else bytearray()
         half += memoryview(payload)
         if not head.fin:
-            return Part(head.size)
+            return MessagePart(head.size)
         whole, self._half = bytes(half), None
         if self._text and not _is_text(whole):
             return self._end(INVALID_TEXT, "a text message must be UTF-8; send binary for anything else")
-        return Messages(len(whole).to_bytes(LENGTH_BYTES, "big") + whole)
+        return WholeMessages(len(whole).to_bytes(LENGTH_BYTES, "big") + whole)
 
 
-def _broken_rule(head: _Head) -> str:
+def _broken_rule(head: _FrameHead) -> str:
     """What a frame does that none may; empty where it does nothing of the kind."""
     if head.reserved:
         return "reserved bits are not in use"

@@ -22,7 +22,7 @@ from penstock.record.hashing import as_array, as_signed
 from penstock.record.kernels import block_kernels, stream_kernels, text_kernels
 from penstock.record.message import NUMBER_MAX, Message, Record, SchemaRef, draft_bytes
 from penstock.record.payloads import encode_payloads
-from penstock.record.rows import Row, accepted, matching, one_row, rows
+from penstock.record.rows import RecordRow, accepted, matching, record_row, record_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ _ROWS_READ: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class ScanStop:
     """Where a scan stopped and why: one of the reasons of `layout`."""
 
     position: int
@@ -50,7 +50,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class Predecessor:
     """What came before the place where a scan starts: the last id, and the offset that must be next (-1: any)."""
 
     id_high: int = 0
@@ -58,7 +58,7 @@ class After:
     next_offset: int = -1
 
 
-START_OF_LOG: Final = After()
+START_OF_LOG: Final = Predecessor()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,10 +86,10 @@ class Block:
         return OffsetRange.of(int(self.columns[0, at.OFFSET]), int(self.columns[-1, at.OFFSET]) + 1)
 
     @property
-    def last(self) -> After:
+    def last(self) -> Predecessor:
         """What the scan after this block must know."""
         high, low, offset = (int(self.columns[-1, row]) for row in (at.ID_HIGH, at.ID_LOW, at.OFFSET))
-        return After(high, low, offset + 1)
+        return Predecessor(high, low, offset + 1)
 
     def id(self, row: int) -> bytes:
         start = int(self.columns[row, at.START])
@@ -108,11 +108,11 @@ class Block:
         return self.columns[:, at.END] - self.columns[:, at.PAYLOAD] - at.CHECKSUM_BYTES
 
     def record(self, row: int) -> Record:
-        return _record(one_row(self.data, self.columns[row].tolist()))
+        return _record(record_row(self.data, self.columns[row].tolist()))
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RecordRow]:
         """Every record as a plain tuple: the quickest way to many Python objects."""
-        return rows(self.data, self.columns)
+        return record_rows(self.data, self.columns)
 
     def __iter__(self) -> Iterator[Record]:
         for start in range(0, len(self), _ROWS_READ):
@@ -136,7 +136,7 @@ class Block:
         """Rows `start` to `stop` of the same buffer."""
         return Block(self.data, self.columns[start:stop])
 
-    def only(self, chosen: Bools) -> Block:
+    def filtered(self, chosen: Bools) -> Block:
         """The records for which `chosen` says so, in the same buffer."""
         return self if chosen.all() else Block(self.data, self.columns[chosen])
 
@@ -162,10 +162,10 @@ class Block:
         sized = np.flatnonzero(ranges[:, 1] == wanted.size)
         same = (self.data[ranges[sized, :1] + np.arange(wanted.size)] == wanted).all(axis=1)
         entries = sized[same]
-        rows = np.repeat(np.flatnonzero(chosen), columns[:, at.ATTRIBUTES])[entries]
+        row_numbers = np.repeat(np.flatnonzero(chosen), columns[:, at.ATTRIBUTES])[entries]
         return {
             row: self.data[start : start + size].tobytes().decode()
-            for row, (start, size) in zip(rows.tolist(), ranges[entries, 2:].tolist(), strict=True)
+            for row, (start, size) in zip(row_numbers.tolist(), ranges[entries, 2:].tolist(), strict=True)
         }
 
     def with_schema(self, chosen: Bools, schema: SchemaRef) -> Block:
@@ -190,7 +190,7 @@ class Block:
         return to_arrow(self, columns, views=views)
 
 
-def _record(row: Row) -> Record:
+def _record(row: RecordRow) -> Record:
     id_, offset, publish_time_ms, type_, key, payload, name, producer_id, request_id, schema, attributes = row
     message = Message(
         payload=payload,
@@ -205,7 +205,7 @@ def _record(row: Row) -> Record:
     return Record(id=id_, offset=Offset(offset), publish_time_ms=publish_time_ms, message=message)
 
 
-EMPTY: Final = Block(np.empty(0, dtype=np.uint8), np.empty((0, at.COLUMNS), dtype=np.int64))
+EMPTY_BLOCK: Final = Block(np.empty(0, dtype=np.uint8), np.empty((0, at.COLUMNS), dtype=np.int64))
 
 
 def scan(
@@ -213,12 +213,12 @@ def scan(
     *,
     start: int = 0,
     stop: int | None = None,
-    after: After = START_OF_LOG,
+    after: Predecessor = START_OF_LOG,
     verify: bool = True,
     envelopes: bool = True,
     rows_max: int | None = None,
     table: Longs | None = None,
-) -> tuple[Block, Stop]:
+) -> tuple[Block, ScanStop]:
     """Read stamped records from a buffer up to its end, unused space, or the first record that is not right.
 
     `table` is room for the columns, from whoever knows how many records there are.
@@ -232,10 +232,10 @@ def _scan(
     start: int,
     stop: int | None,
     mode: int,
-    after: After,
+    after: Predecessor,
     rows_max: int | None,
     room: Longs | None = None,
-) -> tuple[Block, Stop]:
+) -> tuple[Block, ScanStop]:
     stop = array.size if stop is None else stop
     if not 0 <= start <= stop <= array.size:
         raise InvalidRequest(f"a scan from {start} to {stop} does not fit in {array.size} bytes")
@@ -252,9 +252,9 @@ def _scan(
         if reason != at.MORE or done == rows_max:
             break
         start = position
-        after = After(int(table[-1, at.ID_HIGH]), int(table[-1, at.ID_LOW]), after.next_offset)
+        after = Predecessor(int(table[-1, at.ID_HIGH]), int(table[-1, at.ID_LOW]), after.next_offset)
     columns = tables[0] if len(tables) == 1 else np.concatenate(tables)
-    return Block(array, columns), Stop(position, reason)
+    return Block(array, columns), ScanStop(position, reason)
 
 
 def _table(rows: int, rows_max: int | None, done: int) -> Longs:
@@ -284,7 +284,7 @@ class Draft:
     def sealed(self) -> Draft:
         """The same with right checksums, as a block that goes over the wire must have them."""
         data = bytearray(self.data)
-        if block_kernels.seal(as_array(data)) != self.count:
+        if block_kernels.write_checksums(as_array(data)) != self.count:
             raise MalformedMessage(f"a block of {self.count} records expected")
         return Draft(data, self.count)
 

@@ -17,7 +17,7 @@ _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _Longs = np.ndarray[Any, np.dtype[np.int64]]
 _Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-Row = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str] | None]
+RecordRow = tuple[bytes, int, int, str, bytes | None, bytes, str, int, int, SchemaRef | None, Mapping[str, str] | None]
 """Id, offset, publish time, type, key, payload, producer name, producer id, request id, schema, attributes if any.
 
 Rows of nothing but numbers, text and bytes are none of the garbage collector's business, which would take longer over
@@ -47,11 +47,11 @@ class _Schemas(dict[tuple[int, int], SchemaRef]):
         return schema
 
 
-def attributes_of(row: Row) -> Mapping[str, str]:
+def attributes_of(row: RecordRow) -> Mapping[str, str]:
     return row[10] or NO_ATTRIBUTES
 
 
-def rows(data: _Bytes, columns: _Longs) -> list[Row]:
+def record_rows(data: _Bytes, columns: _Longs) -> list[RecordRow]:
     """The records that `columns` tell of, a plain tuple each: a class of our own would take twice as long."""
     if not len(columns):
         return []
@@ -62,7 +62,7 @@ def rows(data: _Bytes, columns: _Longs) -> list[Row]:
     return _read(data[base:end].tobytes(), columns.T.tolist())
 
 
-def one_row(data: _Bytes, column: list[int]) -> Row:
+def record_row(data: _Bytes, column: list[int]) -> RecordRow:
     """The same for one record."""
     base, end = column[at.START], column[at.END]
     for place in _PLACES:
@@ -70,10 +70,10 @@ def one_row(data: _Bytes, column: list[int]) -> Row:
     return _read(data[base:end].tobytes(), [[each] for each in column])[0]
 
 
-def _read(whole: bytes, table: list[list[int]]) -> list[Row]:
+def _read(whole: bytes, table: list[list[int]]) -> list[RecordRow]:
     """`table` has a list for each column: one for each row would keep the garbage collector busy."""
     texts, schemas = _Texts(), _Schemas()
-    found: list[Row] = []
+    found: list[RecordRow] = []
     # fmt: off
     for (start, end, _, _, type_bytes, offset, producer_id, request_id, publish_time, schema_id, schema_version, flags,
          name_bytes, key_bytes, attributes, payload) in zip(*table, strict=True):

@@ -27,7 +27,7 @@ from penstock.broker.base.effects import (
 from penstock.broker.broker import Broker
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable, Unauthorized
 from penstock.core.limits import WireLimits
-from penstock.protocol.blocks import Scratch
+from penstock.protocol.batch_reader import Scratch
 from penstock.protocol.frames import FrameLimits
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure, Result
@@ -37,7 +37,7 @@ from penstock.server.resources.buffer_budget import BufferBudget
 from penstock.server.resources.read_budget import ReadBudget
 from penstock.server.session import NO_SESSIONS, UNAUTHENTICATED_MESSAGES_MAX, Session
 from penstock.server.transport import Transport
-from penstock.storage.log.group_commit import GroupCommit, Ticket
+from penstock.storage.log.group_commit import GroupCommit, PendingAppend
 
 _LOG: Final = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.01
@@ -94,7 +94,7 @@ class Hub:
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self._writer = writer
-        self._appends: dict[Ticket, Append] = {}
+        self._appends: dict[PendingAppend, Append] = {}
         self._threads = ThreadPool(self._background_done)
         self._registry_tasks = RegistryTasks(self._threads, self._background_done, now_ms)
         self._arm()  # time passes also where nobody connects
@@ -326,19 +326,19 @@ class Hub:
             raise ServiceUnavailable("this broker keeps nothing")
         return self._writer
 
-    def _track_append(self, ticket: Ticket, effect: Append) -> None:
+    def _track_append(self, ticket: PendingAppend, effect: Append) -> None:
         self._appends[ticket] = effect
         self.unstored_bytes += len(effect.draft.data)
         session = self._sessions.get(effect.client)
         if session is not None:
             session.unstored_bytes += len(effect.draft.data)
 
-    def committed(self, tickets: Sequence[Ticket]) -> None:
+    def committed(self, tickets: Sequence[PendingAppend]) -> None:
         """A group is on disk, or failed. Called by the writer, in its thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._committed, tickets)
 
-    def _committed(self, tickets: Sequence[Ticket]) -> None:
+    def _committed(self, tickets: Sequence[PendingAppend]) -> None:
         results, publishers = [], set()
         for ticket in tickets:
             effect = self._appends.pop(ticket, None)

@@ -26,7 +26,7 @@ from penstock.broker.broker import Broker
 from penstock.core.clock import SteadyClock, SystemClock
 from penstock.core.clock import now_ms as clock_ms
 from penstock.core.errors import InvalidRequest
-from penstock.protocol.blocks import rehearse
+from penstock.protocol.batch_reader import warm_up
 from penstock.record.kernels import kernel_cache
 from penstock.server import logs
 from penstock.server.hub import Hub
@@ -39,7 +39,7 @@ from penstock.server.settings import Settings
 from penstock.server.tls import ReloadingTls
 from penstock.server.transports import tcp, websocket
 from penstock.server.transports.listener import Listener
-from penstock.storage.log.group_commit import Ticket, release_all
+from penstock.storage.log.group_commit import PendingAppend, release_all
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def serve(settings: Settings, *, ready: Callable[[Ready], None]) -> int:
     storage = raise_descriptor_limit(settings.limits.connections_max, settings.storage)
     sys.setswitchinterval(_SWITCH_SECONDS)
     kernel_cache.load_all()
-    rehearse()
+    warm_up()
     relay = _CommitRelay()
     with (
         _restored_signal_handlers(),
@@ -115,9 +115,9 @@ class _CommitRelay:
     """Groups that were committed, on their way from the writer to the hub, which comes later than the writer."""
 
     def __init__(self) -> None:
-        self.target: Callable[[Sequence[Ticket]], None] | None = None
+        self.target: Callable[[Sequence[PendingAppend]], None] | None = None
 
-    def __call__(self, tickets: Sequence[Ticket]) -> None:
+    def __call__(self, tickets: Sequence[PendingAppend]) -> None:
         release_all(tickets)
         if self.target is not None:
             self.target(tickets)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker.access.policy import ANONYMOUS
 from penstock.broker.base.effects import Effect
 from penstock.broker.live.connections import Client
-from penstock.protocol.blocks import BlockReader
+from penstock.protocol.batch_reader import BatchReader
 from penstock.protocol.frames import FrameLimits
 from penstock.server.transport import Transport
 
@@ -72,7 +72,7 @@ class Session:
             if self.restricted
             else (hub.frame_limits, hub.scratch)
         )
-        self.reader = BlockReader(limits, scratch)
+        self.reader = BatchReader(limits, scratch)
         self.share = hub.buffers.open(unauthenticated=self.restricted)
         self.pending_reads: deque[bytes] = deque()
         """What it sent and has not been looked at yet."""

@@ -19,7 +19,7 @@ from penstock.core.limits import Limits, WireLimits
 from penstock.core.units import parse_duration_ms, parse_size
 from penstock.server.logs import FORMATS, LEVELS
 from penstock.server.tls import TlsFiles
-from penstock.storage.log.log import Durability
+from penstock.storage.log.append_result import Durability
 
 ENVIRONMENT: Final = "PENSTOCK_"
 _OTHER_VARIABLES: Final = frozenset(

@@ -19,38 +19,38 @@ LogKey = tuple[int, int]
 """Topic and partition: a topic that was deleted and made again has another number."""
 
 
-class Ends:
+class LogEnds:
     """What the catalog knows of a store's logs, and what is to be noted next."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._noted = catalog.log_ends()
+        self._recorded = catalog.log_ends()
         self._logs: dict[LogKey, Log] = {}
         self._failed = False
 
-    def noted(self, key: LogKey) -> LogEnd | None:
+    def recorded(self, key: LogKey) -> LogEnd | None:
         """How far a log is known to have gone."""
-        return self._noted.get(key)
+        return self._recorded.get(key)
 
     def add(self, key: LogKey, log: Log) -> None:
         self._logs[key] = log
 
     def remove(self, key: LogKey) -> None:
         self._logs.pop(key, None)
-        self._noted.pop(key, None)
+        self._recorded.pop(key, None)
 
-    def note(self) -> None:
+    def save(self) -> None:
         """Durable on return, if anything has changed. A catalog that cannot be written is said once: it is a note."""
         ends = {key: log.end for key, log in list(self._logs.items())}
-        changed = {key: end for key, end in ends.items() if end.next_offset and end != self._noted.get(key)}
+        changed = {key: end for key, end in ends.items() if end.next_offset and end != self._recorded.get(key)}
         if not changed:
             return
         try:
-            self._catalog.note_ends(changed)
+            self._catalog.save_log_ends(changed)
         except PenstockError as error:
             if not self._failed:
                 _LOG.warning("it could not be noted how far %d logs went: %s", len(changed), error)
             self._failed = True
             return
         self._failed = False
-        self._noted |= changed
+        self._recorded |= changed

@@ -18,7 +18,7 @@ PAUSE_SECONDS: Final = 0.25
 """Between two rounds that were called for: segments of a few KiB roll a thousand times a second."""
 
 
-class Rounds:
+class MaintenanceThread:
     """Begins with `start`; `close` ends it after a last round, in the thread of the caller."""
 
     def __init__(self, look: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class Rounds:
     def start(self) -> None:
         self._thread.start()
 
-    def call(self) -> None:
+    def request_round(self) -> None:
         """Have the next round soon. Returns at once."""
         self._called.set()
 

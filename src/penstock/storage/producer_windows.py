@@ -14,7 +14,7 @@ import numpy as np
 from penstock.core.offsets import Offset
 from penstock.record import layout as at
 from penstock.record.block import Block, Longs
-from penstock.storage.catalog.topics import ProducerCheckpoint, Run
+from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.log.log import Log
 
 WINDOW: Final = 10_000
@@ -34,7 +34,9 @@ _ROWS_GATHERED: Final = 1 << 16
 _PRODUCER, _REQUEST, _OFFSET, _COUNT = range(4)
 
 
-def derive(log: Log, checkpoint: ProducerCheckpoint | None = None, *, stop: int | None = None) -> ProducerCheckpoint:
+def derive_checkpoint(
+    log: Log, checkpoint: ProducerCheckpoint | None = None, *, stop: int | None = None
+) -> ProducerCheckpoint:
     """The last requests of every producer up to the end of the log, starting from what `checkpoint` knows.
 
     What the log no longer has is as true as before: a message is recognised after retention has taken it. A checkpoint
@@ -126,9 +128,9 @@ def _within_window(table: Longs, first: Longs, sizes: Longs) -> Longs:
     return moved
 
 
-def _by_producer(table: Longs) -> dict[int, tuple[Run, ...]]:
+def _by_producer(table: Longs) -> dict[int, tuple[RequestRun, ...]]:
     table = table[np.argsort(table[:, _PRODUCER], kind="stable")]
     first, sizes = _groups(table)
-    runs = [Run(*row) for row in table[:, _REQUEST:].tolist()]
+    runs = [RequestRun(*row) for row in table[:, _REQUEST:].tolist()]
     starts = zip(table[first, _PRODUCER].tolist(), first.tolist(), sizes.tolist(), strict=True)
     return {producer: tuple(runs[start : start + size]) for producer, start, size in starts}

@@ -74,7 +74,7 @@ class RawImport:
         if self._restamp:
             self._writer.append(self._log, draft)
         else:
-            self._writer.run(lambda: self._log.append_identified(draft, [record.id for record in group]))
+            self._writer.run(lambda: self._log.append_with_ids(draft, [record.id for record in group]))
 
 
 def _message(record: RawRecord, *, restamp: bool) -> Message:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.core.clock import Clock, SteadyClock, now_ms, rest_warning
+from penstock.core.clock import Clock, SteadyClock, idle_clock_warning, now_ms
 from penstock.core.errors import (
     DiskFull,
     InvalidRequest,
@@ -27,7 +27,7 @@ from penstock.core.ids import unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.record.block import Draft
-from penstock.storage.base.clock_record import Moment, last_told_ns, note_moment, noted_moment, this_boot
+from penstock.storage.base.clock_record import ClockReading, last_wall_ns, save_reading, saved_reading, this_boot
 from penstock.storage.base.disk import Disk, OwnerLock, replace_file, storage_error
 from penstock.storage.base.layout import (
     CATALOG,
@@ -37,21 +37,22 @@ from penstock.storage.base.layout import (
     RESERVE,
     TOPICS,
     TRASH,
-    Identity,
+    StoreIdentity,
     check_root,
     is_data_directory,
     log_path,
     read_identity,
 )
-from penstock.storage.base.metrics import Meter, MeteredDisk
+from penstock.storage.base.metrics import MeteredDisk, StorageMeter
 from penstock.storage.base.reserve import DiskReserve
 from penstock.storage.catalog.catalog import Catalog
-from penstock.storage.catalog.topics import Dispatch, Retention, Topic, TopicSettings, merged
-from penstock.storage.log.group_commit import HELPERS, GroupCommit, SharedIds, Ticket, release_all
-from penstock.storage.log.log import Appended, Durability, Log
-from penstock.storage.log_ends import Ends
-from penstock.storage.maintenance import Rounds
-from penstock.storage.producer_windows import derive
+from penstock.storage.catalog.topics import Dispatch, Retention, Topic, TopicSettings, merged_settings
+from penstock.storage.log.append_result import AppendResult, Durability
+from penstock.storage.log.group_commit import HELPERS, GroupCommit, PendingAppend, SharedIds, release_all
+from penstock.storage.log.log import Log
+from penstock.storage.log_ends import LogEnds
+from penstock.storage.maintenance import MaintenanceThread
+from penstock.storage.producer_windows import derive_checkpoint
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Store:
 
     def __init__(self, root: Path, *, clock: Clock, limits: Limits, durability: Durability) -> None:
         self.root = root
-        self.meter = Meter()
+        self.meter = StorageMeter()
         self._disk: Disk = MeteredDisk(self.meter)
         self._clock = clock
         self._limits = limits
@@ -71,8 +72,8 @@ class Store:
         # Topics are made, altered and deleted one at a time: the catalog and the logs agree on which came last.
         self._changing = threading.Lock()
         self._closing: list[Any] = []
-        self._rounds = Rounds(self._look_after)
-        self._moved = self._rounds.call
+        self._maintenance = MaintenanceThread(self._look_after)
+        self._request_round = self._maintenance.request_round
         """One bound method for all logs: each would have one of its own."""
 
         self._boot = this_boot()
@@ -87,7 +88,7 @@ class Store:
         clock: Clock | None = None,
         limits: Limits | None = None,
         durability: Durability = Durability.SYNC,
-        deliver: Callable[[Sequence[Ticket]], None] = release_all,
+        deliver: Callable[[Sequence[PendingAppend]], None] = release_all,
     ) -> Self:
         """Take possession of a data directory and recover every log in it.
 
@@ -111,7 +112,7 @@ class Store:
             raise
         return store
 
-    def _open(self, create: bool, deliver: Callable[[Sequence[Ticket]], None]) -> None:
+    def _open(self, create: bool, deliver: Callable[[Sequence[PendingAppend]], None]) -> None:
         check_root(self.root, create=create)
         if create:
             self._disk.make_directory(self.root)
@@ -124,25 +125,25 @@ class Store:
         # Segments without a catalog: it was lost. An empty one in its place would hide them.
         fresh = not self._disk.names(self.root / TOPICS)
         reserve = DiskReserve(self._disk, self.root / RESERVE, self._limits)
-        reserve.give_way()
+        reserve.adjust()
         self.catalog = Catalog.open(self.root / CATALOG, clock=self._clock, create=fresh, reserve=reserve)
         self._closing.append(self.catalog.close)
         self._ids = SharedIds(self._clock, node=identity.node)
         self._empty_trash()
-        self._ends = Ends(self.catalog)
+        self._log_ends = LogEnds(self.catalog)
         for topic in self.catalog.list_topics():
             self._open_logs(topic)
         self._check_clock()
         self.writer = GroupCommit(self._limits, deliver=deliver, helpers=HELPERS, meter=self.meter)
-        self._rounds.start()
-        self._closing.append(self._rounds.close)
+        self._maintenance.start()
+        self._closing.append(self._maintenance.close)
         self._closing.append(self._close_logs)
         self._closing.append(self.writer.close)
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> StoreIdentity:
         if not is_data_directory(self._disk, self.root):
             self.root.chmod(0o700)
-            identity = Identity(format=FORMAT, node=secrets.randbits(62))
+            identity = StoreIdentity(format=FORMAT, node=secrets.randbits(62))
             replace_file(self._disk, self.root / IDENTITY, msgspec.json.encode(identity))
             return identity
         return read_identity(self._disk, self.root)
@@ -168,7 +169,7 @@ class Store:
             )
         with self._changing:
             defaults = self.catalog.namespace_settings(name.namespace)
-            settings = merged(settings or TopicSettings(), defaults, dispatch)
+            settings = merged_settings(settings or TopicSettings(), defaults, dispatch)
             _limits_of(settings, self._limits)
             topic = self.catalog.create_topic(name, partitions=partitions, dispatch=dispatch, settings=settings)
             try:
@@ -207,7 +208,7 @@ class Store:
         self._disk.make_directory(trash)
         self._topics.pop(topic.name, None)
         for partition in _partitions(topic):
-            self._ends.remove((topic.topic_uid, partition))
+            self._log_ends.remove((topic.topic_uid, partition))
             log = self._logs.pop((topic.name, partition), None)
             if log is None:
                 continue  # an earlier attempt has come this far
@@ -238,10 +239,10 @@ class Store:
                 clock=self._clock,
                 limits=_limits_of(topic.settings, self._limits),
                 durability=self._durability,
-                noted=self._ends.noted((topic.topic_uid, partition)),
+                recorded_end=self._log_ends.recorded((topic.topic_uid, partition)),
             )
-            log.moved = self._moved
-            self._ends.add((topic.topic_uid, partition), log)
+            log.on_change = self._request_round
+            self._log_ends.add((topic.topic_uid, partition), log)
             self._logs[topic.name, partition] = log
         self._topics[topic.name] = topic
 
@@ -257,7 +258,7 @@ class Store:
             raise InvalidRequest(f"{name} has partitions 0 to {topic.partitions - 1}, not {partition}")
         return found
 
-    def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> Appended:
+    def append(self, name: TopicName, draft: Draft, *, partition: int = 0) -> AppendResult:
         """Durable on return."""
         return self.writer.append(self.log(name, partition), draft)
 
@@ -274,7 +275,7 @@ class Store:
         try:
             floor = self._floor(topic, partition)
             log = self.log(name, partition)
-            stop = log.kept_from(topic.settings.retention, floor=floor)
+            stop = log.retained_from(topic.settings.retention, floor=floor)
             if stop is None:
                 return 0
             self._remember_producers(topic, partition, log, stop)
@@ -291,7 +292,7 @@ class Store:
         if known is not None and known.next_offset >= stop:
             return
         try:
-            self.catalog.save_checkpoint(topic, partition, derive(log, known, stop=stop))
+            self.catalog.save_checkpoint(topic, partition, derive_checkpoint(log, known, stop=stop))
         except DiskFull as error:  # what is about to go makes the room that is wanted
             _LOG.warning("%s, partition %d: what producers wrote last is not noted: %s", topic.name, partition, error)
 
@@ -343,34 +344,34 @@ class Store:
         """In the rounds' thread."""
         self._keep_lock()
         self._note_time()
-        self._ends.note()
-        self.catalog.sync_mark()
+        self._log_ends.save()
+        self.catalog.sync_commit_counter()
 
     def _resume_clock(self) -> None:
         """A clock that jumped ahead while nobody looked is not believed either."""
-        moment = noted_moment(self._disk, self.root, boot=self._boot)
+        moment = saved_reading(self._disk, self.root, boot=self._boot)
         if moment is not None and isinstance(self._clock, SteadyClock):
             self._clock.resume(*moment)
 
     def _check_clock(self) -> None:
         """Say that message ids are ahead of the clock, or that a clock is believed that may be wrong."""
         self._ids.check()
-        if noted_moment(self._disk, self.root, boot=self._boot) is not None:
+        if saved_reading(self._disk, self.root, boot=self._boot) is not None:
             return
-        seen_ms = max(unix_ms_of_ticks(self._ids.last_ticks), last_told_ns(self._disk, self.root) // 10**6)
-        if warning := rest_warning(seen_ms, now_ms(self._clock)):
+        seen_ms = max(unix_ms_of_ticks(self._ids.last_ticks), last_wall_ns(self._disk, self.root) // 10**6)
+        if warning := idle_clock_warning(seen_ms, now_ms(self._clock)):
             _LOG.warning("%s: %s", self.root, warning)
 
     def _note_time(self) -> None:
         if isinstance(self._clock, SteadyClock):
-            note_moment(self._disk, self.root, Moment(*self._clock.moment()), boot=self._boot)
+            save_reading(self._disk, self.root, ClockReading(*self._clock.reading()), boot=self._boot)
 
     def _keep_lock(self) -> None:
         """Two owners would give the same offsets to different messages: the one that finds out writes no more."""
         if self._disowned:
             return
         try:
-            if self._lock.keep():
+            if self._lock.reclaim():
                 _LOG.error("%s: the lock file was removed while its owner runs; it is back. Leave it alone", self.root)
         except NotOwner as error:
             self._disowned = True

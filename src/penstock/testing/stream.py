@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.errors import PenstockError
-from penstock.protocol.frames import Frame, FrameReader, Rejected
+from penstock.protocol.frames import Frame, FrameReader, RejectedFrame
 
 
 class ScriptedStream:
@@ -52,7 +52,7 @@ class ScriptedStream:
         self.written = b""
         frames = []
         while (item := reader.next_frame()) is not None:
-            if isinstance(item, Rejected):
+            if isinstance(item, RejectedFrame):
                 raise item.error
             frames.append(item)
         return frames

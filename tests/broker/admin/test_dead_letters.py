@@ -11,9 +11,9 @@ from tests.broker.subscriptions.test_dead_letters import DLQ, consumer, nack
 from tests.broker.topics.test_publishing import refused
 
 from penstock.broker.reads.scan import token_of
+from penstock.core.dead_letter_attributes import redrive_producer_name
 from penstock.core.errors import DiskFull, StorageFailed
 from penstock.core.ids import format_id
-from penstock.core.letters import redriver
 from penstock.core.names import TopicName
 from penstock.record.message import Message
 
@@ -142,7 +142,7 @@ def test_they_are_sent_in_the_name_of_a_producer_that_nobody_else_can_have(kept:
     ann = dead(kept, 2)
     ask(ann, "redrive", limit=1)
     topic = kept.topic(DLQ).catalog_topic
-    name = redriver(TopicName.parse(DLQ), 0, 1, topic.created_ms)
+    name = redrive_producer_name(TopicName.parse(DLQ), 0, 1, topic.created_ms)
     number = kept.data.catalog.producer_id(kept.topic("a").catalog_topic, name)
     (last,) = list(kept.log("a").records())[-1:]
     assert (last.message.producer_id, last.message.request_id) == (number, 1)

@@ -15,7 +15,7 @@ from penstock.broker.topics.topics import AutoCreate
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.ids import parse_id, ticks_of_id
 from penstock.core.names import TopicPattern
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place, parse_place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position, parse_position
 from penstock.record.message import Message
 
 
@@ -34,7 +34,7 @@ def wanted(topics: str = "#", **options: Any) -> Wanted:
     return Wanted(topics=TopicPattern.parse(topics), **options)
 
 
-def start(world: World, place: Place, *, resumed: bool = False, topics: str = "#") -> Any:
+def start(world: World, place: Position, *, resumed: bool = False, topics: str = "#") -> Any:
     answers = Answers()
     world.apply(feeds(world).start(wanted(topics), place, resumed=resumed, reply=answers))
     (found,) = answers
@@ -120,7 +120,7 @@ def test_who_begins_somewhere_is_behind_the_message_before_it(kept: World, ann: 
     assert start(kept, AtOffset(3), topics="t") == Start(ids[2])  # type: ignore[arg-type]
     assert start(kept, AtTime(0)).after < ids[0]
     for late in ("5236-03-31T21:21:01Z", "9999-12-31T23:59:59Z"):
-        assert cursor_text(start(kept, parse_place(late)).after).startswith("ffffffff-ffff-6ff"), "no id is newer"
+        assert cursor_text(start(kept, parse_position(late)).after).startswith("ffffffff-ffff-6ff"), "no id is newer"
 
 
 def id_of(world: World, offset: int) -> bytes:

@@ -14,7 +14,8 @@ from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import OsDisk
-from penstock.storage.log.log import Durability, Log
+from penstock.storage.log.append_result import Durability
+from penstock.storage.log.log import Log
 from penstock.testing import ManualClock
 
 PLAN = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.sampled_from(["a", "b", "a.b"])), max_size=25)

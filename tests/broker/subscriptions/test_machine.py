@@ -48,14 +48,14 @@ from penstock.broker.subscriptions.partition import OffsetRun, PartitionCursor
 from penstock.broker.subscriptions.ready_queue import NO_KEY, Consumer, KeySharedQueue
 from penstock.core.errors import InvalidRequest, NotOwner, PenstockError
 from penstock.core.gaps import Gap
+from penstock.core.offset_set import Span, offset_spans
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.ranges import Span, joined
 from penstock.storage.catalog.subscriptions import (
     Cursor,
     SubscriptionKind,
     SubscriptionOptions,
     cursor_text,
-    stored_cursor,
+    parse_cursor,
 )
 from penstock.storage.catalog.topics import Exhausted
 
@@ -125,7 +125,7 @@ class Story:
     def supplied(self, asked: Fetch, most: int = 1000) -> Supplied:
         stop = min(len(self.keys), asked.offset + most)
         wanted = [offset for offset in range(asked.offset, stop) if self.keys[offset] != " "]
-        runs = [OffsetRun(start, end, self.size * (end - start)) for start, end in joined(wanted)]
+        runs = [OffsetRun(start, end, self.size * (end - start)) for start, end in offset_spans(wanted)]
         slots = [slot_of(self.keys[offset]) for offset in wanted]
         return Supplied(asked.partition, asked.offset, runs, stop, slots)
 
@@ -187,11 +187,11 @@ def join(consumer: str, name: str | None = None, *, window: int = 1000, window_b
 
 
 def ack(consumer: str, *offsets: int, partition: int = 0) -> Ack:
-    return Ack(consumer, partition, list(joined(offsets)))
+    return Ack(consumer, partition, list(offset_spans(offsets)))
 
 
 def nack(consumer: str, *offsets: int, delay_ms: int | None = None) -> Nack:
-    return Nack(consumer, 0, list(joined(offsets)), delay_ms, "no")
+    return Nack(consumer, 0, list(offset_spans(offsets)), delay_ms, "no")
 
 
 # who gets what
@@ -1059,7 +1059,7 @@ class Page:
 
     @property
     def cursor(self) -> Cursor:
-        above = joined(sorted(offset for offset in self.done if offset > self.floor))
+        above = offset_spans(sorted(offset for offset in self.done if offset > self.floor))
         acked = tuple(OffsetRange.of(start, stop) for start, stop in above)
         return Cursor(floor=Offset(self.floor), acked=acked, failures=self.failures)
 
@@ -1217,7 +1217,7 @@ class Life(RuleBasedStateMachine):
         if page.fetch == asked.offset:
             self.lost += len(unread - page.done)
             self.supplied(asked.partition, asked.offset, stop)
-        gaps = [Gap(*span, "damaged") for span in joined(sorted(unread))]
+        gaps = [Gap(*span, "damaged") for span in offset_spans(sorted(unread))]
         slots = [page.log[each][0] for each in offsets] if self.kind is SubscriptionKind.KEY_SHARED else []
         runs = [self.run(part, part_stop, exact=exact) for part, part_stop in self.parts(offsets, cut)]
         self.tell(Supplied(asked.partition, asked.offset, runs, stop, slots, gaps))
@@ -1234,7 +1234,7 @@ class Life(RuleBasedStateMachine):
 
     def parts(self, offsets: list[int], cut: int) -> Iterator[Span]:
         """Pieces need not be as long as they could be."""
-        for start, stop in joined(offsets):
+        for start, stop in offset_spans(offsets):
             yield from ((part, min(part + cut, stop)) for part in range(start, stop, cut))
 
     def run(self, start: int, stop: int, *, exact: bool) -> OffsetRun:
@@ -1261,7 +1261,7 @@ class Life(RuleBasedStateMachine):
     def ack_all(self, pick: int) -> None:
         consumer = picked(list(self.present), pick)
         for partition, page in self.pages.items():
-            spans = list(joined(page.at(consumer)))
+            spans = list(offset_spans(page.at(consumer)))
             self.tell(Ack(consumer, partition, spans), counted=self.acked(page, consumer, spans))
 
     @in_flight
@@ -1294,7 +1294,7 @@ class Life(RuleBasedStateMachine):
             mine = page.at(consumer)
             for offset in mine:
                 self.fail(partition, offset, None)
-            self.tell(Nack(consumer, partition, list(joined(mine))), counted=len(mine))
+            self.tell(Nack(consumer, partition, list(offset_spans(mine))), counted=len(mine))
 
     def fail(self, partition: int, offset: int, delay_ms: int | None) -> None:
         page = self.pages[partition]
@@ -1413,7 +1413,7 @@ class Life(RuleBasedStateMachine):
     def restart(self) -> None:
         """The broker stops, and begins again with what was saved."""
         saved = {each: cursor.snapshot() for each, cursor in self.machine.cursors.items()}
-        cursors = {each: stored_cursor(cursor.floor, cursor_text(cursor)) for each, cursor in saved.items()}
+        cursors = {each: parse_cursor(cursor.floor, cursor_text(cursor)) for each, cursor in saved.items()}
         assert cursors == saved
         ends = {each: len(page.log) for each, page in self.pages.items()}
         self.machine = SubscriptionMachine(self.options, cursors, ends, paused=self.paused)

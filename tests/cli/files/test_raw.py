@@ -11,7 +11,7 @@ from tests.cli.kit import Fill, Run
 from tests.record.reference import highwayhash64
 
 from penstock.core.names import TopicName
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.message import Record
 from penstock.storage.inspect.data_reader import DataReader
 

@@ -13,8 +13,8 @@ import penstock
 from penstock.client.consume.dead_letters import DeadLetters, Which, listed
 from penstock.client.consume.reader import TopicReader
 from penstock.client.sync import Client
+from penstock.core.dead_letter_attributes import REDRIVES
 from penstock.core.errors import PenstockError, QuotaExceeded, TopicNotSupported
-from penstock.core.letters import REDRIVES
 from penstock.record.message import SchemaRef
 from penstock.testing import RunningBroker
 

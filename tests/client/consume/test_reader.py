@@ -11,7 +11,7 @@ import penstock
 from penstock.client.consume.reader import TopicReader
 from penstock.client.sync import Client
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, TopicNotSupported
-from penstock.core.places import AtOffset, Latest
+from penstock.core.positions import AtOffset, Latest
 from penstock.testing import RunningBroker
 
 pytestmark = pytest.mark.slow  # hundreds of brokers, or a real one, and a disk

@@ -18,7 +18,7 @@ from penstock.client.wire.protocol import (
 from penstock.core.errors import Code, InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.names import TopicPattern
 from penstock.protocol.actions import Action
-from penstock.protocol.frames import Frame, FrameReader, encode, framed
+from penstock.protocol.frames import Frame, FrameReader, encode_frame, frame_bytes
 from penstock.protocol.header import header
 
 ID = "00000000-0000-4000-8000-000000000001"
@@ -129,7 +129,7 @@ def test_a_new_connection_is_made_like_the_last() -> None:
 
 def test_half_a_message_of_the_last_connection_is_forgotten() -> None:
     protocol = ClientProtocol()
-    whole = encode(header(Action.PUBLISH, "system.initialize"), b"{}")
+    whole = encode_frame(header(Action.PUBLISH, "system.initialize"), b"{}")
     assert list(protocol.receive(whole[:9])) == []
     protocol.connection_made()
     assert list(protocol.receive(whole)) == [Greeted()]
@@ -153,4 +153,4 @@ def test_a_broker_that_is_none_is_found_out() -> None:
     (event,) = list(ClientProtocol().receive(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     assert isinstance(event, ConnectionEnding)
     assert event.error.code is Code.PAYLOAD_TOO_LARGE
-    assert framed(b"a", b"b") == b"\x00\x00\x00\x03a\nb"
+    assert frame_bytes(b"a", b"b") == b"\x00\x00\x00\x03a\nb"

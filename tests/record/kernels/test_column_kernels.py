@@ -118,7 +118,7 @@ def test_a_block_without_records_has_empty_columns() -> None:
 def test_records_that_were_chosen_are_filled_as_if_they_were_all() -> None:
     messages = [Message(payload=b"%d" % number * number, type="ab"[number % 2]) for number in range(40)]
     block, _ = scan(stamped(messages))
-    chosen = block.only(block.accepted("b".__eq__))
+    chosen = block.filtered(block.accepted("b".__eq__))
     made = filled(chosen, EVERYTHING)
     assert texts(made, kernels.VALUES) == [bytes(message.payload) for message in messages[1::2]]
     assert made["numbers"][kernels.OFFSETS].tolist() == list(range(1, 40, 2))

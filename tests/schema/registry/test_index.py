@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.schemas import Reference, Schema, SchemaKind
 from penstock.schema.registry.index import RegistryIndex
 from penstock.schema.registry.models import LookupFilter
-from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, Subject, SubjectVersion, Update
+from penstock.storage.catalog.schema_rows import RegistryUpdate, StoredSchema, Subject, SubjectVersion, VersionMetadata
 
 
 def stored(schema_id: int, text: str, *refers: tuple[str, int]) -> StoredSchema:
@@ -16,15 +16,17 @@ def stored(schema_id: int, text: str, *refers: tuple[str, int]) -> StoredSchema:
 
 def version(subject: str, number: int, schema_id: int, *, deleted: bool = False) -> SubjectVersion:
     return SubjectVersion(
-        subject=subject, version=number, schema_id=schema_id, metadata=Metadata(), created_ms=0, deleted=deleted
+        subject=subject, version=number, schema_id=schema_id, metadata=VersionMetadata(), created_ms=0, deleted=deleted
     )
 
 
-def update(revision: int, *versions: SubjectVersion, schemas: tuple[StoredSchema, ...], also: str = "") -> Update:
+def update(
+    revision: int, *versions: SubjectVersion, schemas: tuple[StoredSchema, ...], also: str = ""
+) -> RegistryUpdate:
     """Of whole subjects: those of the versions, and those named in `also` that have none left."""
     names = sorted({each.subject for each in versions} | set(also))
     subjects = tuple(Subject(name=name, revision=revision) for name in names)
-    return Update(revision=revision, subjects=subjects, versions=versions, schemas=schemas, whole=True)
+    return RegistryUpdate(revision=revision, subjects=subjects, versions=versions, schemas=schemas, whole=True)
 
 
 def test_a_schema_that_goes_from_one_subject_to_another_stays() -> None:

@@ -17,7 +17,7 @@ from penstock.schema.registry.models import (
     parse_version,
     subject_prefix,
 )
-from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import VersionMetadata
 
 
 @pytest.mark.parametrize("subject", ["a", "a/b %2F c", ":", "::", "größe", "\U0001f701", "x" * SUBJECT_CHARS_MAX])
@@ -81,22 +81,22 @@ def test_a_reference_has_a_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("metadata", "field"),
     [
-        (Metadata(description="x" * 4097), "description"),
-        (Metadata(description="\0"), "description"),
-        (Metadata(created_by="x" * 141), "created_by"),
-        (Metadata(tags=("x",) * 65), "tags"),
-        (Metadata(tags=("x" * 129,)), "tags"),
-        (Metadata(tags=("\udc00",)), "tags"),
+        (VersionMetadata(description="x" * 4097), "description"),
+        (VersionMetadata(description="\0"), "description"),
+        (VersionMetadata(created_by="x" * 141), "created_by"),
+        (VersionMetadata(tags=("x",) * 65), "tags"),
+        (VersionMetadata(tags=("x" * 129,)), "tags"),
+        (VersionMetadata(tags=("\udc00",)), "tags"),
     ],
 )
-def test_words_that_cannot_be_kept_are_refused_by_name(metadata: Metadata, field: str) -> None:
+def test_words_that_cannot_be_kept_are_refused_by_name(metadata: VersionMetadata, field: str) -> None:
     with pytest.raises(RegistryError, match=field) as refused:
         check_metadata(metadata)
     assert refused.value.details == {"field": field}
 
 
 def test_as_many_words_as_can_be_kept_are_taken() -> None:
-    check_metadata(Metadata(description="x" * 4096, tags=("x" * 128,) * 64, created_by="é" * 140))
+    check_metadata(VersionMetadata(description="x" * 4096, tags=("x" * 128,) * 64, created_by="é" * 140))
 
 
 texts = st.text(st.characters(codec="utf-8"), max_size=3)

@@ -43,7 +43,7 @@ from penstock.schema.problems import Problem
 from penstock.schema.registry import index, references, state
 from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, RegisteredVersion, VersionStatus
 from penstock.schema.steps import SchemaPair, run_procedure
-from penstock.storage.catalog.schema_rows import Changed, Metadata
+from penstock.storage.catalog.schema_rows import SubjectChanged, VersionMetadata
 
 STRING = Schema(kind=SchemaKind.STRING, text="")
 
@@ -63,7 +63,7 @@ def free(t: Trial, subject: str | None = None) -> None:
 
 
 def test_a_schema_that_was_registered_is_found_by_its_id_and_by_its_version(t: Trial) -> None:
-    about = Metadata(description="what is ordered", tags=("shop",), created_by="till")
+    about = VersionMetadata(description="what is ordered", tags=("shop",), created_by="till")
     made = t.run(t.registry.register("orders", words(" a  b\n"), metadata=about))
     assert (made.subject, made.version, made.schema_id, made.metadata) == ("orders", 1, 1, about)
     assert made.schema.text == " a  b\n"
@@ -115,7 +115,7 @@ def test_the_largest_schema_is_taken(t: Trial) -> None:
 
 def test_words_that_cannot_be_kept_are_refused(t: Trial) -> None:
     with pytest.raises(RegistryError, match="description"):
-        t.registry.register("orders", words("a"), metadata=Metadata(description="\0"))
+        t.registry.register("orders", words("a"), metadata=VersionMetadata(description="\0"))
 
 
 # Subjects
@@ -810,11 +810,11 @@ def test_a_version_is_deprecated_with_a_message_and_no_longer_so(t: Trial) -> No
 
 
 def test_a_description_changes_and_what_is_not_given_stays(t: Trial) -> None:
-    about = Metadata(description="d", tags=("t",), created_by="me")
+    about = VersionMetadata(description="d", tags=("t",), created_by="me")
     t.run(t.registry.register("orders", words("a"), metadata=about))
     t.run(t.registry.delete_version("orders", 1))
     changed = t.run(t.registry.describe("orders", 1, description="e"))
-    assert changed.metadata == Metadata(description="e", tags=("t",), created_by="me")
+    assert changed.metadata == VersionMetadata(description="e", tags=("t",), created_by="me")
     assert t.run(t.registry.describe("orders", 1, tags=["x", "y"])).metadata.tags == ("x", "y")
     revision = t.registry.revision
     t.run(t.registry.describe("orders", 1, tags=["x", "y"], description="e"))
@@ -937,7 +937,7 @@ def test_whoever_is_always_too_late_is_told_to_try_again(t: Trial, monkeypatch: 
             return super().check_compatibility(pairs, lenient=lenient)
 
     t.register("orders", "a")
-    with pytest.raises(Changed, match="try again") as refused:
+    with pytest.raises(SubjectChanged, match="try again") as refused:
         run_procedure(t.registry.register("orders", words("a c?")), Interrupted())
     assert refused.value.retriable
     assert [made.version for made in turns] == [2, 3, 4]

@@ -13,7 +13,7 @@ from tests.schema.registry_kit import Trial, trial, words
 from penstock.core.schemas import Compatibility
 from penstock.schema.registry.models import LookupFilter
 from penstock.schema.registry.transfer import ImportResult
-from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import VersionMetadata
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def filled(here: Trial) -> Trial:
     """The one that is referred to comes last in the order of names."""
     here.register("z.base", "b")
     here.register("a.top", "t", base=("z.base", 1))
-    about = Metadata(description="d", tags=("x", "y"), created_by="me")
+    about = VersionMetadata(description="d", tags=("x", "y"), created_by="me")
     here.run(here.registry.register("a.top", words("t?"), metadata=about))
     here.register("copy", "b")
     here.run(here.registry.deprecate("a.top", 1, "old"))

@@ -15,7 +15,7 @@ from penstock.broker.reads.merge import Slice, Source
 from penstock.core.ids import id_bytes
 from penstock.core.names import TopicName
 from penstock.record.message import Message
-from penstock.record.rows import Row
+from penstock.record.rows import RecordRow
 from penstock.server.events.cloudevents import from_object
 from penstock.server.events.outgoing_cloudevents import ID, note_event
 from penstock.server.events.stream_formats import GAP, StreamFormat, StreamWriter
@@ -27,7 +27,7 @@ CLOUDEVENTS = "application/cloudevents+json"
 def written(message: Message) -> dict[str, Any]:
     source = Source(None, TopicName("default", "orders"), 0, "/default/orders")  # type: ignore[arg-type]
     attributes = MappingProxyType(dict(message.attributes))
-    row: Row = (
+    row: RecordRow = (
         MESSAGE_ID,
         7,
         1_700_000_000_000,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.topics.publish_batch import Numbered
-from penstock.core.errors import Facts, InvalidRequest, MalformedMessage, PayloadTooLarge, SchemaRejected
+from penstock.core.errors import InvalidRequest, MalformedMessage, PayloadTooLarge, SchemaRejected, VerbatimDetails
 from penstock.core.limits import ATTRIBUTES_MAX
 from penstock.record.block import Block, Draft
 from penstock.record.message import Message, SchemaRef
@@ -246,7 +246,7 @@ def test_a_block_is_taken_whole_or_not() -> None:
 
 def test_what_the_broker_refuses_is_told_with_the_line() -> None:
     posted = read(NDJSON, b'{"payload":1}\n\n\n{"payload":2}', TYPED)
-    refused = SchemaRejected("message 1 of the block: at /a: wrong", refused=Facts([[1, "wrong", "/a"]]))
+    refused = SchemaRejected("message 1 of the block: at /a: wrong", refused=VerbatimDetails([[1, "wrong", "/a"]]))
     found = posted.located(refused)
     assert (found.message, found.details["line"]) == ("line 4: at /a: wrong", 4)
     large = posted.located(PayloadTooLarge("message 0 of the block: too large", record=0))
@@ -256,13 +256,16 @@ def test_what_the_broker_refuses_is_told_with_the_line() -> None:
 
 def test_of_one_message_the_broker_says_no_number() -> None:
     alone = PublishRequest([Message(payload=b"x")], single=True)
-    assert alone.located(SchemaRejected("message 0 of the block: wrong", refused=Facts([[0, ""]]))).message == "wrong"
+    assert (
+        alone.located(SchemaRejected("message 0 of the block: wrong", refused=VerbatimDetails([[0, ""]]))).message
+        == "wrong"
+    )
 
 
 def test_of_a_block_the_message_is_named_that_the_broker_refuses() -> None:
     data = bytes(Draft.of([Message(payload=b"1"), Message(payload=b"2")]).sealed().data)
     posted = read({"content-type": BLOCK}, data, PublishDefaults())
-    found = posted.located(SchemaRejected("message 1 of the block: wrong", refused=Facts([[1, "wrong", ""]])))
+    found = posted.located(SchemaRejected("message 1 of the block: wrong", refused=VerbatimDetails([[1, "wrong", ""]])))
     assert (found.message, found.details["message"]) == ("message 2: wrong", 2)
 
 

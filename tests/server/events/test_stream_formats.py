@@ -14,7 +14,7 @@ from penstock.broker.reads.merge import Gap, Slice, Source
 from penstock.core.ids import format_id, id_bytes
 from penstock.core.names import TopicName
 from penstock.record.message import SchemaRef
-from penstock.record.rows import Row
+from penstock.record.rows import RecordRow
 from penstock.server.events.stream_formats import Chunk, StreamFormat, StreamWriter, is_plain, spelled_id, sse_data
 
 TOPIC = TopicName("default", "orders")
@@ -24,16 +24,16 @@ ID = id_bytes(123456789, 0x8000_0000_0000_0001)
 
 def row(
     payload: bytes = b"x", *, kind: str = "t", key: bytes | None = None, schema: Any = None, **attributes: str
-) -> Row:
+) -> RecordRow:
     return (ID, 7, 1_700_000_000_000, kind, key, payload, "p", 3, 4, schema, MappingProxyType(attributes))
 
 
-def written(form: StreamFormat, *rows: Row, gaps: tuple[Gap, ...] = ()) -> Chunk:
+def written(form: StreamFormat, *rows: RecordRow, gaps: tuple[Gap, ...] = ()) -> Chunk:
     found = Slice(rows=[(SOURCE, each) for each in rows], gaps=list(gaps), after=9, spots={})
     return StreamWriter(form, "here:1").chunk(found)
 
 
-def events(form: StreamFormat, *rows: Row, gaps: tuple[Gap, ...] = ()) -> list[Event]:
+def events(form: StreamFormat, *rows: RecordRow, gaps: tuple[Gap, ...] = ()) -> list[Event]:
     return Parser().receive(written(form, *rows, gaps=gaps).body)
 
 

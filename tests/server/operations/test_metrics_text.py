@@ -40,7 +40,7 @@ def test_a_histogram_has_buckets_that_grow_a_sum_and_a_count() -> None:
     for value in (0.25, 0.5, 0.75, 7.0):
         histogram.add(value)
     family = MetricFamily("penstock_sync_seconds", MetricKind.HISTOGRAM, "Syncs.")
-    assert read(family, [((), histogram.seen())]) == [
+    assert read(family, [((), histogram.snapshot())]) == [
         ("penstock_sync_seconds_bucket", {"le": "0.5"}, 2.0),
         ("penstock_sync_seconds_bucket", {"le": "1"}, 3.0),
         ("penstock_sync_seconds_bucket", {"le": "+Inf"}, 4.0),

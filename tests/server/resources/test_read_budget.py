@@ -10,7 +10,7 @@ from tests.server.kit import PING, framed, ws_frame
 from tests.server.test_turns import Ticking, Wire, opened, with_hub
 
 from penstock.core.limits import KIB, WireLimits
-from penstock.protocol.blocks import BlockReader
+from penstock.protocol.batch_reader import BatchReader
 from penstock.server import hub as module
 from penstock.server.hub import Hub
 from penstock.server.resources import buffer_budget
@@ -91,7 +91,7 @@ def test_a_read_full_of_the_shortest_messages_takes_little_more_than_itself_whil
     """What is known of each message takes twenty times what an empty one does: it is found out for a few at a time."""
 
     async def story(hub: Hub) -> None:
-        reader = BlockReader(hub.frame_limits, hub.scratch)
+        reader = BatchReader(hub.frame_limits, hub.scratch)
         data = EMPTY * (READ_BYTES_MAX // len(EMPTY))
         tracemalloc.start()
         try:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.spark.log_kit import ORDERS, SMALL, append, everything, make_data, message, records
 
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange
-from penstock.core.places import AtTime
+from penstock.core.positions import AtTime
 from penstock.spark.files import remote
 from penstock.spark.files.remote import Listing, RangeCache, RemoteDisk, RemoteEntry
 from penstock.storage.base.disk import opened, read_all

@@ -20,9 +20,9 @@ from penstock.spark.jobs.audit.scan_range import scan_range
 from penstock.spark.jobs.audit.tally import NOT_ARCHIVED, ArchivedRange, RangeTally, TimeSpans
 from penstock.storage.base.disk import opened, write_all
 from penstock.storage.log import index as indexes
-from penstock.storage.log.index import HEADER_BYTES, Header, State
+from penstock.storage.log.index import HEADER_BYTES, IndexHeader, SegmentState
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import View, view_of
+from penstock.storage.log.log_view import LogView, view_of
 from penstock.storage.log.segment import base_of, index_path, segment_name
 from penstock.testing import FaultDisk, ManualClock
 
@@ -55,7 +55,7 @@ class Sample:
     count: int
 
     @property
-    def view(self) -> View:
+    def view(self) -> LogView:
         return view_of(self.disk, FOLDER)
 
     @property
@@ -97,8 +97,8 @@ def out_of_order(ticks: Sequence[int], *, per_segment: int = 7) -> Sample:
             ends.append(len(data))
         with opened(disk, path, write=True, create=True) as file:
             write_all(file, data, 0)
-        header = Header(state=State.CLOSED, base=base, count=len(ends), size=len(data), first_id=data[:16])
-        indexes.rewrite(disk, index_path(path), header, np.array(ends, dtype=np.int64))
+        header = IndexHeader(state=SegmentState.CLOSED, base=base, count=len(ends), size=len(data), first_id=data[:16])
+        indexes.rewrite_index(disk, index_path(path), header, np.array(ends, dtype=np.int64))
     return Sample(disk, len(ticks))
 
 

@@ -9,14 +9,22 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.record.kernels.tally_kernels import BUCKETS, VALUE_BITS
-from penstock.spark.jobs.histogram import NO_VALUES, Histogram, bucket_of, bucket_range, total
+from penstock.record.kernels.tally_kernels import BUCKETS, FINE, VALUE_BITS
+from penstock.spark.jobs.histogram import NO_VALUES, Histogram, bucket_range, total
 
 values = st.lists(st.integers(0, 2**VALUE_BITS - 1) | st.integers(0, 300), max_size=50)
 
 
 def of(given_: list[int]) -> Histogram:
     return Histogram.of(np.array(given_, dtype=np.int64))
+
+
+def bucket_of(value: int) -> int:
+    """Return the bucket of a value, as the kernel computes it."""
+    if value < FINE:
+        return max(value, 0)
+    shift = value.bit_length() - FINE.bit_length()
+    return min(FINE * (shift + 1) + (value >> shift) - FINE, BUCKETS - 1)
 
 
 @given(st.integers(0, 2**VALUE_BITS - 1))

@@ -13,7 +13,7 @@ from tests.spark.source_kit import row_of
 
 import penstock.spark
 from penstock.core.errors import InvalidRequest, TopicNotSupported
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.audit.runners import LocalRunner
 from penstock.spark.jobs.stats.stats import stats_with

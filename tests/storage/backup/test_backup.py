@@ -11,17 +11,17 @@ from tests.schema.registry_kit import Trial
 from tests.storage.backup.kit import LIMITS, ORDERS, fill, flip, messages, records, restored
 
 from penstock.core.clock import SystemClock
+from penstock.core.dead_letter_attributes import redrive_producer_name
 from penstock.core.errors import DiskFull, InvalidRequest, NotOwner, PenstockError, StorageFailed, VersionNotSupported
-from penstock.core.letters import redriver
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
 from penstock.storage.backup.backup import Backup, back_up
 from penstock.storage.backup.manifest import MANIFEST, read_manifest, write_manifest
 from penstock.storage.backup.restore import check_backup, restore
-from penstock.storage.base.disk import OsDisk, OsFile, held
+from penstock.storage.base.disk import OsDisk, OsFile, directory_locked
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
-from penstock.storage.catalog.topics import ProducerCheckpoint, Run
+from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.log.index import HEADER_BYTES
 from penstock.storage.store import Store
 
@@ -89,7 +89,7 @@ def test_subscriptions_producers_and_settings_are_in_the_backup(store: Store, tm
     cursor = Cursor(floor=Offset(7), acked=(OffsetRange.of(9, 12),), failures={8: 2})
     store.catalog.save_cursors({(sub.subscription_uid, 0): cursor})
     number = store.catalog.producer_id(topic, "till-1")
-    checkpoint = ProducerCheckpoint(next_offset=Offset(60), runs={number: (Run(1, 0, 60),)})
+    checkpoint = ProducerCheckpoint(next_offset=Offset(60), runs={number: (RequestRun(1, 0, 60),)})
     store.catalog.save_checkpoint(topic, 0, checkpoint)
     back_up(store.root, tmp_path / "backup")
     with Store.open(restored(tmp_path / "backup", tmp_path / "new"), limits=LIMITS) as again:
@@ -106,7 +106,7 @@ def test_producers_that_number_messages_by_offsets_begin_anew_in_a_restored_dire
     topic, letters = store.catalog.get_topic(ORDERS), store.create_topic(ORDERS.dead_letters)
     producers = (
         (letters, "dead-letters billing 7 0"),
-        (topic, redriver(letters.name, 0, 1, letters.created_ms)),
+        (topic, redrive_producer_name(letters.name, 0, 1, letters.created_ms)),
         (topic, "till-1"),
     )
     before = [store.catalog.claim_producer(*each, "session", resumes=False) for each in producers]
@@ -554,7 +554,7 @@ def test_a_restore_goes_into_an_empty_place_only(store: Store, tmp_path: Path) -
 
 def test_two_backups_into_one_place_do_not_meet(store: Store, tmp_path: Path) -> None:
     back_up(store.root, tmp_path / "backup")
-    with held(tmp_path / "backup", alone=True):
+    with directory_locked(tmp_path / "backup", alone=True):
         for call in (
             lambda: back_up(store.root, tmp_path / "backup"),
             lambda: check_backup(tmp_path / "backup"),

@@ -11,7 +11,7 @@ from penstock.core.clock import SteadyClock
 from penstock.core.names import TopicName
 from penstock.record.block import Draft
 from penstock.record.message import Message
-from penstock.storage.base.clock_record import FILE, Moment, last_told_ns, note_moment, noted_moment, this_boot
+from penstock.storage.base.clock_record import FILE, ClockReading, last_wall_ns, save_reading, saved_reading, this_boot
 from penstock.storage.base.disk import OsDisk
 from penstock.storage.store import Store
 
@@ -22,19 +22,19 @@ DISK = OsDisk()
 
 
 def test_a_moment_is_known_until_the_machine_is_started_anew(tmp_path: Path) -> None:
-    assert noted_moment(DISK, tmp_path, boot="b1") is None
-    note_moment(DISK, tmp_path, Moment(17, 4), boot="b1")
-    assert noted_moment(DISK, tmp_path, boot="b1") == Moment(17, 4)
-    assert noted_moment(DISK, tmp_path, boot="b2") is None
-    assert noted_moment(DISK, tmp_path, boot="") is None
-    assert last_told_ns(DISK, tmp_path) == 17, "the time of day is still known"
+    assert saved_reading(DISK, tmp_path, boot="b1") is None
+    save_reading(DISK, tmp_path, ClockReading(17, 4), boot="b1")
+    assert saved_reading(DISK, tmp_path, boot="b1") == ClockReading(17, 4)
+    assert saved_reading(DISK, tmp_path, boot="b2") is None
+    assert saved_reading(DISK, tmp_path, boot="") is None
+    assert last_wall_ns(DISK, tmp_path) == 17, "the time of day is still known"
 
 
 @pytest.mark.parametrize("text", [b"", b"b1 17 4\n", b"b1 17 4 0123456789abcdef\n", b"\xff\xfe", b"x" * 10_000])
 def test_a_moment_that_does_not_verify_is_not_believed(tmp_path: Path, text: bytes) -> None:
     (tmp_path / FILE).write_bytes(text)
-    assert noted_moment(DISK, tmp_path, boot="b1") is None
-    assert last_told_ns(DISK, tmp_path) == 0
+    assert saved_reading(DISK, tmp_path, boot="b1") is None
+    assert last_wall_ns(DISK, tmp_path) == 0
 
 
 def test_a_machine_has_one_boot() -> None:
@@ -66,7 +66,7 @@ def boot_anew(root: Path, told_ns: int | None) -> None:
     """As a machine that was started leaves it: with what was noted before, or without where nothing is."""
     (root / FILE).unlink(missing_ok=True)
     if told_ns is not None:
-        note_moment(DISK, root, Moment(told_ns, 4), boot="another")
+        save_reading(DISK, root, ClockReading(told_ns, 4), boot="another")
 
 
 def test_a_clock_that_is_years_ahead_at_the_first_start_of_a_machine_is_warned_of(

@@ -29,10 +29,10 @@ def test_it_is_taken_where_there_is_room_beside_what_is_kept_free() -> None:
     disk = FaultDisk()
     reserve = made(disk)
     disk.free = Limits().disk_reserve_bytes + RESERVE_BYTES_MAX - 1
-    reserve.give_way()
+    reserve.adjust()
     assert not held(reserve)
     disk.free += 1
-    reserve.give_way()
+    reserve.adjust()
     assert held(reserve)
     assert len(disk.content(PATH)) == RESERVE_BYTES_MAX
     assert made(disk).is_held, "the next process finds it"
@@ -41,24 +41,24 @@ def test_it_is_taken_where_there_is_room_beside_what_is_kept_free() -> None:
 def test_it_is_given_up_once_there_is_hardly_any_other_and_taken_again() -> None:
     disk = FaultDisk()
     reserve = made(disk)
-    reserve.give_way()
+    reserve.adjust()
     disk.free = MIB
-    reserve.give_way()
+    reserve.adjust()
     assert held(reserve)
     disk.free = MIB - 1
-    reserve.give_way()
+    reserve.adjust()
     assert not held(reserve)
     assert not disk.exists(PATH)
-    reserve.give_way()
+    reserve.adjust()
     assert not held(reserve)
     disk.free = PLENTY
-    reserve.give_way()
+    reserve.adjust()
     assert held(reserve)
 
 
 def test_it_is_a_quarter_of_a_small_reserve() -> None:
     disk = FaultDisk()
-    made(disk, Limits(disk_reserve_bytes=2 * MIB)).give_way()
+    made(disk, Limits(disk_reserve_bytes=2 * MIB)).adjust()
     assert len(disk.content(PATH)) == MIB // 2
 
 
@@ -67,14 +67,14 @@ def test_a_disk_that_cannot_give_it_is_no_reason_to_refuse_the_write() -> None:
         disk = FaultDisk()
         reserve = made(disk)
         disk.fail_at, disk.fault = disk.calls + 1, fault
-        reserve.give_way()
+        reserve.adjust()
         assert not held(reserve)
 
 
 def test_nothing_is_held_of_next_to_nothing() -> None:
     disk = FaultDisk()
     reserve = made(disk, Limits(disk_reserve_bytes=3))
-    reserve.give_way()
+    reserve.adjust()
     assert not held(reserve)
     assert not disk.exists(PATH)
 
@@ -84,5 +84,5 @@ def test_what_fails_for_another_reason_is_said_once(caplog: pytest.LogCaptureFix
     reserve = made(disk)
     disk.fail_at, disk.fault = disk.calls + 1, Fault.ERROR
     for _ in range(3):
-        reserve.give_way()
+        reserve.adjust()
     assert len(caplog.records) == 1

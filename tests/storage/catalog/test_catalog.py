@@ -25,8 +25,8 @@ from penstock.core.offsets import Offset, OffsetRange
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
-from penstock.storage.catalog.tables import TOPICS, seal_of
-from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, Retention, Run, Topic, TopicSettings
+from penstock.storage.catalog.tables import TOPICS, row_checksum
+from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, RequestRun, Retention, Topic, TopicSettings
 
 ORDERS = TopicName.parse("/shop/orders.created")
 START_MS = 1_700_000_000_000
@@ -67,7 +67,7 @@ def catalog(path: Path, clock: Hand) -> Iterator[Catalog]:
 
 def checkpoint(next_offset: int, **requests: int) -> ProducerCheckpoint:
     """`p7=3`: the last request of producer 7 is 3."""
-    runs = {int(key[1:]): (Run(request, 0, 1),) for key, request in requests.items()}
+    runs = {int(key[1:]): (RequestRun(request, 0, 1),) for key, request in requests.items()}
     return ProducerCheckpoint(next_offset=Offset(next_offset), runs=runs)
 
 
@@ -160,7 +160,7 @@ def test_settings_of_another_release_are_not_guessed_at(catalog: Catalog) -> Non
     with catalog._file.writing() as connection:
         row = dict(connection.execute(TOPICS.select()).mappings().one())
         row["settings"] = '{"compaction":true}'
-        connection.execute(TOPICS.update().values(row | {"seal": seal_of("topics", row)}))
+        connection.execute(TOPICS.update().values(row | {"seal": row_checksum("topics", row)}))
     with pytest.raises(StorageFailed, match="compaction"):
         catalog.get_topic(topic.name)
 

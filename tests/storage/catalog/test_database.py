@@ -30,8 +30,8 @@ from penstock.core.offsets import Offset, OffsetRange
 from penstock.core.schemas import Mode, Reference, Schema, SchemaKind
 from penstock.storage.catalog import database, sqlite, tables
 from penstock.storage.catalog.catalog import Catalog
-from penstock.storage.catalog.database import CatalogFile, noted_commits
-from penstock.storage.catalog.schema_rows import Metadata, NewVersion, SubjectSettings
+from penstock.storage.catalog.database import CatalogFile, saved_commit_counter
+from penstock.storage.catalog.schema_rows import NewVersion, SubjectSettings, VersionMetadata
 from penstock.storage.catalog.subscriptions import Cursor, Subscription, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.tables import (
     COUNTERS,
@@ -44,7 +44,7 @@ from penstock.storage.catalog.tables import (
     statements,
     write_row,
 )
-from penstock.storage.catalog.topics import ProducerCheckpoint, Run, TopicSettings
+from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun, TopicSettings
 
 pytestmark = pytest.mark.slow
 
@@ -351,7 +351,7 @@ def test_a_catalog_of_the_first_release_is_brought_up_with_all_it_holds(first_ve
             assert (topic.topic_uid, topic.partitions, topic.settings.segment_bytes_max) == (5, 2, 8192)
             assert catalog.producer_id(topic, "till") == 3
             # A request without a number was nobody's.
-            expected = ProducerCheckpoint(next_offset=Offset(9), runs={3: (Run(7, 8, 1),)})
+            expected = ProducerCheckpoint(next_offset=Offset(9), runs={3: (RequestRun(7, 8, 1),)})
             assert catalog.load_checkpoint(topic, 1) == expected
             assert catalog.list_subscriptions() == ()
             assert catalog.load_all_cursors() == {}
@@ -388,7 +388,7 @@ def test_marks_that_cannot_be_read_leave_the_catalog_at_the_first_version(
     with pytest.raises(StorageFailed, match="a stored producer checkpoint cannot be read"):
         opened(path)
     engine = sqlite.engine_for(path, "examine", pool=NullPool)
-    with sqlite.begun(engine, writes=False) as connection:
+    with sqlite.transaction(engine, writes=False) as connection:
         assert tables.schema_version(connection) == 1
 
 
@@ -430,7 +430,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[Any]]:
         for number in range(4):
             topic = catalog.create_topic(TopicName.parse(f"/shop{number % 2}/orders{number}"))
             catalog.producer_id(topic, "till")
-            runs = {i: (Run(i, i, 1),) for i in range(1, 600 if number > 1 else 5)}
+            runs = {i: (RequestRun(i, i, 1),) for i in range(1, 600 if number > 1 else 5)}
             catalog.save_checkpoint(topic, 0, ProducerCheckpoint(next_offset=Offset(1000), runs=runs))
             found = catalog.create_subscription(topic, f"reader{number}", SHARED, {0: Offset(number)})
             acked = tuple(OffsetRange.of(i, i + 1) for i in range(10, 1200 if number > 1 else 20, 2))
@@ -446,7 +446,7 @@ def add_schema(catalog: Catalog, number: int, text: str) -> None:
     """With all that belongs to it: a reference to the one before, settings, a use."""
     references = (Reference(name="before", subject=f"s{number - 1}", version=1),) if number else ()
     schema = Schema(kind=SchemaKind.JSON, text=text, references=references)
-    about = Metadata(description="as it was", tags=("a", "b"), created_by="somebody")
+    about = VersionMetadata(description="as it was", tags=("a", "b"), created_by="somebody")
     new = NewVersion(subject=f"s{number}", schema=schema, fingerprint=str(number), metadata=about, deprecated="why")
     catalog.schemas.add_version(new, expected={})
     catalog.schemas.put_settings(f"s{number}", SubjectSettings(lenient=True, mode=Mode.IMPORT), expected={})
@@ -763,5 +763,5 @@ def test_a_transaction_that_is_undone_is_not_counted(path: Path) -> None:
         for _ in range(3):
             with pytest.raises(InvalidRequest):
                 catalog.create_topic(topic.name)
-    assert noted_commits(path) == 1
+    assert saved_commit_counter(path) == 1
     opened(path).close()

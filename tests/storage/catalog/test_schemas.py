@@ -14,15 +14,15 @@ from penstock.core.names import TopicName
 from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
 from penstock.storage.catalog.catalog import Catalog
 from penstock.storage.catalog.schema_rows import (
-    EVERYWHERE,
-    Changed,
-    InUse,
-    Metadata,
+    GLOBAL_SUBJECT,
     NewVersion,
+    RegistryUpdate,
+    SchemaInUse,
     Subject,
+    SubjectChanged,
     SubjectSettings,
     SubjectVersion,
-    Update,
+    VersionMetadata,
 )
 from penstock.storage.catalog.schemas import SchemaCatalog, archive_place, topic_place
 from penstock.storage.catalog.tables import SCHEMA_SUBJECTS, SCHEMA_VERSIONS, SCHEMAS, write_row
@@ -64,7 +64,7 @@ def delete(schemas: SchemaCatalog, version: SubjectVersion) -> None:
     schemas.replace_versions([replace(version, deleted=True)], expected={})
 
 
-def sorted_content(update: Update) -> tuple[object, ...]:
+def sorted_content(update: RegistryUpdate) -> tuple[object, ...]:
     by_version = sorted(update.versions, key=lambda each: (each.subject, each.version))
     by_id = sorted(update.schemas, key=lambda each: each.schema_id)
     return update.revision, sorted(update.subjects, key=lambda each: each.name), by_version, by_id
@@ -75,7 +75,7 @@ def sorted_content(update: Update) -> tuple[object, ...]:
 
 def test_a_schema_is_what_it_was_registered_as_to_the_letter_also_after_opening_again(path: Path) -> None:
     text = '  {"type" :\t"string"}\r\n\u00e9e\u0301\U0001f701'
-    about = Metadata(description="d", tags=("a", "", "é"), created_by="me")
+    about = VersionMetadata(description="d", tags=("a", "", "é"), created_by="me")
     with Catalog.open(path, clock=ManualClock(5)) as catalog:
         base = add(catalog.schemas, "base", "b")
         update = catalog.schemas.add_version(new("orders", text, uses=("base", 1), metadata=about), expected={})
@@ -97,7 +97,7 @@ def test_a_schema_is_what_it_was_registered_as_to_the_letter_also_after_opening_
 
 
 def test_an_empty_catalog_has_nothing(schemas: SchemaCatalog) -> None:
-    assert schemas.load() == Update(revision=0, subjects=(), whole=True)
+    assert schemas.load() == RegistryUpdate(revision=0, subjects=(), whole=True)
 
 
 def test_ids_and_versions_count_from_one(schemas: SchemaCatalog) -> None:
@@ -169,7 +169,7 @@ def test_what_is_another_s_or_refers_to_nothing_changes_nothing(
     add(schemas, "a", "x")
     delete(schemas, add(schemas, "gone", "g"))
     before = sorted_content(schemas.load())
-    with pytest.raises(Changed) as refused:
+    with pytest.raises(SubjectChanged) as refused:
         add(schemas, "a", str(wrong.pop("text", "y")), **wrong)
     assert refused.value.details == {"revision": 3}
     assert sorted_content(schemas.load()) == before
@@ -185,16 +185,18 @@ def test_what_is_deleted_may_refer_to_what_is_deleted(schemas: SchemaCatalog) ->
 
 def test_a_decision_that_rests_on_what_has_changed_is_refused_and_nothing_is_written(schemas: SchemaCatalog) -> None:
     version = add(schemas, "a", "x")
-    stale = {"a": 0, EVERYWHERE: 0}
-    calls: list[Callable[[], Update]] = [
+    stale = {"a": 0, GLOBAL_SUBJECT: 0}
+    calls: list[Callable[[], RegistryUpdate]] = [
         lambda: schemas.add_version(new("a", "y"), expected=stale),
         lambda: schemas.replace_versions([replace(version, deleted=True)], expected=stale),
         lambda: schemas.remove_versions("a", [1], expected=stale),
         lambda: schemas.put_settings("a", SubjectSettings(), expected=stale),
-        lambda: schemas.put_settings(EVERYWHERE, SubjectSettings(), expected=stale),
+        lambda: schemas.put_settings(GLOBAL_SUBJECT, SubjectSettings(), expected=stale),
     ]
     for call in calls:
-        with pytest.raises(Changed, match=r"subject 'a' was changed by somebody else meanwhile; try again") as refused:
+        with pytest.raises(
+            SubjectChanged, match=r"subject 'a' was changed by somebody else meanwhile; try again"
+        ) as refused:
             call()
         assert isinstance(refused.value, ServiceUnavailable)
         assert refused.value.details == {"revision": 1}
@@ -205,13 +207,13 @@ def test_every_change_to_a_subject_makes_decisions_of_before_stale_and_those_on_
     schemas: SchemaCatalog,
 ) -> None:
     version = add(schemas, "a", "x")
-    schemas.add_version(new("b", "y"), expected={"b": 0, EVERYWHERE: 0})
+    schemas.add_version(new("b", "y"), expected={"b": 0, GLOBAL_SUBJECT: 0})
     update = schemas.replace_versions([replace(version, deprecated="d")], expected={"a": 1})
     assert update.subjects == (Subject(name="a", revision=3, last_version=1),)
-    schemas.put_settings(EVERYWHERE, SubjectSettings(mode=Mode.READONLY), expected={EVERYWHERE: 0})
-    with pytest.raises(Changed):
-        schemas.add_version(new("b", "z"), expected={"b": 2, EVERYWHERE: 0})
-    schemas.add_version(new("b", "z"), expected={"b": 2, EVERYWHERE: 4})
+    schemas.put_settings(GLOBAL_SUBJECT, SubjectSettings(mode=Mode.READONLY), expected={GLOBAL_SUBJECT: 0})
+    with pytest.raises(SubjectChanged):
+        schemas.add_version(new("b", "z"), expected={"b": 2, GLOBAL_SUBJECT: 0})
+    schemas.add_version(new("b", "z"), expected={"b": 2, GLOBAL_SUBJECT: 4})
 
 
 # What has changed since
@@ -226,7 +228,7 @@ def test_what_has_changed_since_a_revision_is_told_by_whole_subjects(schemas: Sc
     assert [subject.name for subject in since.subjects] == ["a"]
     assert set(since.versions) == {first, last}
     assert {stored.fingerprint for stored in since.schemas} == {"x", "z"}
-    assert schemas.load(3) == Update(revision=3, subjects=(), whole=True)
+    assert schemas.load(3) == RegistryUpdate(revision=3, subjects=(), whole=True)
 
 
 # Deleting
@@ -234,7 +236,7 @@ def test_what_has_changed_since_a_revision_is_told_by_whole_subjects(schemas: Sc
 
 def test_a_version_is_replaced_as_a_whole(schemas: SchemaCatalog) -> None:
     version = add(schemas, "a", "x")
-    changed = replace(version, deleted=True, deprecated="no", metadata=Metadata(description="d", tags=("t",)))
+    changed = replace(version, deleted=True, deprecated="no", metadata=VersionMetadata(description="d", tags=("t",)))
     schemas.replace_versions([changed], expected={})
     assert schemas.load().versions == (changed,)
 
@@ -244,11 +246,11 @@ def test_what_a_living_schema_refers_to_is_not_deleted_and_what_a_deleted_one_re
 ) -> None:
     base = add(schemas, "base", "b")
     referrer = add(schemas, "a", "x", uses=("base", 1))
-    with pytest.raises(Changed, match="another schema refers to version 1 of 'base'"):
+    with pytest.raises(SubjectChanged, match="another schema refers to version 1 of 'base'"):
         delete(schemas, base)
     delete(schemas, referrer)
     delete(schemas, base)
-    with pytest.raises(Changed, match="version 1 of 'base' is no longer there"):
+    with pytest.raises(SubjectChanged, match="version 1 of 'base' is no longer there"):
         schemas.replace_versions([referrer], expected={})
     schemas.replace_versions([base], expected={})
     schemas.replace_versions([referrer], expected={})
@@ -296,7 +298,7 @@ def test_what_any_schema_refers_to_is_not_removed(schemas: SchemaCatalog) -> Non
     add(schemas, "base", "b")
     referrer = add(schemas, "a", "x", uses=("base", 1))
     delete(schemas, referrer)
-    with pytest.raises(Changed, match="another schema refers to version 1 of 'base'"):
+    with pytest.raises(SubjectChanged, match="another schema refers to version 1 of 'base'"):
         schemas.remove_versions("base", [1], expected={})
     schemas.remove_versions("a", [1], expected={})
     schemas.remove_versions("base", [1], expected={})
@@ -313,10 +315,10 @@ def test_settings_are_kept_as_they_are_also_those_that_are_not_set(path: Path) -
     ]
     with Catalog.open(path, clock=ManualClock()) as catalog:
         for number, settings in enumerate(every):
-            catalog.schemas.put_settings(str(number) if number else EVERYWHERE, settings, expected={})
+            catalog.schemas.put_settings(str(number) if number else GLOBAL_SUBJECT, settings, expected={})
     with Catalog.open(path, clock=ManualClock()) as catalog:
         found = {subject.name: subject.settings for subject in catalog.schemas.load().subjects}
-    assert found == {EVERYWHERE: every[0], "1": every[1], "2": every[2]}
+    assert found == {GLOBAL_SUBJECT: every[0], "1": every[1], "2": every[2]}
 
 
 # Uses
@@ -327,7 +329,7 @@ def test_a_schema_that_messages_have_is_not_removed_until_they_are_gone(schemas:
     for place in ("topic 17", "archive lake", "topic 17"):
         assert schemas.note_use(1, place)
     assert schemas.uses(1) == ("archive lake", "topic 17")
-    with pytest.raises(InUse, match="messages with schema id 1 are kept in archive lake, topic 17") as refused:
+    with pytest.raises(SchemaInUse, match="messages with schema id 1 are kept in archive lake, topic 17") as refused:
         schemas.remove_versions("a", [1], expected={})
     assert refused.value.details == {"places": ["archive lake", "topic 17"]}
     assert schemas.load().revision == 1
@@ -355,10 +357,10 @@ def test_what_archives_have_need_not_keep_a_schema_and_topics_always_do(schemas:
     add(schemas, "a", "x")
     schemas.note_use(1, "topic 17")
     schemas.copy_uses("topic 17", "archive lake of /default/orders")
-    with pytest.raises(InUse, match="topic 17"):
+    with pytest.raises(SchemaInUse, match="topic 17"):
         schemas.remove_versions("a", [1], expected={}, archived=True)
     schemas.forget_use(1, "topic 17")
-    with pytest.raises(InUse, match="kept in archive lake of /default/orders"):
+    with pytest.raises(SchemaInUse, match="kept in archive lake of /default/orders"):
         schemas.remove_versions("a", [1], expected={})
     schemas.remove_versions("a", [1], expected={}, archived=True)
     assert schemas.uses(1) == ()
@@ -369,7 +371,7 @@ def test_messages_do_not_keep_a_version_whose_schema_another_has(schemas: Schema
     add(schemas, "b", "x")
     schemas.note_use(1, "topic 17")
     schemas.remove_versions("a", [1], expected={})
-    with pytest.raises(InUse):
+    with pytest.raises(SchemaInUse):
         schemas.remove_versions("b", [1], expected={})
 
 

@@ -19,8 +19,8 @@ from penstock.storage.catalog.subscriptions import (
     check_subscription_name,
     cursor_text,
     options_text,
-    stored_cursor,
-    stored_options,
+    parse_cursor,
+    parse_options,
 )
 from penstock.storage.catalog.topics import Exhausted
 
@@ -66,7 +66,7 @@ def cursors(draw: st.DrawFn) -> Cursor:
 
 @given(any_options())
 def test_options_come_back_as_they_were(options: SubscriptionOptions) -> None:
-    assert stored_options(options_text(options)) == options
+    assert parse_options(options_text(options)) == options
 
 
 def test_options_say_only_what_is_not_as_usual() -> None:
@@ -105,7 +105,7 @@ def test_an_option_that_cannot_be_is_refused_by_name(field: str, value: Any) -> 
 )
 def test_stored_options_of_any_other_form_are_not_believed(text: str) -> None:
     with pytest.raises(StorageFailed, match="options"):
-        stored_options(text)
+        parse_options(text)
 
 
 # Names
@@ -128,7 +128,7 @@ def test_a_name_that_no_subscription_has_is_refused(name: str) -> None:
 
 @given(cursors())
 def test_a_cursor_comes_back_as_it_was(cursor: Cursor) -> None:
-    again = stored_cursor(cursor.floor, cursor_text(cursor))
+    again = parse_cursor(cursor.floor, cursor_text(cursor))
     assert again == cursor
     assert cursor_text(again) == cursor_text(cursor)
     assert offsets_of(again) == offsets_of(cursor)
@@ -136,7 +136,7 @@ def test_a_cursor_comes_back_as_it_was(cursor: Cursor) -> None:
 
 def test_a_cursor_with_nothing_above_its_floor_is_a_short_text() -> None:
     assert cursor_text(Cursor(floor=Offset(7))) == "{}"
-    assert stored_cursor(7, "{}") == Cursor(floor=Offset(7), acked=(), failures={})
+    assert parse_cursor(7, "{}") == Cursor(floor=Offset(7), acked=(), failures={})
 
 
 def test_the_same_cursor_is_the_same_text() -> None:
@@ -203,6 +203,6 @@ def test_a_cursor_does_not_change_when_the_mapping_it_was_made_of_does() -> None
 )
 def test_a_stored_cursor_of_any_other_form_is_not_believed(text: str) -> None:
     with pytest.raises(StorageFailed, match="cursor"):
-        stored_cursor(5, text)
+        parse_cursor(5, text)
     with pytest.raises(StorageFailed, match="cursor"):
-        stored_cursor(-1, "{}")
+        parse_cursor(-1, "{}")

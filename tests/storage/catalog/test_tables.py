@@ -12,7 +12,15 @@ from sqlalchemy import Connection, create_engine, inspect, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool
 
-from penstock.storage.catalog.tables import META, METADATA, MIGRATIONS, newest_version, read_rows, seal_of, write_row
+from penstock.storage.catalog.tables import (
+    META,
+    METADATA,
+    MIGRATIONS,
+    newest_version,
+    read_rows,
+    row_checksum,
+    write_row,
+)
 
 values = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8")) | st.binary()
 rows = st.dictionaries(st.sampled_from("abcde"), values, min_size=1)
@@ -60,8 +68,8 @@ def test_a_row_is_written_once_and_then_replaced(connection: Connection) -> None
 @given(rows, rows)
 def test_two_rows_have_one_seal_only_if_they_are_one_row(one: dict[str, Any], other: dict[str, Any]) -> None:
     same = {k: (type(v), v) for k, v in one.items()} == {k: (type(v), v) for k, v in other.items()}
-    assert (seal_of("t", one) == seal_of("t", other)) is same
+    assert (row_checksum("t", one) == row_checksum("t", other)) is same
 
 
 def test_a_row_of_one_table_is_no_row_of_another() -> None:
-    assert seal_of("topics", {"a": 1}) != seal_of("producers", {"a": 1})
+    assert row_checksum("topics", {"a": 1}) != row_checksum("producers", {"a": 1})

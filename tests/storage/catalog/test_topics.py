@@ -16,17 +16,17 @@ from penstock.storage.catalog.topics import (
     Dispatch,
     Exhausted,
     ProducerCheckpoint,
+    RequestRun,
     Retention,
-    Run,
     SchemaPolicy,
     TopicSettings,
     check_partitions,
     check_producer_name,
-    merged,
+    merged_settings,
+    parse_checkpoint,
+    parse_settings,
     runs_text,
     settings_text,
-    stored_checkpoint,
-    stored_settings,
 )
 
 bounds = st.none() | st.integers(1, OFFSET_MAX)
@@ -51,28 +51,28 @@ def topic_settings(draw: st.DrawFn) -> TopicSettings:
 
 @given(topic_settings())
 def test_settings_come_back_as_they_were(settings: TopicSettings) -> None:
-    assert stored_settings(settings_text(settings)) == settings
+    assert parse_settings(settings_text(settings)) == settings
 
 
 @st.composite
-def runs_of_one(draw: st.DrawFn) -> tuple[Run, ...]:
+def runs_of_one(draw: st.DrawFn) -> tuple[RequestRun, ...]:
     """Any runs, in the order of their offsets."""
     runs, offset = [], 0
     for gap, count, request in draw(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 2**62)))):
-        runs.append(Run(request, offset + gap, count))
+        runs.append(RequestRun(request, offset + gap, count))
         offset += gap + count
     return tuple(runs)
 
 
 @given(st.dictionaries(st.integers(1, OFFSET_MAX), runs_of_one()))
-def test_a_checkpoint_comes_back_as_it_was(runs: dict[int, tuple[Run, ...]]) -> None:
+def test_a_checkpoint_comes_back_as_it_was(runs: dict[int, tuple[RequestRun, ...]]) -> None:
     checkpoint = ProducerCheckpoint(next_offset=Offset(OFFSET_MAX), runs=runs)
-    assert stored_checkpoint(OFFSET_MAX, runs_text(checkpoint.runs)) == checkpoint
+    assert parse_checkpoint(OFFSET_MAX, runs_text(checkpoint.runs)) == checkpoint
 
 
 def test_settings_of_the_first_release_are_read() -> None:
     text = '{"retention":{"age_ms":1000},"segment_bytes_max":8192,"segment_age_ms_max":5,"payload_bytes_max":10}'
-    settings = stored_settings(text)
+    settings = parse_settings(text)
     assert (settings.segment_bytes_max, settings.retention) == (8192, Retention(age_ms=1000))
     assert (settings.rate_max, settings.schema_policy, settings.redeliveries, settings.exhausted) == (None,) * 4
     assert settings_text(settings) == text
@@ -80,22 +80,22 @@ def test_settings_of_the_first_release_are_read() -> None:
 
 @given(topic_settings(), st.sampled_from(Dispatch))
 def test_what_is_given_comes_before_what_is_the_default(settings: TopicSettings, dispatch: Dispatch) -> None:
-    assert merged(settings, TopicSettings(), dispatch) == settings
-    assert merged(TopicSettings(), settings, Dispatch.RELIABLE) == settings
-    assert merged(settings, settings, dispatch) == settings
+    assert merged_settings(settings, TopicSettings(), dispatch) == settings
+    assert merged_settings(TopicSettings(), settings, Dispatch.RELIABLE) == settings
+    assert merged_settings(settings, settings, dispatch) == settings
 
 
 def test_settings_and_defaults_are_merged_field_by_field_and_retention_as_a_whole() -> None:
     defaults = TopicSettings(retention=Retention(age_ms=1, bytes=2), rate_max=3, redeliveries=4)
     given_ = TopicSettings(retention=Retention(count=9), redeliveries=0, exhausted=Exhausted.DROP)
-    assert merged(given_, defaults, Dispatch.RELIABLE) == TopicSettings(
+    assert merged_settings(given_, defaults, Dispatch.RELIABLE) == TopicSettings(
         retention=Retention(count=9), rate_max=3, redeliveries=0, exhausted=Exhausted.DROP
     )
 
 
 def test_settings_and_defaults_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="payload_bytes_max"):
-        merged(TopicSettings(segment_bytes_max=8192), TopicSettings(payload_bytes_max=8193), Dispatch.RELIABLE)
+        merged_settings(TopicSettings(segment_bytes_max=8192), TopicSettings(payload_bytes_max=8193), Dispatch.RELIABLE)
 
 
 @pytest.mark.parametrize("field", ["schema_policy", "exhausted"])
@@ -151,7 +151,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 )
 def test_stored_settings_of_any_other_form_are_not_believed(text: str) -> None:
     with pytest.raises(StorageFailed, match="settings"):
-        stored_settings(text)
+        parse_settings(text)
 
 
 @pytest.mark.parametrize(
@@ -170,27 +170,27 @@ def test_stored_settings_of_any_other_form_are_not_believed(text: str) -> None:
 )
 def test_stored_runs_of_any_other_form_are_not_believed(runs: str) -> None:
     with pytest.raises(StorageFailed, match="checkpoint"):
-        stored_checkpoint(5, f"[[1,{runs}]]")
+        parse_checkpoint(5, f"[[1,{runs}]]")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[[1,2]]", "[[0,[[1,1,1]]]]", "[[1,1,1]]", '[["1",[[1,1,1]]]]', "[[1]]"])
 def test_stored_producers_of_any_other_form_are_not_believed(text: str) -> None:
     with pytest.raises(StorageFailed, match="checkpoint"):
-        stored_checkpoint(5, text)
+        parse_checkpoint(5, text)
 
 
 def test_a_checkpoint_cannot_know_of_offsets_it_does_not_speak_of() -> None:
     with pytest.raises(InvalidRequest, match="before offset 5 cannot know of offset 5"):
-        ProducerCheckpoint(next_offset=Offset(5), runs={1: (Run(1, 4, 2),)})
+        ProducerCheckpoint(next_offset=Offset(5), runs={1: (RequestRun(1, 4, 2),)})
 
 
 def test_a_checkpoint_does_not_change_when_the_mapping_it_was_made_of_does() -> None:
-    runs = {1: (Run(1, 0, 1),)}
+    runs = {1: (RequestRun(1, 0, 1),)}
     checkpoint = ProducerCheckpoint(next_offset=Offset(1), runs=runs)
     runs.clear()
     assert set(checkpoint.runs) == {1}
     with pytest.raises(TypeError):
-        checkpoint.runs[2] = (Run(1, 0, 1),)  # type: ignore[index]
+        checkpoint.runs[2] = (RequestRun(1, 0, 1),)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("partitions", [0, -1, PARTITIONS_MAX + 1, True, "3", 1.0])

@@ -14,7 +14,7 @@ from penstock.core.ids import IdGenerator
 from penstock.core.limits import Limits
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record.block import Draft
 from penstock.record.hashing import hash64
 from penstock.record.message import Message, Record
@@ -108,7 +108,7 @@ def test_facts_of_a_truncated_log_begin_where_it_does(log: Log, disk: FaultDisk)
     assert (facts["messages"], facts["first_offset"], facts["oldest_ms"]) == (13, 17, 1_700_000_017_000)
 
 
-def place_kinds(records: list[Record], number: int) -> list[Place]:
+def place_kinds(records: list[Record], number: int) -> list[Position]:
     return [AtOffset(Offset(number)), AtTime(records[number].publish_time_ms), AtId(records[number].id)]
 
 
@@ -129,7 +129,7 @@ def test_nothing_lies_before_the_earliest_and_behind_the_latest(reader: LogReade
 
 
 @pytest.mark.parametrize("stop", [AtOffset(Offset(99)), AtTime(2**41), AtId(b"\xff" * 16), Latest()])
-def test_a_stop_behind_the_end_is_the_end(reader: LogReader, stop: Place) -> None:
+def test_a_stop_behind_the_end_is_the_end(reader: LogReader, stop: Position) -> None:
     assert offsets(reader.follow(AtOffset(Offset(28)), stop)) == [28, 29]
 
 

@@ -16,9 +16,15 @@ from penstock.record.block import Draft, stamp
 from penstock.record.hashing import hash64
 from penstock.record.message import Message
 from penstock.storage.base.disk import OsDisk
-from penstock.storage.inspect.verify import Problem, segment_paths, verify_if_there, verify_segment, verify_sequence
+from penstock.storage.inspect.verify import (
+    SegmentProblem,
+    segment_paths,
+    verify_if_there,
+    verify_segment,
+    verify_sequence,
+)
 from penstock.storage.log import index as indexes
-from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, Header, IndexFile, State, encode_entries
+from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, IndexFile, IndexHeader, SegmentState, encode_entries
 from penstock.storage.log.log import Log
 from penstock.storage.log.segment import base_of, hash_file, index_path, segment_name
 from penstock.testing import FaultDisk, ManualClock
@@ -54,12 +60,12 @@ def segments(disk: FaultDisk) -> list[Path]:
     return [each for each in disk.paths() if base_of(each.name) is not None]
 
 
-def verify(disk: FaultDisk) -> list[Problem]:
+def verify(disk: FaultDisk) -> list[SegmentProblem]:
     reports = [verify_segment(disk, each) for each in segments(disk)]
     return [problem for report in reports for problem in report.problems] + verify_sequence(disk, reports)
 
 
-def header(disk: FaultDisk, base: int) -> Header:
+def header(disk: FaultDisk, base: int) -> IndexHeader:
     found = IndexFile(disk, index_path(path(base)), base).header()
     assert found is not None
     return found
@@ -97,7 +103,7 @@ def test_progress_counts_the_bytes_that_are_read(disk: FaultDisk) -> None:
 def test_a_flipped_bit_of_a_payload_is_found_at_its_offset_and_position(disk: FaultDisk) -> None:
     disk.content(path(20))[start_of(3) - 20] ^= 1
     assert verify(disk) == [
-        Problem(path=path(20), offset=22, position=start_of(2), what="the checksum does not match"),
+        SegmentProblem(path=path(20), offset=22, position=start_of(2), what="the checksum does not match"),
     ]
     assert verify_segment(disk, path(20)).records == 4
 
@@ -266,8 +272,8 @@ def write_segment(disk: FaultDisk, base: int, *, clock: ManualClock, count: int 
     data, ids = bytearray(made.data), IdGenerator(clock, node=1).take(count)
     ends = stamp(data, count, ids, base)
     disk.open(path(base), write=True, create=True).write(data, 0)
-    sealed = Header(
-        state=State.SEALED,
+    sealed = IndexHeader(
+        state=SegmentState.SEALED,
         base=base,
         count=count,
         size=len(data),
@@ -275,7 +281,7 @@ def write_segment(disk: FaultDisk, base: int, *, clock: ManualClock, count: int 
         last_id=ids[count - 1],
         hash=hash_file(disk, path(base), len(data)),
     )
-    indexes.rewrite(disk, index_path(path(base)), sealed, ends)
+    indexes.rewrite_index(disk, index_path(path(base)), sealed, ends)
 
 
 def test_ids_that_do_not_rise_from_one_segment_to_the_next_are_found() -> None:

@@ -14,7 +14,7 @@ from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import OsDisk
 from penstock.storage.inspect.data_reader import DataReader
-from penstock.storage.log.log_view import edges_of, view_of
+from penstock.storage.log.log_view import log_range, view_of
 from penstock.storage.store import Store
 
 ORDERS = TopicName.parse("orders")
@@ -34,15 +34,15 @@ def test_the_edges_are_those_of_the_whole_view(tmp_path: Path) -> None:
     disk = OsDisk()
     with Store.open(tmp_path / "data", create=True, limits=LIMITS) as store:
         store.create_topic(ORDERS)
-        assert edges_of(disk, log(tmp_path / "data"))[0] == OffsetRange.of(0, 0)
+        assert log_range(disk, log(tmp_path / "data"))[0] == OffsetRange.of(0, 0)
         known = None
         for count in (1, 5, 20, 1, 3):
             fill(store, count)
             view = view_of(disk, log(tmp_path / "data"))
-            edges, known = edges_of(disk, log(tmp_path / "data"), known=known)
+            edges, known = log_range(disk, log(tmp_path / "data"), known=known)
             assert edges == OffsetRange(view.first_offset, view.next_offset)
         store.truncate_before(ORDERS, 12)
-        assert edges_of(disk, log(tmp_path / "data"))[0] == OffsetRange.of(12, 30)
+        assert log_range(disk, log(tmp_path / "data"))[0] == OffsetRange.of(12, 30)
 
 
 def test_a_log_that_was_made_anew_is_counted_anew(tmp_path: Path) -> None:
@@ -50,11 +50,11 @@ def test_a_log_that_was_made_anew_is_counted_anew(tmp_path: Path) -> None:
     with Store.open(tmp_path / "data", create=True) as store:
         store.create_topic(ORDERS)
         fill(store, 9)
-        _, known = edges_of(disk, log(tmp_path / "data"))
+        _, known = log_range(disk, log(tmp_path / "data"))
         store.delete_topic(ORDERS)
         store.create_topic(ORDERS)
         fill(store, 4)
-        assert edges_of(disk, log(tmp_path / "data"), known=known)[0] == OffsetRange.of(0, 4)
+        assert log_range(disk, log(tmp_path / "data"), known=known)[0] == OffsetRange.of(0, 4)
 
 
 def test_a_view_of_some_offsets_has_their_segments_alone(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_the_power_may_fail_while_a_gap_is_marked(small_limits: Limits, draft: M
 
     def opened(disk: FaultDisk) -> Log:
         ids = IdGenerator(clock, node=1)
-        return Log.open(disk, path, ids=ids, clock=clock, limits=small_limits, noted=end)
+        return Log.open(disk, path, ids=ids, clock=clock, limits=small_limits, recorded_end=end)
 
     whole = FaultDisk()
     end: LogEnd | None = None

@@ -16,7 +16,7 @@ from penstock.core.limits import Limits
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import OsDisk
-from penstock.storage.log.group_commit import GroupCommit, SharedIds, Ticket, release_all
+from penstock.storage.log.group_commit import GroupCommit, PendingAppend, SharedIds, release_all
 from penstock.storage.log.log import Log
 from penstock.testing import Fault, FaultDisk, ManualClock
 
@@ -74,9 +74,9 @@ def test_what_gathers_during_one_sync_shares_the_next(open_log: OpenLog, draft: 
 
 
 def test_outcomes_are_delivered_once_a_group_in_the_order_of_submission(open_log: OpenLog, draft: MakeDraft) -> None:
-    delivered: list[Ticket] = []
+    delivered: list[PendingAppend] = []
 
-    def deliver(tickets: Sequence[Ticket]) -> None:
+    def deliver(tickets: Sequence[PendingAppend]) -> None:
         delivered.extend(tickets)
         release_all(tickets)
 
@@ -119,7 +119,7 @@ def test_a_full_queue_refuses_or_makes_wait(open_log: OpenLog, draft: MakeDraft)
         writer.append(log, draft(b"warm"))
         disk.gate.clear()
         first = writer.submit(log, draft(b"taken by the writer"))
-        tickets: list[Ticket] = []
+        tickets: list[PendingAppend] = []
         with pytest.raises(ServiceUnavailable, match="waiting for the disk"):
             tickets.extend(writer.submit(log, draft(bytes(100)), wait=False) for _ in range(1000))
         waiting = threading.Thread(target=lambda: tickets.append(writer.submit(log, draft(b"late"))))
@@ -297,7 +297,7 @@ def test_a_defect_in_delivering_does_not_end_the_writing(
 ) -> None:
     defects = [RuntimeError("a defect")]
 
-    def deliver(tickets: Sequence[Ticket]) -> None:
+    def deliver(tickets: Sequence[PendingAppend]) -> None:
         if defects:
             raise defects.pop()
         release_all(tickets)
@@ -365,7 +365,7 @@ def test_when_a_group_is_handed_back_no_older_id_can_still_come(tmp_path: Path) 
     newest, late = 0, list[int]()
     lock = threading.Lock()
 
-    def deliver(tickets: Sequence[Ticket]) -> None:
+    def deliver(tickets: Sequence[PendingAppend]) -> None:
         nonlocal newest
         with lock:
             ticks = [(each.outcome.first_ticks, each.outcome.ids.last_ticks) for each in tickets]  # type: ignore[union-attr]
@@ -376,7 +376,7 @@ def test_when_a_group_is_handed_back_no_older_id_can_still_come(tmp_path: Path) 
     ids = SharedIds(SystemClock(), node=1)
     logs = [Log.open(OsDisk(), tmp_path / str(each), ids=ids, clock=SystemClock()) for each in range(4)]
     with GroupCommit(deliver=deliver, helpers=4) as commit:
-        tickets: list[Ticket] = []
+        tickets: list[PendingAppend] = []
         for _ in range(8):
             tickets += [commit.submit(logs[number % 4], Draft.of([Message(payload=b"x")] * 3)) for number in range(50)]
             tickets[-50].result(60)  # so that it is several groups, whoever is quicker

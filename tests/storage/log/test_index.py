@@ -12,19 +12,25 @@ from hypothesis import strategies as st
 from penstock.storage.log.index import (
     ENTRY_BYTES,
     HEADER_BYTES,
-    Header,
     IndexFile,
+    IndexHeader,
     IndexWriter,
-    State,
+    SegmentState,
     decode_entries,
     encode_entries,
-    rewrite,
+    rewrite_index,
 )
 from penstock.testing import FaultDisk
 
 PATH = Path("/log/00000000000000000007.idx")
-HEADER = Header(
-    state=State.SEALED, base=7, count=3, size=300, first_id=bytes(range(16)), last_id=bytes(range(1, 17)), hash=99
+HEADER = IndexHeader(
+    state=SegmentState.SEALED,
+    base=7,
+    count=3,
+    size=300,
+    first_id=bytes(range(16)),
+    last_id=bytes(range(1, 17)),
+    hash=99,
 )
 
 
@@ -33,7 +39,7 @@ def longs(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def test_a_header_reads_back_as_it_was_written() -> None:
-    assert Header.decode(HEADER.encode()) == HEADER
+    assert IndexHeader.decode(HEADER.encode()) == HEADER
     assert len(HEADER.encode()) == HEADER_BYTES
 
 
@@ -41,12 +47,12 @@ def test_a_header_reads_back_as_it_was_written() -> None:
 def test_no_flipped_bit_of_a_header_is_believed(bit: int) -> None:
     data = bytearray(HEADER.encode())
     data[bit // 8] ^= 1 << bit % 8
-    assert Header.decode(data) is None
+    assert IndexHeader.decode(data) is None
 
 
 @pytest.mark.parametrize("size", [0, 1, 64, HEADER_BYTES - 1])
 def test_a_short_header_is_none(size: int) -> None:
-    assert Header.decode(HEADER.encode()[:size]) is None
+    assert IndexHeader.decode(HEADER.encode()[:size]) is None
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=50), st.integers(0, 2**63 - 100))
@@ -122,7 +128,7 @@ def test_space_is_reserved_ahead_in_steps() -> None:
 def test_a_rewritten_index_is_the_new_one_whole() -> None:
     disk = FaultDisk()
     make(disk, 1, 2, 3)
-    rewrite(disk, PATH, HEADER, longs(10, 20))
+    rewrite_index(disk, PATH, HEADER, longs(10, 20))
     index = IndexFile(disk, PATH, 7)
     assert index.header() == HEADER
     assert index.all_ends().tolist() == [10, 20]

@@ -14,13 +14,14 @@ from penstock.core.errors import DiskFull, InvalidRequest, OffsetOutOfRange, Pay
 from penstock.core.ids import IdGenerator, ticks_of_id
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest
 from penstock.record.block import Draft
 from penstock.record.message import Message
 from penstock.storage.base.disk import OsDisk, opened
 from penstock.storage.catalog.topics import Retention
-from penstock.storage.log.index import IndexFile, State
-from penstock.storage.log.log import Durability, Log
+from penstock.storage.log.append_result import Durability
+from penstock.storage.log.index import IndexFile, SegmentState
+from penstock.storage.log.log import Log
 from penstock.storage.log.log_view import read, view_of
 from penstock.storage.log.segment import index_path
 from penstock.testing import Fault, FaultDisk, ManualClock
@@ -88,7 +89,7 @@ def test_a_sealed_segment_is_cut_to_its_records_and_says_so(open_log: OpenLog, d
     segment = log.view.segments[0]
     header = IndexFile(disk, index_path(segment.path), 0).header()
     assert header is not None
-    assert (header.state, header.count, header.size) == (State.SEALED, 2, segment.size)
+    assert (header.state, header.count, header.size) == (SegmentState.SEALED, 2, segment.size)
     assert len(disk.content(segment.path)) == segment.size
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.record.hashing import hash64
-from penstock.storage.log.segment import BEGINNING, Start, read_start, write_start
+from penstock.storage.log.segment import START_OF_EMPTY_LOG, LogStart, read_log_start, write_log_start
 from penstock.testing import FaultDisk
 
 FOLDER = Path("/log")
@@ -17,24 +17,24 @@ FOLDER = Path("/log")
 def test_it_reads_back(offset: int) -> None:
     disk = FaultDisk()
     disk.make_directory(FOLDER)
-    write_start(disk, FOLDER, Start(offset, bytes(range(16))))
-    assert read_start(disk, FOLDER) == (offset, bytes(range(16)))
+    write_log_start(disk, FOLDER, LogStart(offset, bytes(range(16))))
+    assert read_log_start(disk, FOLDER) == (offset, bytes(range(16)))
 
 
 def test_without_one_the_log_begins_at_zero() -> None:
-    assert read_start(FaultDisk(), FOLDER) == BEGINNING
+    assert read_log_start(FaultDisk(), FOLDER) == START_OF_EMPTY_LOG
 
 
 def test_no_flipped_bit_is_believed() -> None:
     disk = FaultDisk()
     disk.make_directory(FOLDER)
-    written = Start(12345, bytes(range(16)))
-    write_start(disk, FOLDER, written)
+    written = LogStart(12345, bytes(range(16)))
+    write_log_start(disk, FOLDER, written)
     content = disk.content(FOLDER / "start")
     whole = bytes(content)
     for bit in range(len(whole) * 8):
         content[bit // 8] ^= 1 << bit % 8
-        assert read_start(disk, FOLDER) in (BEGINNING, written)
+        assert read_log_start(disk, FOLDER) in (START_OF_EMPTY_LOG, written)
         content[bit // 8] ^= 1 << bit % 8
     assert bytes(content) == whole
 
@@ -44,4 +44,4 @@ def test_what_was_never_written_is_not_believed_under_a_right_checksum(said: byt
     disk = FaultDisk()
     disk.make_directory(FOLDER)
     disk.open(FOLDER / "start", write=True, create=True).write(said + b" %016x\n" % hash64(said), 0)
-    assert read_start(disk, FOLDER) == BEGINNING
+    assert read_log_start(disk, FOLDER) == START_OF_EMPTY_LOG

@@ -100,8 +100,6 @@ __all__ = [
 
 TOKEN_CHARS_MAX: Final = 8 * KIB
 """Longer than any token with a few dozen bindings, shorter than what a request's head may have."""
-PRINCIPALS: Final = ("key", "jwt", "certificate")
-"""The kinds of principals: how one said who it is."""
 _PRINCIPAL: Final = re.compile(
     r"(?:(?:key|jwt):[^\x00-\x20\x7f-\x9f\u2028\u2029]{1,128}|certificate:[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,128})"
 )

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.access.policy import PREFIX, ROLES, Binding, NewKey, check_key_name, check_principal, new_key
+from penstock.broker.access.policy import PREFIX, Binding, NewKey, check_key_name, check_principal, new_key
 from penstock.broker.base import request_fields as read
 from penstock.broker.base.effects import Effect, RunInThread
 from penstock.broker.base.replies import listed
@@ -100,10 +100,6 @@ def made_facts(made: NewKey, kept: StoredKey, rows: AccessRows) -> Fields:
 
 def bindings_of(rows: AccessRows, principal: str | None) -> list[StoredBinding]:
     return [each for each in rows.bindings if principal in (None, each.principal)]
-
-
-def roles_facts() -> Fields:
-    return {role: sorted(each.value for each in operations) for role, operations in ROLES.items()}
 
 
 # the topics

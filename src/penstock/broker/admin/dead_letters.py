@@ -27,24 +27,24 @@ from penstock.broker.reads.message_json import shown
 from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, check_kept, parse_token, token_of
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import TopicState
-from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
-from penstock.core.letters import (
+from penstock.core.dead_letter_attributes import (
     ATTEMPT,
     ORIGINAL_OFFSET,
     ORIGINAL_SUBSCRIPTION,
     REASON,
-    REDRIVES_ASKED_MAX,
+    REDRIVE_SUBSCRIPTION,
+    REDRIVES_CEILING,
     REDRIVES_MAX,
-    SUBSCRIPTION,
-    both_names,
-    original_topic,
-    redrives,
-    verdict,
+    original_topic_of,
+    redrive_count,
+    redrive_verdict,
+    topic_and_dead_letter_topic,
 )
+from penstock.core.errors import InvalidRequest, PenstockError, TopicNotSupported
 from penstock.core.limits import LIST_ENTRIES_MAX
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
-from penstock.core.ranges import Ranges
-from penstock.record.rows import Row, attributes_of
+from penstock.core.offset_set import OffsetSet
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -69,16 +69,16 @@ class Graves:
     original: TopicName
     letters: TopicState
 
-    def left(self) -> dict[int, Ranges]:
+    def left(self) -> dict[int, OffsetSet]:
         """The offsets of each partition that are not settled, as of now."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
-        found: dict[int, Ranges] = {}
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
+        found: dict[int, OffsetSet] = {}
         for number, log in enumerate(self.letters.logs):
-            settled = Ranges()
+            settled = OffsetSet()
             if runner is not None:
                 cursor = runner.machine.cursors[number]
-                settled = Ranges([(0, cursor.floor), *cursor.acked])
-            found[number] = Ranges(settled.gaps(int(log.first_offset), int(log.next_offset)))
+                settled = OffsetSet([(0, cursor.floor), *cursor.acked])
+            found[number] = OffsetSet(settled.gaps(int(log.first_offset), int(log.next_offset)))
         return found
 
 
@@ -141,7 +141,7 @@ class Part:
     until: str | None
     """Where an earlier call ended, or would have: what came after that is not meant."""
 
-    left: dict[int, Ranges]
+    left: dict[int, OffsetSet]
 
     def positions(self) -> tuple[Positions, Positions]:
         """Where to begin, which is not before the first that is left, and where to stop."""
@@ -162,7 +162,7 @@ def _part(graves: Graves, fields: Fields) -> Part:
 
 
 def _redrives_max(fields: Fields) -> int:
-    return read.number(fields, "redrives_max", REDRIVES_MAX, at_least=1, at_most=REDRIVES_ASKED_MAX)
+    return read.number(fields, "redrives_max", REDRIVES_MAX, at_least=1, at_most=REDRIVES_CEILING)
 
 
 # list
@@ -190,7 +190,7 @@ def _all(durable: DurableBroker) -> Iterator[Graves]:
     for topic in durable.topics:
         name = topic.name
         if name.namespace.endswith(DEAD_LETTER_SUFFIX) and name.namespace != DEAD_LETTER_SUFFIX and topic.is_durable:
-            yield Graves(both_names(name)[0], topic)
+            yield Graves(topic_and_dead_letter_topic(name)[0], topic)
 
 
 def _summary(graves: Graves) -> Fields:
@@ -211,7 +211,7 @@ def _summary(graves: Graves) -> Fields:
 class LetterPage(Page):
     """Dead letters for one answer, with what each says of itself."""
 
-    left: dict[int, Ranges] = field(default_factory=dict)
+    left: dict[int, OffsetSet] = field(default_factory=dict)
     which: Which = field(default_factory=lambda: Which(None, None, None))
     original: TopicName = field(default_factory=lambda: TopicName.parse("any"))
     redrives_max: int = REDRIVES_MAX
@@ -229,18 +229,18 @@ class LetterPage(Page):
     def least(self, hit: Hit) -> Fields:
         return Page.least(self, hit) | self._said(row_of(hit))
 
-    def _said(self, row: Row) -> Fields:
+    def _said(self, row: RecordRow) -> Fields:
         attributes = attributes_of(row)
         said = {
-            "original_topic": original_topic(attributes),
+            "original_topic": original_topic_of(attributes),
             "original_offset": attributes.get(ORIGINAL_OFFSET, ""),
             "subscription": attributes.get(ORIGINAL_SUBSCRIPTION, ""),
             "reason": attributes.get(REASON, ""),
             "attempts": attributes.get(ATTEMPT, ""),
         }
         found = {
-            "redrives": redrives(attributes),
-            "verdict": verdict(attributes, self.original, self.redrives_max),
+            "redrives": redrive_count(attributes),
+            "verdict": redrive_verdict(attributes, self.original, self.redrives_max),
         }
         return {name: text[:_SAID_CHARS_MAX] for name, text in said.items()} | found
 
@@ -313,7 +313,7 @@ def _treat(
         return treating.go_on()
 
     firsts = {number: log.first_offset for number, log in enumerate(graves.letters.logs)}
-    return durable.subscriptions.get_or_create(graves.letters, SUBSCRIPTION, firsts, begin)
+    return durable.subscriptions.get_or_create(graves.letters, REDRIVE_SUBSCRIPTION, firsts, begin)
 
 
 def _told(graves: Graves, reply: Reply, outcome: Any) -> list[Effect]:

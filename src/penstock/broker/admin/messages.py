@@ -29,9 +29,9 @@ from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, TopicNotSupported
 from penstock.core.ids import parse_id
 from penstock.core.offsets import Offset
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Position
 from penstock.record.block import Draft, parse_block
-from penstock.record.rows import Row, one_row
+from penstock.record.rows import RecordRow, record_row
 from penstock.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ class Where:
     """Which part of a topic is to be looked at."""
 
     partition: int | None = None
-    start: Place = field(default_factory=Earliest)
+    start: Position = field(default_factory=Earliest)
     last: int | None = None
     """So many before the end of each partition, in the place of `start`."""
 
-    until: Place | None = None
+    until: Position | None = None
     resume: str | None = None
     """Where an earlier call stopped, whatever `start` and `last` say."""
 
@@ -182,8 +182,8 @@ class Page:
         return bare(hit.partition, row_of(hit))
 
 
-def row_of(hit: Hit) -> Row:
-    return one_row(hit.block.data, hit.block.columns[hit.row].tolist())
+def row_of(hit: Hit) -> RecordRow:
+    return record_row(hit.block.data, hit.block.columns[hit.row].tolist())
 
 
 def page_of(durable: DurableBroker, fields: Fields, page: Callable[[int, int, int], Page] = Page) -> Page:
@@ -236,7 +236,7 @@ def fetch(durable: DurableBroker, topic: TopicState, fields: Fields, reply: Repl
     return [RunInThread(lambda: _one(_at(topic, numbers[0], offset), start, room), answer, read_only=True)]
 
 
-def _at(topic: TopicState, partition: int, offset: int) -> tuple[int, Row]:
+def _at(topic: TopicState, partition: int, offset: int) -> tuple[int, RecordRow]:
     log = topic.logs[partition]
     if not log.first_offset <= offset < log.next_offset:
         some = log.first_offset < log.next_offset
@@ -250,10 +250,10 @@ def _at(topic: TopicState, partition: int, offset: int) -> tuple[int, Row]:
     block = log.read(offset, bytes_max=1).block
     if not len(block) or block.offsets.start != offset:
         raise OffsetOutOfRange(f"offset {offset} of partition {partition} is damaged: it was skipped", offset=offset)
-    return partition, one_row(block.data, block.columns[0].tolist())
+    return partition, record_row(block.data, block.columns[0].tolist())
 
 
-def _with_id(topic: TopicState, partitions: list[int], wanted: bytes) -> tuple[int, Row]:
+def _with_id(topic: TopicState, partitions: list[int], wanted: bytes) -> tuple[int, RecordRow]:
     for partition in partitions:
         log = topic.logs[partition]
         offset = log.offset_of(AtId(wanted))
@@ -264,7 +264,7 @@ def _with_id(topic: TopicState, partitions: list[int], wanted: bytes) -> tuple[i
     raise TopicNotSupported(f"{topic.name} has no message with that id, or has it no longer", topic=str(topic.name))
 
 
-def _one(found: tuple[int, Row], start: int | None, room: int) -> Fields:
+def _one(found: tuple[int, RecordRow], start: int | None, room: int) -> Fields:
     partition, row = found
     if start is not None:
         return _piece(partition, row, start, room)
@@ -279,7 +279,7 @@ def _one(found: tuple[int, Row], start: int | None, room: int) -> Fields:
     return facts
 
 
-def _piece(partition: int, row: Row, start: int, room: int) -> Fields:
+def _piece(partition: int, row: RecordRow, start: int, room: int) -> Fields:
     """As many bytes of the payload as fit, from there on."""
     payload = row[5]
     piece = payload[start : start + room // 2]

@@ -21,13 +21,20 @@ from penstock.broker.reads.scan import Hit, Positions, Scan, Taken, token_of
 from penstock.broker.subscriptions import events
 from penstock.broker.topics.schema_rejections import sentence
 from penstock.broker.topics.topics import TopicState
+from penstock.core.dead_letter_attributes import (
+    FOREIGN_LETTER,
+    REDRIVE_SUBSCRIPTION,
+    REDRIVEN_TOO_OFTEN,
+    redrive_producer_name,
+    redrive_verdict,
+    redriven_attributes,
+)
 from penstock.core.errors import Code, PenstockError, StorageFailed, TopicNotSupported
-from penstock.core.letters import STRANGER, SUBSCRIPTION, TOO_OFTEN, redriver, sent_back, verdict
 from penstock.core.limits import MIB
-from penstock.core.ranges import Ranges, joined
+from penstock.core.offset_set import OffsetSet, offset_spans
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
-from penstock.record.rows import Row, attributes_of
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.schema.language import PayloadFault
 
 if TYPE_CHECKING:
@@ -69,9 +76,9 @@ class Progress:
 class Treatment(Protocol):
     """What is done with letters of one partition. They are settled by `settle`, those that are done with."""
 
-    def wants(self, row: Row, progress: Progress) -> bool: ...
+    def wants(self, row: RecordRow, progress: Progress) -> bool: ...
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]: ...
+    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]: ...
 
     def facts(self, progress: Progress) -> Fields: ...
 
@@ -80,8 +87,8 @@ class Treatment(Protocol):
 class _Part:
     """Letters that are treated together."""
 
-    wanted: Callable[[Hit, Row], bool]
-    rows: dict[int, list[Row]] = field(default_factory=dict)
+    wanted: Callable[[Hit, RecordRow], bool]
+    rows: dict[int, list[RecordRow]] = field(default_factory=dict)
     bytes: int = 0
 
     def take(self, hit: Hit) -> Taken:
@@ -105,7 +112,7 @@ class Round:
     treatment: Treatment
     sieve: Sieve
     matches: Callable[[Mapping[str, str]], bool]
-    left: dict[int, Ranges]
+    left: dict[int, OffsetSet]
     positions: Positions
     """All before these is treated, and settled; or is not meant."""
 
@@ -137,14 +144,16 @@ class Round:
     def end(self) -> bool:
         return all(self.positions[each] >= self.stops[each] for each in self.positions)
 
-    def _wants(self, hit: Hit, row: Row) -> bool:
+    def _wants(self, hit: Hit, row: RecordRow) -> bool:
         there = row[1] in self.left[hit.partition] and self.matches(attributes_of(row))
         return there and self.treatment.wants(row, self.progress)
 
     def _looked(self, part: _Part, scan: Scan) -> list[Effect]:
         return self._treat(scan, list(part.rows.items()), None)
 
-    def _treat(self, scan: Scan, groups: list[tuple[int, list[Row]]], error: PenstockError | None) -> list[Effect]:
+    def _treat(
+        self, scan: Scan, groups: list[tuple[int, list[RecordRow]]], error: PenstockError | None
+    ) -> list[Effect]:
         """One partition after the other; then all that was looked at is done with."""
         if error is not None:
             return self.stop(error)
@@ -160,22 +169,24 @@ class Round:
         self.damaged += scan.damaged
         return self.go_on()
 
-    def unsettled(self, partition: int, rows: list[Row]) -> list[Row]:
+    def unsettled(self, partition: int, rows: list[RecordRow]) -> list[RecordRow]:
         """Those that nobody has dropped, sent back or taken since they were looked for."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
             return rows
         cursor = runner.machine.cursors[partition]
         return [row for row in rows if row[1] >= cursor.floor and row[1] not in cursor.acked]
 
-    def settle(self, partition: int, rows: list[Row], then: Then) -> list[Effect]:
+    def settle(self, partition: int, rows: list[RecordRow], then: Then) -> list[Effect]:
         """They are not left any more, durably."""
-        runner = self.letters.subscriptions.get(SUBSCRIPTION)
+        runner = self.letters.subscriptions.get(REDRIVE_SUBSCRIPTION)
         if runner is None:
-            gone = TopicNotSupported(f"subscription {SUBSCRIPTION} of {self.letters.name} was deleted meanwhile")
+            gone = TopicNotSupported(
+                f"subscription {REDRIVE_SUBSCRIPTION} of {self.letters.name} was deleted meanwhile"
+            )
             return then(gone)
         effects = runner.handle(events.LogGrown(partition, int(self.letters.logs[partition].next_offset)))
-        for start, stop in joined(row[1] for row in rows):
+        for start, stop in offset_spans(row[1] for row in rows):
             effects += runner.handle(events.Skip(partition, start, stop))
 
         def settled(outcome: object) -> list[Effect]:
@@ -207,10 +218,10 @@ class Round:
 class Drop:
     """They are settled, and nothing else; they stay in the log for as long as its retention says."""
 
-    def wants(self, row: Row, progress: Progress) -> bool:  # noqa: ARG002 - all that are meant
+    def wants(self, row: RecordRow, progress: Progress) -> bool:  # noqa: ARG002 - all that are meant
         return True
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         return round_.settle(partition, rows, then)
 
     def facts(self, progress: Progress) -> Fields:
@@ -226,21 +237,21 @@ class Redrive:
     _numbers: dict[int, int] = field(default_factory=dict)
     """Of the producers in whose name they are sent: by partition."""
 
-    def wants(self, row: Row, progress: Progress) -> bool:
-        found = verdict(attributes_of(row), self.original.name, self.redrives_max)
-        progress.strangers += found == STRANGER
-        progress.too_often += found == TOO_OFTEN
-        return found not in (STRANGER, TOO_OFTEN)
+    def wants(self, row: RecordRow, progress: Progress) -> bool:
+        found = redrive_verdict(attributes_of(row), self.original.name, self.redrives_max)
+        progress.strangers += found == FOREIGN_LETTER
+        progress.too_often += found == REDRIVEN_TOO_OFTEN
+        return found not in (FOREIGN_LETTER, REDRIVEN_TOO_OFTEN)
 
     def facts(self, progress: Progress) -> Fields:
         names = ("repeated", "too_often", "strangers", "refused")
         return {"redriven": progress.done} | {name: getattr(progress, name) for name in names}
 
-    def treat(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def treat(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         if partition in self._numbers:
             return self._with_producers(partition, rows, round_, then)
         letters, catalog = round_.letters.catalog_topic, round_.durable.topics.store.catalog
-        name = redriver(letters.name, partition, letters.partitions, letters.created_ms)
+        name = redrive_producer_name(letters.name, partition, letters.partitions, letters.created_ms)
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):
@@ -250,7 +261,7 @@ class Redrive:
 
         return [RunInThread(lambda: catalog.producer_id(self.original.catalog_topic, name), numbered)]
 
-    def _with_producers(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def _with_producers(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         def known(outcome: object) -> list[Effect]:
             if isinstance(outcome, PenstockError):
                 return then(outcome)
@@ -258,7 +269,7 @@ class Redrive:
 
         return round_.durable.topics.with_producers(self.original, known)
 
-    def _store(self, partition: int, rows: list[Row], round_: Round, then: Then) -> list[Effect]:
+    def _store(self, partition: int, rows: list[RecordRow], round_: Round, then: Then) -> list[Effect]:
         rows = round_.unsettled(partition, rows)  # it was waited for producers, or for those before it
         if not rows:
             return then(None)
@@ -272,7 +283,7 @@ class Redrive:
         except PenstockError as error:
             return stored(error)
 
-    def _stored(self, partition: int, rows: list[Row], round_: Round, then: Then, outcome: Any) -> list[Effect]:
+    def _stored(self, partition: int, rows: list[RecordRow], round_: Round, then: Then, outcome: Any) -> list[Effect]:
         if isinstance(outcome, PenstockError):
             return self._not_stored(partition, rows, round_, then, outcome)
         refused = self._refuse(partition, rows, round_, outcome.get("refused", []))
@@ -280,14 +291,14 @@ class Redrive:
         kept = [row for number, row in enumerate(rows) if number not in refused]
         return round_.settle(partition, kept, then)
 
-    def _refuse(self, partition: int, rows: list[Row], round_: Round, refused: Any) -> set[int]:
+    def _refuse(self, partition: int, rows: list[RecordRow], round_: Round, refused: Any) -> set[int]:
         """Those that the schema policy does not let in."""
         for number, *reason in refused:
             round_.progress.refuse(partition, rows[number][1], Code.SCHEMA_REJECTED.value, _reason(*reason))
         return {number for number, *_ in refused}
 
     def _not_stored(
-        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError
+        self, partition: int, rows: list[RecordRow], round_: Round, then: Then, error: PenstockError
     ) -> list[Effect]:
         """If it is the fault of one, the others are sent one by one."""
         if error.code not in _ITS_OWN_FAULT:
@@ -301,7 +312,7 @@ class Redrive:
         return self._singly(partition, rows, round_, then, None)
 
     def _singly(
-        self, partition: int, rows: list[Row], round_: Round, then: Then, error: PenstockError | None
+        self, partition: int, rows: list[RecordRow], round_: Round, then: Then, error: PenstockError | None
     ) -> list[Effect]:
         if error is not None or not rows:
             return then(error)
@@ -312,13 +323,13 @@ def _reason(message: str = "its schema policy refuses it", path: str = "") -> st
     return sentence(PayloadFault(path, message))
 
 
-def _message(row: Row, producer_id: int) -> Message:
+def _message(row: RecordRow, producer_id: int) -> Message:
     _, offset, _, type_, key, payload, producer, _, _, schema, attributes = row
     return Message(
         payload=payload,
         type=type_,
         key=key,
-        attributes=sent_back(attributes or {}),
+        attributes=redriven_attributes(attributes or {}),
         producer_name=producer,
         producer_id=producer_id,
         request_id=offset + 1,

@@ -15,14 +15,14 @@ from penstock.broker.base.request_fields import Fields
 from penstock.broker.context import Reply
 from penstock.broker.live.connections import Client
 from penstock.broker.topics.schema_usage import forget_unused, with_names
-from penstock.core.errors import Facts, InvalidRequest, PayloadTooLarge, PenstockError
+from penstock.core.errors import InvalidRequest, PayloadTooLarge, PenstockError, VerbatimDetails
 from penstock.core.schemas import SCHEMA_REFERENCES_MAX, SCHEMA_VERSION_MAX, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import ReferenceExists, RegistryError, SubjectNotFound
 from penstock.schema.problems import Problem
 from penstock.schema.registry.models import LookupFilter, RegisteredVersion, parse_version
 from penstock.schema.registry.registry import Registry
 from penstock.schema.steps import Procedure
-from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import VersionMetadata
 
 if TYPE_CHECKING:
     from penstock.broker.durable import DurableBroker
@@ -43,7 +43,7 @@ def _numbered(error: PenstockError) -> PenstockError:
         error.details["registry_code"] = error.number
         problems = error.details.get("problems")
         if isinstance(problems, list):
-            error.details |= {"problems": Facts(problems[:_PROBLEMS_MAX]), "total": len(problems)}
+            error.details |= {"problems": VerbatimDetails(problems[:_PROBLEMS_MAX]), "total": len(problems)}
     return error
 
 
@@ -171,7 +171,7 @@ def _verdict(problems: list[Problem]) -> Fields:
 
 def _register(durable: DurableBroker, client: Client, fields: Fields, reply: Reply) -> list[Effect]:
     read.check_known(fields, ("subject", *_SCHEMA, "description", "tags", "id", "version"))
-    metadata = Metadata(
+    metadata = VersionMetadata(
         description=read.text(fields, "description") if "description" in fields else "",
         tags=read.texts(fields, "tags"),
         created_by=client.signature,

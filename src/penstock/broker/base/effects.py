@@ -10,7 +10,8 @@ from penstock.core.schemas import Definition
 from penstock.record.block import Block, Draft
 from penstock.schema.language import PayloadFault
 from penstock.schema.steps import Procedure
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 
 
 class Send(NamedTuple):
@@ -31,7 +32,7 @@ class Append(NamedTuple):
 
     log: Log
     draft: Draft
-    done: Callable[[Appended | PenstockError], list[Effect]]
+    done: Callable[[AppendResult | PenstockError], list[Effect]]
     """To be told where the block lies, durably, or why it does not."""
 
     client: str = ""

@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from typing import Any, Final
 
-from penstock.core.errors import PenstockError, from_dict
+from penstock.core.errors import PenstockError, error_from_dict
 
 _LOG: Final = logging.getLogger(__name__)
 _LOG_EVERY_MS: Final = 10_000
@@ -27,7 +27,9 @@ class PathRedactor:
             return error
         self._log(error, now_ms)
         details = {name: self._without_root(value) for name, value in error.details.items()}
-        return from_dict({"code": error.code.value, "message": self._without_root(error.message), "details": details})
+        return error_from_dict(
+            {"code": error.code.value, "message": self._without_root(error.message), "details": details}
+        )
 
     def _without_root(self, value: Any) -> Any:
         if not isinstance(value, str):

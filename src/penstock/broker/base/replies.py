@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from penstock.core.clock import iso_time
-from penstock.core.errors import Facts, PenstockError
+from penstock.core.errors import PenstockError, VerbatimDetails
 from penstock.core.limits import LIST_ENTRIES_MAX, QUOTED_CHARS_MAX
 from penstock.protocol.actions import Action
-from penstock.protocol.frames import framed
+from penstock.protocol.frames import frame_bytes
 
 SUCCESS: Final = b'{"status":"success"}'
 FAILURE: Final = b'{"status":"failure"}'
@@ -45,7 +45,7 @@ def error_payload(error: PenstockError, unix_ms: int) -> bytes:
 
 def quoted(value: Any) -> Any:
     """A value of the sender's, short enough to be sent back."""
-    if value is None or isinstance(value, bool | int | float | Facts):
+    if value is None or isinstance(value, bool | int | float | VerbatimDetails):
         return value
     try:
         text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
@@ -57,17 +57,17 @@ def quoted(value: Any) -> Any:
 
 
 def response(topic: str, version: str, request_id: str, payload: bytes) -> bytes:
-    return framed(f"response:{topic}:{version}:{request_id}".encode(), payload)
+    return frame_bytes(f"response:{topic}:{version}:{request_id}".encode(), payload)
 
 
 def publish(topic: str, version: str, message_id: str, payload: bytes) -> bytes:
-    return framed(f"publish:{topic}:{version}:{message_id}".encode(), payload)
+    return frame_bytes(f"publish:{topic}:{version}:{message_id}".encode(), payload)
 
 
 def request(topic: str, version: str, request_id: str, payload: bytes) -> bytes:
-    return framed(f"request:{topic}:{version}:{request_id}".encode(), payload)
+    return frame_bytes(f"request:{topic}:{version}:{request_id}".encode(), payload)
 
 
 def own_message(topic: str, payload: bytes, request_id: str = "", action: Action = Action.PUBLISH) -> bytes:
     """A message of the broker's own."""
-    return framed(f"{action}:{topic}:{VERSION}{':' if request_id else ''}{request_id}".encode(), payload)
+    return frame_bytes(f"{action}:{topic}:{VERSION}{':' if request_id else ''}{request_id}".encode(), payload)

@@ -10,9 +10,9 @@ import msgspec
 from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.names import TopicName
+from penstock.core.offset_set import OffsetSet, Span
 from penstock.core.offsets import parse_offset
-from penstock.core.places import AtOffset, Place, parse_place
-from penstock.core.ranges import Ranges, Span
+from penstock.core.positions import AtOffset, Position, parse_position
 
 Fields = dict[str, Any]
 _PARTITION_DIGITS: Final = 4
@@ -79,7 +79,7 @@ def topic_name(fields: Fields, name: str = "topic") -> TopicName:
         raise InvalidRequest(f"Missing or invalid {name}: {error.message}", field=name) from None
 
 
-def places(value: object, name: str) -> Place | dict[int, Place]:
+def places(value: object, name: str) -> Position | dict[int, Position]:
     """A place, or one for each partition, by its number."""
     if isinstance(value, dict):
         if not all(each.isascii() and each.isdecimal() and len(each) <= _PARTITION_DIGITS for each in value):
@@ -88,7 +88,7 @@ def places(value: object, name: str) -> Place | dict[int, Place]:
     return place(value, name)
 
 
-def place(value: object, name: str) -> Place:
+def place(value: object, name: str) -> Position:
     """`earliest`, `latest`, an offset, a time, or a message id."""
     if isinstance(value, int) and not isinstance(value, bool):
         return AtOffset(parse_offset(value))
@@ -97,7 +97,7 @@ def place(value: object, name: str) -> Place:
             f"Invalid {name}: expected earliest, latest, an offset, a time or a message id", field=name, given=value
         )
     try:
-        return parse_place(value)
+        return parse_position(value)
     except InvalidRequest as error:
         raise InvalidRequest(f"Invalid {name}: {error.message}", field=name, given=value) from None
 
@@ -114,7 +114,7 @@ def spans(fields: Fields) -> list[Span]:
         raise InvalidRequest('Expected "offsets": [7, 9] or "ranges": [[10, 20]]', field="offsets")
     if len(singles) + len(ranges) > _SPANS_MAX:
         raise InvalidRequest(f"At most {_SPANS_MAX} offsets and ranges at a time", field="ranges")
-    found = Ranges((offset, offset + 1) for offset in map(parse_offset, singles))
+    found = OffsetSet((offset, offset + 1) for offset in map(parse_offset, singles))
     for pair in ranges:
         if not isinstance(pair, list) or len(pair) != 2:
             raise InvalidRequest("A range is two offsets: [10, 20] is 10 to 19", field="ranges", given=pair)

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.core.errors import QuotaExceeded
 from penstock.core.names import TopicName
-from penstock.protocol.blocks import Batch
+from penstock.protocol.batch_reader import PublishBatch
 
 _TOPICS_MAX: Final = 10_000  # whose rate is known at once: idle ones are forgotten, and what is more shares one
 _ALL_OTHERS: Final = TopicName("default", "system.others")
@@ -80,7 +80,7 @@ class Rates:
         bucket = None if topic is None else self._bucket(topic, now_ms)
         return bucket is None or bucket.take_all(count, now_ms)
 
-    def allowed(self, own: Bucket | None, batch: Batch, now_ms: int) -> Any:
+    def allowed(self, own: Bucket | None, batch: PublishBatch, now_ms: int) -> Any:
         """Which messages of a batch may come, as an array of truths; None if all may."""
         if own is None and self._topic is None and not self._own:
             return None
@@ -114,11 +114,11 @@ class Rates:
         return QuotaExceeded("Too many messages a second; slow down and try again", **rates)
 
 
-def _by_topic(batch: Batch, wanted: Any) -> dict[TopicName, list[int]]:
+def _by_topic(batch: PublishBatch, wanted: Any) -> dict[TopicName, list[int]]:
     """The places of the wanted messages of each topic, however it was spelled. The broker's own have no rate."""
     found: dict[TopicName, list[int]] = {}
     for number, head, _ in batch.counts():
         if not head.is_system:
-            kept = (place for place in batch.places(number).tolist() if wanted[place])
+            kept = (place for place in batch.rows_with_head(number).tolist() if wanted[place])
             found.setdefault(head.destination, []).extend(kept)
     return {topic: sorted(places) for topic, places in found.items()}

@@ -24,9 +24,10 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange, QuotaExceeded
 from penstock.core.ids import TICKS_MAX, format_id, ticks_of_high_word, ticks_of_id, ticks_of_unix_ms
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName, TopicPattern
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 
 EVERYTHING: Final = TopicPattern(DEFAULT_NAMESPACE, "#")
 LOGS_MAX: Final = 4_096
@@ -158,7 +159,7 @@ class Feeds:
             found = self._named[topic.name] = _sources_of(topic)
         return found if partition is None else [found[partition]]
 
-    def start(self, wanted: Wanted, place: Place, *, resumed: bool, reply: Reply) -> list[Effect]:
+    def start(self, wanted: Wanted, place: Position, *, resumed: bool, reply: Reply) -> list[Effect]:
         """Tell where somebody begins. `resumed`: the place is the id of the last message that was read."""
         end = max(self.frontier, _NOTHING_YET)
         if resumed and isinstance(place, AtId):
@@ -208,7 +209,7 @@ class Feeds:
     def _stop_waiting(self, number: int) -> None:
         self._waiting.pop(number, None)
 
-    def grown(self, stored: Sequence[tuple[TopicState, Sequence[Appended]]]) -> list[Effect]:
+    def grown(self, stored: Sequence[tuple[TopicState, Sequence[AppendResult]]]) -> list[Effect]:
         """Blocks are on disk: all of a group, and none of a group that is not whole."""
         for _, appended in stored:
             last = appended[-1]
@@ -268,7 +269,7 @@ def re2_reason(error: re2.error) -> str:
 _accepting: Final = lru_cache(_MATCHERS_KNOWN)(compiled)
 
 
-def _after(place: Place, frontier: int) -> int:
+def _after(place: Position, frontier: int) -> int:
     match place:
         case Latest():
             return frontier

@@ -18,12 +18,12 @@ from penstock.core.gaps import RETENTION, gaps_of
 from penstock.core.ids import high_word, id_bytes, ticks_of_high_word, ticks_of_id
 from penstock.core.limits import KIB
 from penstock.core.names import TopicName
-from penstock.core.places import AtId
+from penstock.core.positions import AtId
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
-from penstock.record.rows import Row
+from penstock.record.block import EMPTY_BLOCK, Block
+from penstock.record.rows import RecordRow
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import Chunk
+from penstock.storage.log.log_view import ReadChunk
 
 SLICE_BYTES: Final = 128 * KIB
 """Looked at in one go: a few milliseconds, also where nothing of it is wanted."""
@@ -75,7 +75,7 @@ class Gap:
 class Slice:
     """What came next."""
 
-    rows: list[tuple[Source, Row]]
+    rows: list[tuple[Source, RecordRow]]
     gaps: list[Gap]
     after: int
     """Everything up to here, by the time in the ids, is in the slice, or was not wanted, or is gone."""
@@ -89,7 +89,7 @@ class _Lane:
     source: Source
     offset: int
     head: int
-    block: Block = EMPTY
+    block: Block = EMPTY_BLOCK
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ def merged(
     return Slice(rows=rows, gaps=merge.gaps, after=max(after, bound), spots=merge.spots)
 
 
-def _by_id(found: tuple[Source, Row]) -> bytes:
+def _by_id(found: tuple[Source, RecordRow]) -> bytes:
     return found[1][0]
 
 
@@ -213,7 +213,7 @@ def _fill(merge: _Merge, lane: _Lane, size: int) -> int:
     return ticks_of_high_word(int(lane.block.columns[-1, at.ID_HIGH]))
 
 
-def _read(merge: _Merge, source: Source, offset: int, size: int) -> Chunk:
+def _read(merge: _Merge, source: Source, offset: int, size: int) -> ReadChunk:
     """From there on; what is gone or damaged meanwhile is noted, and stepped over."""
     while True:
         try:
@@ -231,7 +231,7 @@ def _read(merge: _Merge, source: Source, offset: int, size: int) -> Chunk:
         return chunk
 
 
-def _taken(merge: _Merge, lane: _Lane, bound: int, accept: Accept | None) -> list[tuple[Source, Row]]:
+def _taken(merge: _Merge, lane: _Lane, bound: int, accept: Accept | None) -> list[tuple[Source, RecordRow]]:
     """What lies up to the bound, and is wanted."""
     block = lane.block
     if not len(block):
@@ -244,7 +244,7 @@ def _taken(merge: _Merge, lane: _Lane, bound: int, accept: Accept | None) -> lis
         merge.spots[lane.source.log] = Spot(lane.offset)
     taken = block.select(0, count)
     if accept is not None and count:
-        taken = taken.only(taken.accepted(accept))
+        taken = taken.filtered(taken.accepted(accept))
     return [(lane.source, row) for row in taken.rows()]
 
 

@@ -22,7 +22,7 @@ from penstock.core.errors import InvalidRequest
 from penstock.core.limits import ATTRIBUTE_NAME_BYTES_MAX, KEY_BYTES_MAX, KIB
 from penstock.record import layout as at
 from penstock.record.block import Block, Bools, Longs
-from penstock.record.rows import Row, attributes_of
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.storage.catalog.subscriptions import FILTER_CHARS_MAX, FILTERS_MAX
 
 PATTERN_CHARS_MAX: Final = 256
@@ -67,7 +67,9 @@ class Sieve:
         if not self._looks_inside or not wanted.any():
             return wanted
         wanted &= self._maybe(block)
-        wanted[np.flatnonzero(wanted)] = [self._holds(row) for row in block.only(wanted).rows()] if wanted.any() else []
+        wanted[np.flatnonzero(wanted)] = (
+            [self._holds(row) for row in block.filtered(wanted).rows()] if wanted.any() else []
+        )
         return wanted
 
     @property
@@ -93,7 +95,7 @@ class Sieve:
             named, valued = name.encode(errors="replace"), value.encode(errors="replace")
             yield len(named).to_bytes(2) + named + len(valued).to_bytes(4) + valued
 
-    def _holds(self, row: Row) -> bool:
+    def _holds(self, row: RecordRow) -> bool:
         key, payload, attributes = row[4], row[5], attributes_of(row)
         return (
             self.key in (None, key)

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.core.errors import OffsetOutOfRange, StorageFailed
 from penstock.core.gaps import RETENTION, Gap, gaps_of
-from penstock.core.ranges import Ranges, Span
+from penstock.core.offset_set import OffsetSet, Span
 from penstock.record import layout as at
 from penstock.record.block import Block
 from penstock.storage.log.log import Log
@@ -40,7 +40,7 @@ def read_spans(log: Log, spans: Sequence[Span]) -> Found:
     rows = [np.arange(*np.searchsorted(offsets, span)) for span in _before(spans, end)]
     wanted = np.concatenate(rows)
     found = [chunk.block.gather(wanted)] if wanted.size else []
-    there = Ranges((offset, offset + 1) for offset in offsets[wanted].tolist())
+    there = OffsetSet((offset, offset + 1) for offset in offsets[wanted].tolist())
     damages = gaps_of(chunk.damages)
     missing = [Gap(*gap, _reason(damages, gap[0])) for span in _before(spans, end) for gap in there.gaps(*span)]
     return Found(found, missing, _after(spans, end))

@@ -28,9 +28,9 @@ from penstock.broker.topics.topics import TopicState
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError, QuotaExceeded, TopicNotSupported
 from penstock.core.limits import KIB, MIB
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
+from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import Chunk
+from penstock.storage.log.log_view import ReadChunk
 
 SCANNED: Final = 10_000
 """Messages looked at in one call, unless somebody asks for more or less."""
@@ -121,7 +121,7 @@ class _Lane:
     partition: int
     log: Log
     stop: int
-    block: Block = EMPTY
+    block: Block = EMPTY_BLOCK
     table: list[list[int]] = field(default_factory=list)
     """Of every record of the block what `_COLUMNS` say."""
 
@@ -259,7 +259,7 @@ class Scan:
 
     def _drop(self, lane: _Lane) -> None:
         self._held -= lane.block.data.nbytes
-        lane.hold(EMPTY, [])
+        lane.hold(EMPTY_BLOCK, [])
 
     def _read(self, lane: _Lane) -> None:
         """The next messages of a partition; none at its end."""
@@ -273,7 +273,7 @@ class Scan:
             following = block.offsets.start if len(block) else min(chunk.next_offset, lane.stop)
             self.positions[partition] = max(self.positions[partition], int(following))
 
-    def _chunk(self, lane: _Lane) -> Chunk:
+    def _chunk(self, lane: _Lane) -> ReadChunk:
         size = max(_CHUNK_BYTES_MIN, min(_CHUNK_BYTES, _STEP_BYTES // len(self._lanes)))
         while True:
             position = self.positions[lane.partition]
@@ -289,7 +289,7 @@ class Scan:
             self._note(lane, chunk)
             return chunk
 
-    def _note(self, lane: _Lane, chunk: Chunk) -> None:
+    def _note(self, lane: _Lane, chunk: ReadChunk) -> None:
         for each in chunk.damages:
             start, stop = int(each.offsets.start), min(int(each.offsets.stop), lane.stop)
             if start < stop:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from penstock.core.limits import MIB
-from penstock.core.ranges import Span
+from penstock.core.offset_set import Span
 from penstock.record import layout as at
 from penstock.record.block import Block
 

@@ -18,6 +18,15 @@ from penstock.broker.subscriptions import events
 from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.publishing import Publishing
 from penstock.broker.topics.topics import Topics, TopicState
+from penstock.core.dead_letter_attributes import (
+    ATTEMPT,
+    DEAD_LETTER_PRODUCER_PREFIX,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PRODUCER,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    REASON,
+)
 from penstock.core.errors import (
     InvalidRequest,
     MalformedMessage,
@@ -28,15 +37,6 @@ from penstock.core.errors import (
     TopicNotSupported,
 )
 from penstock.core.gaps import RETENTION, Gap, gaps_of
-from penstock.core.letters import (
-    ATTEMPT,
-    BURIER,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PRODUCER,
-    ORIGINAL_SUBSCRIPTION,
-    ORIGINAL_TOPIC,
-    REASON,
-)
 from penstock.core.limits import ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX
 from penstock.record.block import Draft, parse_block
 from penstock.record.message import Message
@@ -105,7 +105,7 @@ class DeadLetterWriter:
         if known is not None and dlq_topic.producers is not None:
             return self._store(runner, letter, message, dlq_topic, known)
         # By its number, which no other ever has: a topic that is made again has other messages at the same offsets.
-        name = f"{BURIER}{runner.name} {runner.uid} {letter.partition}"
+        name = f"{DEAD_LETTER_PRODUCER_PREFIX}{runner.name} {runner.uid} {letter.partition}"
 
         def numbered(outcome: int | PenstockError) -> list[Effect]:
             if isinstance(outcome, PenstockError):

@@ -24,12 +24,12 @@ from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.broker.subscriptions.ready_queue import NO_KEY, SLOTS
 from penstock.broker.subscriptions.stall_reasons import reasons
 from penstock.core.clock import iso_time
+from penstock.core.dead_letter_attributes import is_redrive_subscription
 from penstock.core.errors import NotOwner, OffsetOutOfRange, PenstockError
 from penstock.core.gaps import Gap, gaps_of
 from penstock.core.ids import format_id
-from penstock.core.letters import is_internal
-from penstock.core.ranges import Span
-from penstock.protocol.frames import framed
+from penstock.core.offset_set import Span
+from penstock.protocol.frames import frame_bytes
 from penstock.protocol.notices import ACTIVE, ENDED, GAP, SOUGHT
 from penstock.record import layout as at
 from penstock.record.block import Block
@@ -78,12 +78,12 @@ class ConsumerEndpoint:
     def records(self, partition: int, block: Block) -> bytes:
         parent = f":{self.parent}" if self.parent else ""
         head = f"records:{self.topic}:{_VERSION}:{self.stream_id[:-12]}{partition:012x}{parent}"
-        return framed(head.encode(), block.raw)
+        return frame_bytes(head.encode(), block.raw)
 
     def message(self, metadata: dict[str, Any], payload: memoryview, message_id: str) -> bytes:
         parent = f":{self.parent}" if self.parent else ""
         head = f"message:{self.topic}:{_VERSION}:{message_id}{parent}"
-        return framed(head.encode(), b"".join((json_bytes(metadata), b"\n", payload)))
+        return frame_bytes(head.encode(), b"".join((json_bytes(metadata), b"\n", payload)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class SubscriptionRunner:
     @property
     def is_internal(self) -> bool:
         """Whether it is the broker's own."""
-        return is_internal(self.topic.name, self.name)
+        return is_redrive_subscription(self.topic.name, self.name)
 
     @property
     def is_reader(self) -> bool:

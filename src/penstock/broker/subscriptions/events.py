@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from penstock.broker.subscriptions.partition import OffsetRun
 from penstock.core.gaps import RETENTION, Gap
-from penstock.core.ranges import Span
+from penstock.core.offset_set import Span
 
 # events
 

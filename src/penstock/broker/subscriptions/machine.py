@@ -43,7 +43,7 @@ from penstock.broker.subscriptions.partition import ExhaustedMessage, Lease, Off
 from penstock.broker.subscriptions.ready_queue import Consumer, KeySharedQueue, OrderedQueue, ReadyQueue
 from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.core.gaps import Gap
-from penstock.core.ranges import Span, joined
+from penstock.core.offset_set import Span, offset_spans
 from penstock.storage.catalog.subscriptions import Cursor, SubscriptionKind, SubscriptionOptions
 from penstock.storage.catalog.topics import Exhausted
 
@@ -398,7 +398,7 @@ class SubscriptionMachine:
                 delay = self._backoff(failed) if delay_ms is None else delay_ms
                 again.setdefault(now_ms + delay, []).append(offset)
         for due_ms, offsets in again.items():
-            for start, stop in joined(offsets):
+            for start, stop in offset_spans(offsets):
                 size = lease.size * (stop - start) // (lease.stop - lease.start)
                 cursor.waiting.add(start, stop)
                 self._queue.hold(cursor.partition, start, stop)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
+from penstock.core.offset_set import OffsetSet, Span
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.ranges import Ranges, Span
 from penstock.storage.catalog.subscriptions import SEEKS_MAX, Cursor
 
 _START = attrgetter("start")
@@ -152,11 +152,11 @@ class PartitionCursor:
     floor: int
     fetched: int
     end: int
-    acked: Ranges = field(default_factory=Ranges)
+    acked: OffsetSet = field(default_factory=OffsetSet)
     failures: dict[int, int] = field(default_factory=dict)
     """How often a message was delivered in vain."""
 
-    waiting: Ranges = field(default_factory=Ranges)
+    waiting: OffsetSet = field(default_factory=OffsetSet)
     """To be delivered again later."""
 
     leases: Leases = field(default_factory=Leases)
@@ -172,7 +172,7 @@ class PartitionCursor:
     @classmethod
     def restore(cls, partition: int, saved: Cursor, end: int) -> PartitionCursor:
         """As it was saved: what was in flight then is delivered again."""
-        acked = Ranges((each.start, each.stop) for each in saved.acked)
+        acked = OffsetSet((each.start, each.stop) for each in saved.acked)
         floor = int(saved.floor)
         cursor = cls(partition, floor, floor, end, acked, dict(saved.failures))
         cursor.seeks, cursor.reported_ms = saved.seeks, saved.reported_ms
@@ -245,7 +245,7 @@ class PartitionCursor:
         """Raise AssertionError unless every offset is where it should be, and only there."""
         leased = ((each.start, each.stop) for each in self.leases)
         alone = ((offset, offset + 1) for offset in (*self.dead_lettering, *self.poison))
-        seen, total = Ranges(), 0
+        seen, total = OffsetSet(), 0
         for start, stop in (*self.acked, *self.waiting, *leased, *alone, *ready):
             inside = min(stop, self.fetched) - start
             if inside > 0:

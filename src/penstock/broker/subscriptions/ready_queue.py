@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from penstock.broker.base.recent_rate import Pace
 from penstock.broker.subscriptions.partition import OffsetRun
-from penstock.core.ranges import Span
+from penstock.core.offset_set import Span
 
 SLOTS: Final = 4096
 """Keys are told apart by their hash modulo this: enough to spread over any number of consumers, few enough to list."""

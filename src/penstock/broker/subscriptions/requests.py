@@ -11,7 +11,7 @@ from penstock.broker.live.connections import Client
 from penstock.core.errors import InvalidRequest
 from penstock.core.limits import MIB
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.storage.catalog.subscriptions import SubscriptionKind, SubscriptionOptions, check_subscription_name
 from penstock.storage.catalog.topics import Exhausted
 
@@ -49,7 +49,7 @@ class SubscribeRequest:
     options: Fields
     """Options of the subscription that were named."""
 
-    start: Place | dict[int, Place]
+    start: Position | dict[int, Position]
     consumer: str
     window: int
     window_bytes: int

@@ -28,7 +28,7 @@ from penstock.core.errors import InvalidRequest, PenstockError, QuotaExceeded, T
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX, WireLimits
 from penstock.core.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.core.offsets import Offset
-from penstock.core.places import AtOffset, Place
+from penstock.core.positions import AtOffset, Position
 from penstock.protocol.header import Header
 from penstock.storage.catalog.subscriptions import (
     WAIT_MS_MAX,
@@ -38,7 +38,7 @@ from penstock.storage.catalog.subscriptions import (
     SubscriptionOptions,
 )
 from penstock.storage.catalog.topics import Exhausted
-from penstock.storage.log.log import Appended
+from penstock.storage.log.append_result import AppendResult
 
 _WINDOW_BYTES_MIN: Final = 64 * KIB
 _REASON_CHARS_MAX: Final = 1_024
@@ -138,7 +138,7 @@ class Subscriptions:
             effects += self.cursor_store.flush()
         return effects
 
-    def log_grown(self, topic: TopicState, partition: int, appended: Sequence[Appended]) -> list[Effect]:
+    def log_grown(self, topic: TopicState, partition: int, appended: Sequence[AppendResult]) -> list[Effect]:
         """Blocks are on disk, behind each other."""
         end = int(appended[-1].offset) + appended[-1].records
         effects: list[Effect] = []
@@ -504,7 +504,9 @@ def _count(spans: list[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def start_offsets(topic: TopicState, place: Place | dict[int, Place], partition: int | None = None) -> dict[int, int]:
+def start_offsets(
+    topic: TopicState, place: Position | dict[int, Position], partition: int | None = None
+) -> dict[int, int]:
     """Where a place is in each partition now. Raises `OffsetOutOfRange` for an offset that is not there."""
     if isinstance(place, dict):
         if set(place) != set(range(len(topic.logs))):

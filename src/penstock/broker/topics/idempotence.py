@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.broker.base.effects import Effect
+from penstock.core.dead_letter_attributes import DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX
 from penstock.core.errors import InvalidRequest
-from penstock.core.letters import BURIER, REDRIVER
 from penstock.core.limits import QUOTED_CHARS_MAX
 from penstock.core.offsets import Offset
-from penstock.storage.catalog.topics import ProducerCheckpoint, Run
+from penstock.storage.catalog.topics import ProducerCheckpoint, RequestRun
 from penstock.storage.producer_windows import PRODUCERS_MAX, WINDOW
 
 BY_KEY: Final = "idempotency-key"
@@ -33,7 +33,7 @@ def check_not_own(name: str) -> None:
 
     Whoever had it could keep the broker from storing anything under it, or have it take messages for repetitions.
     """
-    if name == BY_KEY or name.startswith((BURIER, REDRIVER)):
+    if name == BY_KEY or name.startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
         raise InvalidRequest(
             f"{name[:QUOTED_CHARS_MAX]!r} is a producer of the broker's own: take another name", field="name"
         )
@@ -54,14 +54,14 @@ class Entry:
             return self.partition, self.offset + index
         return int(self.partition[index]), int(self.offset[index])
 
-    def runs(self) -> Iterator[tuple[int, Run]]:
+    def runs(self) -> Iterator[tuple[int, RequestRun]]:
         """Partition and run: what a checkpoint keeps."""
         if isinstance(self.offset, int):
-            yield self.partition, Run(self.first, self.offset, self.count)
+            yield self.partition, RequestRun(self.first, self.offset, self.count)
             return
         places = zip(self.partition.tolist(), self.offset.tolist(), strict=True)
         for index, (partition, offset) in enumerate(places):
-            yield partition, Run(self.first + index, offset, 1)
+            yield partition, RequestRun(self.first + index, offset, 1)
 
     def follows(self, other: Entry) -> bool:
         """They are one: the numbers and the offsets go on."""
@@ -106,7 +106,7 @@ class Window:
     """The first and the last number of every block that is pending."""
 
     @classmethod
-    def of(cls, runs: Iterable[tuple[int, Run]]) -> Window:
+    def of(cls, runs: Iterable[tuple[int, RequestRun]]) -> Window:
         """From what the log holds: partition and run, oldest first."""
         window = cls()
         for partition, run in runs:
@@ -169,7 +169,7 @@ def entries_of(requests: Any, partitions: Any, offsets: Any) -> Iterator[Entry]:
             yield Entry(int(requests[first]), stop - first, part.copy(), where.copy())
 
 
-def _oldest_first(runs: Mapping[int, tuple[Run, ...]]) -> list[tuple[int, Run]]:
+def _oldest_first(runs: Mapping[int, tuple[RequestRun, ...]]) -> list[tuple[int, RequestRun]]:
     """Of all partitions: the more of the producer's messages lie behind one in its partition, the older it is."""
     aged = []
     for partition, found in runs.items():
@@ -201,7 +201,7 @@ class Producers:
     def __init__(self, checkpoints: Mapping[int, ProducerCheckpoint]) -> None:
         self._windows: dict[int, Window] = {}
         self.owners: dict[int, dict[str, Owner]] = {}
-        runs: dict[int, dict[int, tuple[Run, ...]]] = {}
+        runs: dict[int, dict[int, tuple[RequestRun, ...]]] = {}
         for partition, checkpoint in checkpoints.items():
             for producer, found in checkpoint.runs.items():
                 runs.setdefault(producer, {})[partition] = found
@@ -257,7 +257,7 @@ def checkpoints_of(
     written: Iterable[tuple[int, tuple[Entry, ...]]], ends: Sequence[int]
 ) -> dict[int, ProducerCheckpoint]:
     """A checkpoint for each partition, of what lies before its end."""
-    runs: list[dict[int, list[Run]]] = [{} for _ in ends]
+    runs: list[dict[int, list[RequestRun]]] = [{} for _ in ends]
     for producer_id, entries in written:
         for partition, run in (each for entry in entries for each in entry.runs()):
             if run.offset < ends[partition]:

@@ -26,7 +26,8 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Draft, read_draft
 from penstock.record.message import NUMBER_MAX, Message, partition_of
 from penstock.storage.catalog.topics import check_producer_name
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 KEY_CHARS_MAX: Final = 255
@@ -130,7 +131,7 @@ class Posting:
             return None
         partition = 0 if one_log else _partition(topic, messages[0].key)
 
-        def placed(outcome: Appended | PenstockError) -> list[Effect]:
+        def placed(outcome: AppendResult | PenstockError) -> list[Effect]:
             return reply(outcome if isinstance(outcome, PenstockError) else _run(partition, outcome))
 
         return self._publishing.store_plain(topic, partition, _drafted(messages), placed)
@@ -212,7 +213,7 @@ def _partition(topic: TopicState, key: bytes | None) -> int:
     return topic.next_partition() if key is None else partition_of(key, len(topic.logs))
 
 
-def _run(partition: int, appended: Appended) -> list[Placed]:
+def _run(partition: int, appended: AppendResult) -> list[Placed]:
     ids, first = appended.ids, int(appended.offset)
     return [Placed(partition, first + row, ids[row], duplicate=False) for row in range(appended.records)]
 
@@ -222,7 +223,7 @@ def _places(submission: Submission) -> list[Placed]:
         row: Placed(partition, offset, None, duplicate=True) for row, partition, offset in submission.duplicates
     }
     for part in submission.parts:
-        assert isinstance(part.outcome, Appended)  # noqa: S101 - or it would have failed
+        assert isinstance(part.outcome, AppendResult)  # noqa: S101 - or it would have failed
         ids, first = part.outcome.ids, int(part.outcome.offset)
         for place, row in enumerate(part.rows.tolist()):
             found[row] = Placed(part.partition, first + place, ids[place], duplicate=False)

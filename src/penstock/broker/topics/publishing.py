@@ -29,13 +29,14 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import format_id
 from penstock.core.limits import QUOTED_CHARS_MAX
-from penstock.protocol.blocks import Batch, publish_frames
+from penstock.protocol.batch_reader import PublishBatch, publish_frames
 from penstock.protocol.frames import Frame
 from penstock.record import layout as at
 from penstock.record.block import Block, Draft, parse_block, read_draft
 from penstock.record.message import Message
 from penstock.schema.language import PayloadFault
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 from penstock.storage.producer_windows import WINDOW
 
 _PARKED_MAX = 64
@@ -54,7 +55,7 @@ class Part:
     partition: int
     rows: Any
     block: Block
-    outcome: Appended | PenstockError | None = None
+    outcome: AppendResult | PenstockError | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class Submission:
 
     def answer(self) -> dict[str, Any]:
         """Where everything lies. The first message's own place comes first, as `publish` has it."""
-        stored = [part for part in self.parts if isinstance(part.outcome, Appended)]
+        stored = [part for part in self.parts if isinstance(part.outcome, AppendResult)]
         parts = [[p.partition, p.outcome.offset, len(p.rows), format_id(p.outcome.id)] for p in stored]  # type: ignore[union-attr]
         leading = min(stored, key=lambda part: int(part.rows[0]), default=None)
         first: dict[str, Any]
@@ -104,7 +105,7 @@ class Submission:
             _, partition, offset = self.duplicates[0]
             first = {"partition": partition, "offset": offset, "duplicate": True}
         else:
-            assert leading is not None and isinstance(leading.outcome, Appended)  # noqa: S101, PT018 - or it would be refused
+            assert leading is not None and isinstance(leading.outcome, AppendResult)  # noqa: S101, PT018 - or it would be refused
             appended = leading.outcome
             first = {"partition": leading.partition, "offset": int(appended.offset), "id": format_id(appended.id)}
             first["duplicate"] = False
@@ -130,7 +131,7 @@ class Publishing:
         self._context = context
         self._routes = routes
         self._rates = rates
-        self._grown: dict[tuple[TopicState, int], list[Appended]] = {}
+        self._grown: dict[tuple[TopicState, int], list[AppendResult]] = {}
         self.pending = 0
         """Blocks that the log has not answered yet."""
 
@@ -142,18 +143,18 @@ class Publishing:
         self.pending -= 1
         topic.pending -= 1
 
-    def grown(self) -> dict[tuple[TopicState, int], list[Appended]]:
+    def grown(self) -> dict[tuple[TopicState, int], list[AppendResult]]:
         """What was stored since this was last asked, by topic and partition."""
         grown, self._grown = self._grown, {}
         return grown
 
-    def _stored_in(self, topic: TopicState, partition: int, appended: Appended, *, numbered: bool = False) -> None:
+    def _stored_in(self, topic: TopicState, partition: int, appended: AppendResult, *, numbered: bool = False) -> None:
         topic.on_stored(partition, appended, numbered=numbered)
         self._grown.setdefault((topic, partition), []).append(appended)
 
     # publish
 
-    def publish(self, client: Client, topic: TopicState, batch: Batch) -> list[Effect]:
+    def publish(self, client: Client, topic: TopicState, batch: PublishBatch) -> list[Effect]:
         """Published messages of one topic, in order."""
         draft = batch.draft(client.name.encode(), self._guards.default(topic))
         if not self._guards.watches(topic):
@@ -168,7 +169,7 @@ class Publishing:
         )
 
     def _publish_allowed(
-        self, client: Client, topic: TopicState, batch: Batch, block: Block, refused: Mapping[int, PayloadFault]
+        self, client: Client, topic: TopicState, batch: PublishBatch, block: Block, refused: Mapping[int, PayloadFault]
     ) -> list[Effect]:
         if not refused:
             return self._append_batch(client, topic, batch, Draft.of_block(block))
@@ -178,35 +179,40 @@ class Publishing:
         for fault, rows in alike(refused).items():
             chosen = np.zeros(len(block), np.bool_)
             chosen[rows] = True
-            effects += self._not_published(client, batch.where(chosen), rejected(fault))
+            effects += self._not_published(client, batch.selected(chosen), rejected(fault))
         if allowed.any():
             draft = Draft.of_block(block.gather(allowed))
-            effects += self._append_batch(client, topic, batch.where(allowed), draft)
+            effects += self._append_batch(client, topic, batch.selected(allowed), draft)
         return effects
 
-    def _append_batch(self, client: Client, topic: TopicState, batch: Batch, draft: Draft) -> list[Effect]:
+    def _append_batch(self, client: Client, topic: TopicState, batch: PublishBatch, draft: Draft) -> list[Effect]:
         partition = topic.next_partition()
         self._begin(topic)
         done = partial(self._published, client, topic, partition, batch)
         return [Append(topic.logs[partition], draft, done, client.id)]
 
-    def _not_published(self, client: Client, batch: Batch, error: PenstockError) -> list[Effect]:
+    def _not_published(self, client: Client, batch: PublishBatch, error: PenstockError) -> list[Effect]:
         self._context.metrics.add("router.publish.error", len(batch))
         failure = self._context.failure(client, error, len(batch))
-        return [Send(client.id, batch.answers(self._context.new_id(), failure))]
+        return [Send(client.id, batch.answer_frames(self._context.new_id(), failure))]
 
     def _published(
-        self, client: Client, topic: TopicState, partition: int, batch: Batch, outcome: Appended | PenstockError
+        self,
+        client: Client,
+        topic: TopicState,
+        partition: int,
+        batch: PublishBatch,
+        outcome: AppendResult | PenstockError,
     ) -> list[Effect]:
         self._end(topic)
         if isinstance(outcome, PenstockError):
             return self._not_published(client, batch, outcome)
         self._stored_in(topic, partition, outcome)
         subscribers = self._routes.subscribers(topic.name)
-        frames = batch.deliveries(self._context.new_id()) if subscribers else b""
+        frames = batch.delivery_frames(self._context.new_id()) if subscribers else b""
         effects: list[Effect] = [Send(each, frames) for each in subscribers]
         self._context.metrics.add("live.delivered", outcome.records * len(subscribers))
-        receipts = batch.receipts(
+        receipts = batch.receipt_frames(
             partition=partition,
             first_offset=int(outcome.offset),
             first_ticks=outcome.first_ticks,
@@ -241,7 +247,7 @@ class Publishing:
         return [Append(topic.logs[partition], draft, done, client.id)]
 
     def _published_one(
-        self, client: Client, topic: TopicState, partition: int, frame: Frame, outcome: Appended | PenstockError
+        self, client: Client, topic: TopicState, partition: int, frame: Frame, outcome: AppendResult | PenstockError
     ) -> list[Effect]:
         self._end(topic)
         reply = self._context.reply(client, frame.header)
@@ -312,7 +318,7 @@ class Publishing:
     def store_plain(self, topic: TopicState, partition: int, draft: Draft, reply: Reply) -> list[Effect]:
         """Messages that nobody counts, for a topic that asks nothing of them: they need not be looked at once more.
 
-        The answer is `Appended`. Raises if it is too much for now.
+        The answer is `AppendResult`. Raises if it is too much for now.
         """
         if not self._rates.allow(None, topic.name, self._context.now_ms, draft.count):
             raise self._rates.exceeded(topic.name)
@@ -320,11 +326,11 @@ class Publishing:
         return [Append(topic.logs[partition], draft, partial(self._stored_plain, topic, partition, draft, reply))]
 
     def _stored_plain(
-        self, topic: TopicState, partition: int, draft: Draft, reply: Reply, outcome: Appended | PenstockError
+        self, topic: TopicState, partition: int, draft: Draft, reply: Reply, outcome: AppendResult | PenstockError
     ) -> list[Effect]:
         self._end(topic)
         effects = reply(outcome)
-        if isinstance(outcome, Appended):
+        if isinstance(outcome, AppendResult):
             self._stored_in(topic, partition, outcome)
             effects += self._live(topic, outcome.records, lambda: read_draft(draft))
         return effects
@@ -423,11 +429,11 @@ class Publishing:
                 submission.duplicates.append((row, *place))
         return np.array(fresh, dtype=np.int64)
 
-    def _stored(self, submission: Submission, part: Part, outcome: Appended | PenstockError) -> list[Effect]:
+    def _stored(self, submission: Submission, part: Part, outcome: AppendResult | PenstockError) -> list[Effect]:
         part.outcome = outcome
         submission.open -= 1
         effects: list[Effect] = []
-        if isinstance(outcome, Appended):
+        if isinstance(outcome, AppendResult):
             topic = submission.topic
             self._stored_in(topic, part.partition, outcome, numbered=submission.window is not None)
             effects = self._live(topic, outcome.records, lambda: part.block)
@@ -451,7 +457,7 @@ class Publishing:
     def _note(self, submission: Submission, window: Window) -> None:
         """What is stored now will be recognised."""
         window.end(int(submission.requests[0]))
-        stored = [part for part in submission.parts if isinstance(part.outcome, Appended)]
+        stored = [part for part in submission.parts if isinstance(part.outcome, AppendResult)]
         if not stored:
             return
         rows = np.concatenate([part.rows for part in stored])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.core.errors import Facts, InvalidRequest, SchemaRejected
+from penstock.core.errors import InvalidRequest, SchemaRejected, VerbatimDetails
 from penstock.schema.language import PayloadFault
 
 _REASONS_MAX: Final = 256
@@ -29,7 +29,9 @@ def rejected(fault: PayloadFault) -> SchemaRejected:
 def all_rejected(refused: Mapping[int, PayloadFault]) -> SchemaRejected:
     """A block of which nothing may be stored."""
     row, fault = min(refused.items())
-    return SchemaRejected(f"message {row} of the block: {rejected(fault).message}", refused=Facts(refusals(refused)))
+    return SchemaRejected(
+        f"message {row} of the block: {rejected(fault).message}", refused=VerbatimDetails(refusals(refused))
+    )
 
 
 def refusals(refused: Mapping[int, PayloadFault]) -> list[list[Any]]:

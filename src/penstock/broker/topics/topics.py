@@ -14,8 +14,9 @@ from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailab
 from penstock.core.names import TopicName, nearest
 from penstock.record.block import Block, scan
 from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, Topic, TopicSettings
-from penstock.storage.log.log import Appended, Log
-from penstock.storage.producer_windows import derive
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
+from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class AutoCreate(StrEnum):
 class _LentBlocks:
     """Blocks that were just stored behind each other, as one, if anybody asks."""
 
-    def __init__(self, appended: Sequence[Appended]) -> None:
+    def __init__(self, appended: Sequence[AppendResult]) -> None:
         self.offset = int(appended[0].offset)
         self._appended = appended
 
@@ -114,7 +115,7 @@ class TopicState:
         self._turn = (self._turn + 1) % len(self.logs)
         return self._turn
 
-    def on_stored(self, partition: int, appended: Appended, *, numbered: bool = False) -> None:
+    def on_stored(self, partition: int, appended: AppendResult, *, numbered: bool = False) -> None:
         """A block is on disk."""
         self._ends[partition] = int(appended.offset) + appended.records
         self.messages += appended.records
@@ -124,7 +125,7 @@ class TopicState:
             self._outside_windows.setdefault(partition, set()).add(int(appended.offset))
 
     @contextmanager
-    def lend_blocks(self, partition: int, appended: Sequence[Appended]) -> Iterator[None]:
+    def lend_blocks(self, partition: int, appended: Sequence[AppendResult]) -> Iterator[None]:
         """While blocks that were just stored are at hand, behind each other: whoever waits for them gets them so."""
         self._lent[partition] = _LentBlocks(appended)
         try:
@@ -291,7 +292,7 @@ class Topics:
     def _derive_producers(self, topic: TopicState) -> dict[int, ProducerCheckpoint]:
         catalog = self.store.catalog
         return {
-            number: derive(log, catalog.load_checkpoint(topic.catalog_topic, number))
+            number: derive_checkpoint(log, catalog.load_checkpoint(topic.catalog_topic, number))
             for number, log in enumerate(topic.logs)
         }
 

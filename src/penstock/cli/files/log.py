@@ -21,7 +21,7 @@ from penstock.cli.message_format import as_json, print_record
 from penstock.cli.output import bytes_text, many, print_json, table, time_text, write_bytes
 from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import Place, parse_places
+from penstock.core.positions import Position, parse_positions
 from penstock.core.units import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def read(
 
     `penstock log read orders.created --from latest --follow --json`
     """
-    start, stop = parse_places(from_, to)
+    start, stop = parse_positions(from_, to)
     from penstock.storage.inspect.data_reader import DataReader
 
     found = DataReader(data).topic(TopicName.parse(topic))
@@ -287,7 +287,7 @@ def read(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _opened(found: TopicReader, numbers: Sequence[int], start: Place) -> list[tuple[int, LogReader]]:
+def _opened(found: TopicReader, numbers: Sequence[int], start: Position) -> list[tuple[int, LogReader]]:
     """The partitions asked for. An offset that one of them does not hold is refused before anything is printed."""
     readers = [(number, found.partition(number)) for number in numbers]
     for number, reader in readers:

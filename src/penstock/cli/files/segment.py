@@ -20,12 +20,12 @@ from penstock.cli.message_format import as_json, print_record
 from penstock.cli.output import bytes_text, many, print_json, progress, table, time_text
 from penstock.core.errors import InvalidRequest, PenstockError
 from penstock.core.names import TopicName
-from penstock.core.places import Place, parse_places
+from penstock.core.positions import Position, parse_positions
 
 if TYPE_CHECKING:
     from penstock.record.message import Record
-    from penstock.storage.inspect.missing_logs import NotedLog
-    from penstock.storage.inspect.verify import Problem, Report
+    from penstock.storage.inspect.missing_logs import RecordedLog
+    from penstock.storage.inspect.verify import SegmentProblem, SegmentReport
 
 app = typer.Typer(help="Segment files: list, dump, verify. Nothing is changed.", no_args_is_help=True)
 
@@ -119,7 +119,7 @@ def dump(
 
     Example: `penstock segment dump 00000000000000000000.seg --only-type 'order.*' --limit 10`
     """
-    start, stop = parse_places(from_, to)
+    start, stop = parse_positions(from_, to)
     key = _hash_key(raw, hash_key)
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.data_reader import file_records
@@ -141,7 +141,7 @@ def dump(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _between(items: Iterable[Record | str], start: Place, stop: Place | None) -> Iterator[Record | str]:
+def _between(items: Iterable[Record | str], start: Position, stop: Position | None) -> Iterator[Record | str]:
     from penstock.storage.inspect.data_reader import lies_before
 
     for item in items:
@@ -183,7 +183,7 @@ def verify(
     Example: `penstock segment verify penstock-data --json`
     """
     from penstock.storage.base.disk import OsDisk
-    from penstock.storage.inspect.missing_logs import shortfall
+    from penstock.storage.inspect.missing_logs import missing_offsets
     from penstock.storage.inspect.verify import verify_sequence
 
     noted, unread = _noted(targets)
@@ -191,32 +191,32 @@ def verify(
     reports = _verified(_paths(targets, data), raw=raw, key=key, jobs=jobs)
     problems = [problem for report in reports for problem in report.problems]
     problems += verify_sequence(OsDisk(), reports)
-    problems += [*shortfall(OsDisk(), noted, reports), *unread]
+    problems += [*missing_offsets(OsDisk(), noted, reports), *unread]
     with contextlib.suppress(BrokenPipeError):  # `verify | head` still has findings, or has not
         (_print_json if json else _print_table)(reports, problems)
     if problems:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _noted(targets: list[str]) -> tuple[list[NotedLog], list[Problem]]:
+def _noted(targets: list[str]) -> tuple[list[RecordedLog], list[SegmentProblem]]:
     """What the catalogs of data directories say of their logs, and which of them cannot be read: the segments can."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.base.layout import CATALOG
-    from penstock.storage.inspect.missing_logs import noted_logs
-    from penstock.storage.inspect.verify import Problem
+    from penstock.storage.inspect.missing_logs import recorded_logs
+    from penstock.storage.inspect.verify import SegmentProblem
 
-    logs: list[NotedLog] = []
+    logs: list[RecordedLog] = []
     problems = []
     for root in map(Path, targets):
         try:
-            logs += noted_logs(OsDisk(), root)
+            logs += recorded_logs(OsDisk(), root)
         except PenstockError as error:
             what = f"how far the logs went is not known: {error.message}"
-            problems.append(Problem(path=root / CATALOG, offset=None, position=None, what=what))
+            problems.append(SegmentProblem(path=root / CATALOG, offset=None, position=None, what=what))
     return logs, problems
 
 
-def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[Report]:
+def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> list[SegmentReport]:
     """The kernels release the GIL, so threads are enough."""
     from penstock.storage.base.disk import OsDisk
     from penstock.storage.inspect.verify import verify_if_there
@@ -239,7 +239,7 @@ def _verified(paths: list[Path], *, raw: bool, key: bytes | None, jobs: int) -> 
             raise
 
 
-def _print_json(reports: list[Report], problems: list[Problem]) -> None:
+def _print_json(reports: list[SegmentReport], problems: list[SegmentProblem]) -> None:
     for problem in problems:
         where = {"segment": str(problem.path), "offset": problem.offset, "position": problem.position}
         print_json({"finding": where | {"what": problem.what}})
@@ -253,7 +253,7 @@ def _print_json(reports: list[Report], problems: list[Problem]) -> None:
     print_json({"summary": summary})
 
 
-def _print_table(reports: list[Report], problems: list[Problem]) -> None:
+def _print_table(reports: list[SegmentReport], problems: list[SegmentProblem]) -> None:
     if problems:
         rows = [(str(problem.path), problem.offset, problem.position, problem.what) for problem in problems]
         table("findings", ("segment", "offset", "position", "what"), rows)

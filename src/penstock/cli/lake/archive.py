@@ -21,11 +21,11 @@ from penstock.cli.output import bytes_text, many, on_one_line, print_json, table
 from penstock.cli.signals import Stopping, stopping
 from penstock.core.clock import SystemClock, now_ms
 from penstock.core.errors import InvalidRequest
-from penstock.core.places import parse_places
+from penstock.core.positions import parse_positions
 from penstock.core.units import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
-    from penstock.core.places import Place
+    from penstock.core.positions import Position
     from penstock.spark.files.location import Location
     from penstock.spark.lake.archive.archive import ArchiveReport
     from penstock.spark.lake.archive.batch_commit import BatchReport, Destination, TableReport
@@ -136,7 +136,7 @@ def archive(
     every_ms, batch_bytes, given = parse_duration_ms(every), parse_size(batch), directory(checkpoint)
     on_batch = _Told(json=json)
     if is_backfill:
-        places = parse_places(from_ or "earliest", to_place)
+        places = parse_positions(from_ or "earliest", to_place)
         ready = _backfill(log, to, what, topics or [], places, name, given, batch_bytes, on_batch)
     else:
         kept = _checkpoint(to, name, given)
@@ -183,7 +183,7 @@ def _backfill(
     to: Warehouse,
     what: What,
     topics: list[str],
-    places: tuple[Place, Place | None],
+    places: tuple[Position, Position | None],
     name: str,
     checkpoint: str | None,
     batch_bytes: int,

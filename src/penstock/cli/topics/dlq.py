@@ -14,8 +14,8 @@ from penstock.cli import options as opt
 from penstock.cli.message_format import as_json, print_record
 from penstock.cli.output import bytes_text, confirm, many, on_one_line, print_json, table
 from penstock.cli.policy_advice import is_nameless, nameless_advice
-from penstock.core.errors import Code, PenstockError, from_dict
-from penstock.core.letters import REDRIVES_ASKED_MAX, REDRIVES_MAX
+from penstock.core.dead_letter_attributes import REDRIVES_CEILING, REDRIVES_MAX
+from penstock.core.errors import Code, PenstockError, error_from_dict
 
 if TYPE_CHECKING:
     from penstock.client.consume.dead_letters import DeadLetters, Letter, Refusal, Which
@@ -103,7 +103,7 @@ def redrive(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send back at most so many.")] = None,
     rate: Annotated[int | None, typer.Option(min=1, help="At most so many a second.")] = None,
     max_redrives: Annotated[
-        int, typer.Option(min=1, max=REDRIVES_ASKED_MAX, help="Leave those that were sent back so often.")
+        int, typer.Option(min=1, max=REDRIVES_CEILING, help="Leave those that were sent back so often.")
     ] = REDRIVES_MAX,
     json: opt.Json = False,
 ) -> None:
@@ -160,7 +160,7 @@ def _refusal(letters: DeadLetters) -> PenstockError:
         words.append(f"{done.refused - len(told):,} more")
     advice = dict.fromkeys(_advice(each, str(letters.original)) for each in told)
     words += [*advice, "`penstock dlq drop` gives up what is left", f"all in all: {_sent(letters)}"]
-    return from_dict({"code": told[0].code, "message": "; ".join(words), "details": _facts(letters)})
+    return error_from_dict({"code": told[0].code, "message": "; ".join(words), "details": _facts(letters)})
 
 
 def _place(refusal: Refusal) -> str:

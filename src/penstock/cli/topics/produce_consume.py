@@ -25,7 +25,7 @@ from penstock.cli.topics.produce_report import Group, Stored, told
 from penstock.core.errors import InvalidRequest, PenstockError, SchemaRejected
 from penstock.core.limits import MIB
 from penstock.core.names import TopicName
-from penstock.core.places import parse_place, parse_places
+from penstock.core.positions import parse_position, parse_positions
 
 if TYPE_CHECKING:
     from penstock.client.consume.reader import TopicReader
@@ -290,7 +290,7 @@ class Consuming:
         from penstock.client.consume.reader import TopicReader
 
         start = self.start or "earliest"
-        _, stop = parse_places(start, to)
+        _, stop = parse_positions(start, to)
         place: dict[str, Any] = {"start": start, "stop": stop, "partition": partition, "follow": follow}
         with (
             broker.connect() as client,
@@ -304,7 +304,7 @@ class Consuming:
         from penstock.client.consume.consume_to_end import CatchUpConsumer
 
         start = self.start or "latest"
-        parse_place(start)
+        parse_position(start)
         window = {} if self.limit is None else {"window": min(self.limit, _WINDOW)}  # the rest is for others
         filters = {"filter_types": self.types, "filter_keys": self.keys}
         with (

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from penstock.cli import options as opt
 from penstock.cli.output import confirm, many, print_facts, print_json, table
 from penstock.core.errors import InvalidRequest, TopicNotSupported
-from penstock.core.places import parse_place
+from penstock.core.positions import parse_position
 from penstock.core.units import parse_duration_ms
 
 app = typer.Typer(help="Subscriptions: list, describe, create, seek, pause, skip, delete.", no_args_is_help=True)
@@ -139,7 +139,7 @@ def create(
 
     `penstock sub create orders.created audit --from earliest --only-type 'order.*' --redeliveries 2 --exhausted block`
     """
-    parse_place(from_)
+    parse_position(from_)
     kind = opt.subscription_type(type_, sub_type) or "exclusive"
     spans = {"ack_timeout_ms": ack_timeout, "backoff_ms": backoff, "backoff_ms_max": backoff_max}
     options: dict[str, Any] = {each: parse_duration_ms(text) for each, text in spans.items() if text is not None}
@@ -200,7 +200,7 @@ def seek(
 
     `penstock sub seek orders.created billing 4711 --partition 2`
     """
-    parse_place(position)
+    parse_position(position)
     asked: dict[str, Any] = {"topic": topic, "subscription": name, "position": position}
     with broker.connect() as client:
         answer = client.ask("system.subscription.seek", asked | _of(partition))

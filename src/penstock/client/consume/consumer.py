@@ -19,7 +19,7 @@ from penstock.client.serde.values import V
 from penstock.client.wire.connection import Connection
 from penstock.client.wire.protocol import ClientProtocol, RecordsReceived, SubscriptionSpec
 from penstock.core.errors import MalformedMessage, NotOwner, PenstockError, ServiceUnavailable, Timeout
-from penstock.core.ranges import Ranges
+from penstock.core.offset_set import OffsetSet
 from penstock.protocol.actions import Action
 from penstock.record import layout as at
 from penstock.record.block import scan
@@ -94,10 +94,10 @@ class Consumer(Generic[V]):
         self._waiting = asyncio.Event()
         self._reason: PenstockError | None = None
         self._closed = False
-        self._acks: dict[int, Ranges] = {}
+        self._acks: dict[int, OffsetSet] = {}
         self._acks_through: dict[int, int] = {}
         self._ack_timer: asyncio.TimerHandle | None = None
-        self._unconfirmed: dict[int, Ranges] = {}
+        self._unconfirmed: dict[int, OffsetSet] = {}
         self._unconfirmed_through: dict[int, int] = {}
         """Acknowledged, and not known to be durable."""
 
@@ -288,7 +288,7 @@ class Consumer(Generic[V]):
 
     def ack_offsets(self, partition: int, spans: list[tuple[int, int]]) -> None:
         """The same, for offsets."""
-        ranges = self._acks.setdefault(partition, Ranges())
+        ranges = self._acks.setdefault(partition, OffsetSet())
         for start, stop in spans:
             ranges.add(start, stop)
         self._schedule_acks()
@@ -393,7 +393,7 @@ class Consumer(Generic[V]):
         through, self._acks_through = self._acks_through, {}
         for partition, ranges in acks.items():
             self._send_one_way({"partition": partition, "ranges": list(ranges)})
-            unconfirmed = self._unconfirmed.setdefault(partition, Ranges())
+            unconfirmed = self._unconfirmed.setdefault(partition, OffsetSet())
             for start, stop in ranges:
                 unconfirmed.add(start, stop)
         for partition, offset in through.items():
@@ -416,11 +416,11 @@ class Consumer(Generic[V]):
                 _LOG.info("%s: acknowledgements are not confirmed yet: %s", self._topic, error.message)
 
     def _extend_ack_deadlines(self) -> None:
-        spans: dict[int, Ranges] = {}
+        spans: dict[int, OffsetSet] = {}
         for batch in self._arrived:
             for start, stop in batch.spans():
-                spans.setdefault(batch.partition, Ranges()).add(start, stop)
+                spans.setdefault(batch.partition, OffsetSet()).add(start, stop)
         for message in (*self._current, *self.handed_over.copy()):
-            spans.setdefault(message.partition, Ranges()).add(message.offset, message.offset + 1)
+            spans.setdefault(message.partition, OffsetSet()).add(message.offset, message.offset + 1)
         for partition, ranges in spans.items():
             self._send_one_way({"partition": partition, "extend": list(ranges)[:_RANGES_AT_ONCE]})

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.consume.message_preview import is_cut, record_of
-from penstock.core.errors import from_dict
-from penstock.core.letters import REDRIVE, REDRIVES_MAX, both_names
+from penstock.core.dead_letter_attributes import REDRIVE, REDRIVES_MAX, topic_and_dead_letter_topic
+from penstock.core.errors import error_from_dict
 from penstock.core.names import TopicName
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class DeadLetters:
     """Those of one topic, which may be named by them too. Asking raises `TopicNotSupported` if it never had any."""
 
     def __init__(self, client: Asks, topic: str) -> None:
-        self.original, self.topic = both_names(TopicName.parse(topic))
+        self.original, self.topic = topic_and_dead_letter_topic(TopicName.parse(topic))
         self.progress = Progress()
         self._client = client
 
@@ -229,7 +229,7 @@ class DeadLetters:
         done = self._ask(what, which.fields() | fields)
         self.progress.add(done)
         if "stopped" in done:
-            raise from_dict(done["stopped"])
+            raise error_from_dict(done["stopped"])
         return done
 
 

@@ -11,11 +11,11 @@ import msgspec
 from penstock.client.serde.values import V
 from penstock.core.errors import InvalidRequest
 from penstock.core.ids import format_id
-from penstock.core.ranges import Ranges
+from penstock.core.offset_set import OffsetSet
 from penstock.record import layout as at
 from penstock.record.block import Block
 from penstock.record.message import SchemaRef
-from penstock.record.rows import Row, attributes_of
+from penstock.record.rows import RecordRow, attributes_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ class StreamMessage(msgspec.Struct, Generic[V], gc=False, eq=False):
     The garbage collector does not look at it: messages are many and refer to nothing that refers to them.
     """
 
-    _row: Row
+    _row: RecordRow
     _origin: BatchOrigin
     _value: V | msgspec.UnsetType = msgspec.UNSET
 
@@ -187,7 +187,7 @@ class Batch(Generic[V]):
         first, last = int(column[0]), int(column[-1])
         if last - first + 1 == len(self):
             return [(first, last + 1)]
-        return list(Ranges((offset, offset + 1) for offset in column.tolist()))
+        return list(OffsetSet((offset, offset + 1) for offset in column.tolist()))
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
         """The same as columns; payloads stay where they are. The schema's metadata say which messages they are."""

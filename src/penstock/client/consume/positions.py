@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from penstock.core.errors import InvalidRequest
-from penstock.core.places import parse_place
+from penstock.core.positions import parse_position
 
 Start = str | int | datetime | Mapping[int, str | int | datetime]
 """`earliest`, `latest`, an offset, a time (a `datetime`, or ISO 8601) or a message id; or one for each partition."""
@@ -42,7 +42,7 @@ def _position(given: object, argument: str) -> str | int:
 
 def _checked(text: str, argument: str) -> str:
     try:
-        parse_place(text)
+        parse_position(text)
     except InvalidRequest as error:
         raise InvalidRequest(f"{argument}: {error.message}", argument=argument) from None
     return text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.ids import format_id
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 
 if TYPE_CHECKING:
     from penstock.client.consume.blocking import BlockingClient
@@ -32,7 +32,7 @@ class TopicReader:
         topic: str,
         *,
         start: str = "earliest",
-        stop: Place | None = None,
+        stop: Position | None = None,
         partition: int | None = None,
         follow: bool = False,
         types: Iterable[str] = (),
@@ -120,7 +120,7 @@ class TopicReader:
         return found
 
 
-def _check_partition(facts: dict[str, Any], partition: int | None, stop: Place | None) -> None:
+def _check_partition(facts: dict[str, Any], partition: int | None, stop: Position | None) -> None:
     topic, count = facts["topic"], facts["partitions"]
     if partition is not None and partition >= count:
         raise InvalidRequest(f"{topic} has partitions 0 to {count - 1}, not {partition}")
@@ -128,7 +128,7 @@ def _check_partition(facts: dict[str, Any], partition: int | None, stop: Place |
         raise InvalidRequest(f"{topic} has {count} partitions, each with offsets of its own: name the partition too")
 
 
-def _end(log: dict[str, Any], stop: Place | None, *, follow: bool) -> int | None:
+def _end(log: dict[str, Any], stop: Position | None, *, follow: bool) -> int | None:
     """The offset before which to stop, if it is known; a time or an id may be yet to come."""
     last: int = log["next_offset"]
     match stop:
@@ -141,7 +141,7 @@ def _end(log: dict[str, Any], stop: Place | None, *, follow: bool) -> int | None
     return None if follow else last
 
 
-def _is_past(message: StreamMessage, stop: Place | None) -> bool:
+def _is_past(message: StreamMessage, stop: Position | None) -> bool:
     match stop:
         case AtTime(unix_ms):
             return message.publish_time_ms >= unix_ms

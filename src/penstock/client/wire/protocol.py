@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, from_dict
+from penstock.core.errors import InvalidRequest, MalformedMessage, PenstockError, error_from_dict
 from penstock.core.limits import BLOCK_BYTES_CEILING, WireLimits
 from penstock.core.names import TopicName, TopicPattern
 from penstock.protocol.actions import Action
-from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, check_payload, encode, framed
-from penstock.protocol.header import NOTHING_READ, Header, header
+from penstock.protocol.frames import (
+    Frame,
+    FrameLimits,
+    FrameReader,
+    RejectedFrame,
+    check_payload,
+    encode_frame,
+    frame_bytes,
+)
+from penstock.protocol.header import NO_HEADER, Header, header
 from penstock.protocol.notices import ACTIVE, CLOSING, ENDED, FENCED, GAP, HEARTBEAT, INITIALIZE, SOUGHT
 
 _FROM_BROKER: Final = FrameLimits(payload_bytes_max=BLOCK_BYTES_CEILING)
@@ -220,7 +228,7 @@ class ClientProtocol:
 
     def one_way(self, action: Action, topic: str, facts: dict[str, Any]) -> bytes:
         """The same, answered only if it is refused."""
-        return encode(header(action, topic), _json(facts))
+        return encode_frame(header(action, topic), _json(facts))
 
     def register(self, name: str, description: str) -> BrokerCall:
         """To be remembered once it has succeeded."""
@@ -242,7 +250,7 @@ class ClientProtocol:
         """Raises `PayloadTooLarge` if the broker would not take it."""
         answer = as_bytes(payload)
         check_payload(len(answer), self._limits, Action.RESPONSE)
-        return framed(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), answer)
+        return frame_bytes(f"response:{asked.topic}:{asked.version}:{asked.id}".encode(), answer)
 
     def respond_error(self, asked: Message, error: PenstockError, timestamp: str) -> bytes:
         return self.respond(asked, _json({"error": error.as_dict() | {"timestamp": timestamp}}))
@@ -250,7 +258,7 @@ class ClientProtocol:
     def _subscribe_call(self, spec: SubscriptionSpec) -> BrokerCall:
         if spec.subscribe_id:
             header_ = header(Action.SUBSCRIBE, str(spec.pattern), request_id=spec.subscribe_id)
-            return BrokerCall(spec.subscribe_id, encode(header_, spec.options.encode()))
+            return BrokerCall(spec.subscribe_id, encode_frame(header_, spec.options.encode()))
         options: dict[str, Any] = {"action": spec.kind}
         if spec.priority is not None:
             options["priority"] = spec.priority
@@ -267,7 +275,7 @@ class ClientProtocol:
             made = header(action, topic, version, request_id, timeout_ms=timeout_ms)
         except MalformedMessage as error:
             raise InvalidRequest(error.message, **error.details) from None
-        return BrokerCall(request_id, encode(made, payload))
+        return BrokerCall(request_id, encode_frame(made, payload))
 
     # connections
 
@@ -288,7 +296,7 @@ class ClientProtocol:
     def receive(self, data: bytes) -> Iterator[Event]:
         self._reader.receive_data(data)
         while (item := self._reader.next_frame()) is not None:
-            if isinstance(item, Rejected):
+            if isinstance(item, RejectedFrame):
                 yield ConnectionEnding(item.error, unreadable=True)
                 return
             yield from self._event(item)
@@ -313,7 +321,7 @@ class ClientProtocol:
             yield Greeted()
         elif topic == CLOSING:
             reason = _read_json(frame.payload).get("reason", "the broker is stopping")
-            yield ConnectionEnding(from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
+            yield ConnectionEnding(error_from_dict({"code": "SERVICE_UNAVAILABLE", "message": str(reason)}))
         elif topic in _NOTICES:
             yield NoticeReceived(topic, _read_json(frame.payload))
         else:
@@ -351,7 +359,7 @@ def _message(frame: Frame) -> Message:
 
 def _answer(frame: Frame) -> Iterator[Event]:
     error = _error(frame.payload)
-    if error is not None and frame.header.topic == NOTHING_READ.topic:
+    if error is not None and frame.header.topic == NO_HEADER.topic:
         yield ConnectionEnding(error)  # the broker's last word
     elif frame.header.request_id is not None:
         yield ResponseReceived(frame.header.request_id, frame.payload, error)
@@ -362,7 +370,7 @@ def _error(payload: bytes) -> PenstockError | None:
     if not payload.startswith(b'{"error"'):
         return None
     described = _read_json(payload).get("error")
-    return from_dict(described) if isinstance(described, dict) else None
+    return error_from_dict(described) if isinstance(described, dict) else None
 
 
 def _json(value: Any) -> bytes:

@@ -337,7 +337,7 @@ def stamp(block: Any, first_ticks: int, id_low: int, first_offset: int, ends: An
 
 
 @kernel(LONG(BUFFER))
-def seal(block: Any) -> int:
+def write_checksums(block: Any) -> int:
     """Give the records of a block their checksums, in place; how many there were, -1 if they do not fill it exactly."""
     data = simd.address(block)
     start, stop, count = 0, block.shape[0], 0

@@ -40,4 +40,3 @@ LIBRARY_NUMBERS: Final = range(19_000, 20_000)
 """Kept by Protobuf for itself."""
 
 INT32_MAX: Final = 2**31 - 1
-INT32_MIN: Final = -(2**31)

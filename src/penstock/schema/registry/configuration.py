@@ -18,7 +18,7 @@ from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, R
 from penstock.schema.registry.registration import check_writable
 from penstock.schema.registry.state import RegistryState
 from penstock.schema.steps import Procedure
-from penstock.storage.catalog.schema_rows import EVERYWHERE, SubjectSettings, SubjectVersion
+from penstock.storage.catalog.schema_rows import GLOBAL_SUBJECT, SubjectSettings, SubjectVersion
 
 Edit = Callable[[SubjectSettings], SubjectSettings]
 VersionEdit = Callable[[SubjectVersion], SubjectVersion]
@@ -26,7 +26,7 @@ VersionEdit = Callable[[SubjectVersion], SubjectVersion]
 
 def own_compatibility(index: RegistryIndex, subject: str, *, default_to_global: bool) -> CompatibilityConfig:
     """Raises `CompatibilityNotConfigured` if it has none of its own, and those of all will not do."""
-    if not _has_compatibility(index.subject(subject).settings) and subject != EVERYWHERE and not default_to_global:
+    if not _has_compatibility(index.subject(subject).settings) and subject != GLOBAL_SUBJECT and not default_to_global:
         raise CompatibilityNotConfigured(
             f"Subject '{subject}' does not have subject-level compatibility configured", subject=subject
         )
@@ -40,7 +40,7 @@ def _has_compatibility(settings: SubjectSettings) -> bool:
 def own_mode(index: RegistryIndex, subject: str, *, default_to_global: bool) -> Mode:
     """Raises `ModeNotConfigured` likewise."""
     own = index.subject(subject).settings.mode
-    if own is None and subject != EVERYWHERE and not default_to_global:
+    if own is None and subject != GLOBAL_SUBJECT and not default_to_global:
         raise ModeNotConfigured(f"Subject '{subject}' does not have subject-level mode configured", subject=subject)
     return own or index.mode(subject)
 
@@ -111,13 +111,13 @@ def _edited(state: RegistryState, subject: str, edit: Edit) -> Procedure[Subject
 
 
 def _check_configured(subject: str, *, configured: bool) -> None:
-    if subject != EVERYWHERE and not configured:
+    if subject != GLOBAL_SUBJECT and not configured:
         raise SubjectNotFound(f"Subject '{subject}' not found.", subject=subject)
 
 
 def _check_empty(index: RegistryIndex, subject: str) -> None:
     """What is imported comes with its ids and versions, and is not to meet others."""
-    there = index.subjects() if subject == EVERYWHERE else index.versions(subject)
+    there = index.subjects() if subject == GLOBAL_SUBJECT else index.versions(subject)
     if there and index.mode(subject) is not Mode.IMPORT:
         raise OperationNotPermitted("Cannot import since found existing subjects", subject=subject)
 

@@ -19,7 +19,7 @@ from penstock.schema.registry.models import LookupFilter
 from penstock.schema.registry.registration import check_writable
 from penstock.schema.registry.state import RegistryState
 from penstock.schema.steps import Procedure
-from penstock.storage.catalog.schema_rows import InUse, SubjectVersion
+from penstock.storage.catalog.schema_rows import SchemaInUse, SubjectVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def _delete(state: RegistryState, going: Sequence[SubjectVersion], options: Dele
     remove = partial(state.catalog.remove_versions, subject, numbers, expected=expected, archived=options.archived)
     try:
         yield from state.commit(remove)
-    except InUse as error:
+    except SchemaInUse as error:
         raise ReferenceExists(f"Messages are kept that need the schema: {error.message}", **error.details) from error
 
 

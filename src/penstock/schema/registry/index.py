@@ -15,7 +15,14 @@ from penstock.core.limits import MIB
 from penstock.core.schemas import Compatibility, Mode
 from penstock.schema.errors import OperationNotPermitted, SchemaNotFound, SubjectNotFound, VersionNotFound
 from penstock.schema.registry.models import CompatibilityConfig, LookupFilter, RegisteredVersion
-from penstock.storage.catalog.schema_rows import EVERYWHERE, Expected, StoredSchema, Subject, SubjectVersion, Update
+from penstock.storage.catalog.schema_rows import (
+    GLOBAL_SUBJECT,
+    ExpectedRevisions,
+    RegistryUpdate,
+    StoredSchema,
+    Subject,
+    SubjectVersion,
+)
 
 SUBJECTS_MAX: Final = 100_000
 """Those of which nothing but the number of their last version is left included: some 30 MB."""
@@ -45,7 +52,7 @@ class RegistryIndex:
 
     # what has changed
 
-    def apply(self, update: Update) -> None:
+    def apply(self, update: RegistryUpdate) -> None:
         """Take over what the catalog has now. Updates come in the order of their revisions, and none is left out."""
         before = self._holdings(update.subjects)
         self._subjects |= {subject.name: subject for subject in update.subjects}
@@ -64,7 +71,7 @@ class RegistryIndex:
         versions = chain.from_iterable(self._versions.get(subject.name, ()) for subject in subjects)
         return {(version.schema_id, (version.subject, version.version)) for version in versions}
 
-    def _merged(self, update: Update) -> dict[str, tuple[SubjectVersion, ...]]:
+    def _merged(self, update: RegistryUpdate) -> dict[str, tuple[SubjectVersion, ...]]:
         """The versions of the subjects that have changed, in order."""
         merged: dict[str, dict[int, SubjectVersion]] = {subject.name: {} for subject in update.subjects}
         if not update.whole:
@@ -198,19 +205,19 @@ class RegistryIndex:
         """Every subject there ever was, and every one that has settings; in order."""
         return tuple(sorted(self._subjects))
 
-    def expected_revisions(self, *subjects: str) -> Expected:
+    def expected_revisions(self, *subjects: str) -> ExpectedRevisions:
         """What a decision rests on that has looked at these subjects, and at what holds everywhere."""
-        return {name: self.subject(name).revision for name in (*subjects, EVERYWHERE)}
+        return {name: self.subject(name).revision for name in (*subjects, GLOBAL_SUBJECT)}
 
     def compatibility_config(self, subject: str) -> CompatibilityConfig:
         """What holds for the subject: its own settings, and where it has none, those for all."""
-        own, general = self.subject(subject).settings, self.subject(EVERYWHERE).settings
+        own, general = self.subject(subject).settings, self.subject(GLOBAL_SUBJECT).settings
         compatibility = own.compatibility or general.compatibility or Compatibility.BACKWARD
         lenient = general.lenient if own.lenient is None else own.lenient
         return CompatibilityConfig(compatibility=compatibility, lenient=bool(lenient))
 
     def mode(self, subject: str) -> Mode:
-        own, general = self.subject(subject).settings.mode, self.subject(EVERYWHERE).settings.mode
+        own, general = self.subject(subject).settings.mode, self.subject(GLOBAL_SUBJECT).settings.mode
         return general if general is Mode.READONLY_OVERRIDE else own or general or Mode.READWRITE
 
     # limits

@@ -24,7 +24,7 @@ from penstock.core.schemas import (
     is_subject,
 )
 from penstock.schema.errors import InvalidCompatibility, InvalidMode, InvalidSchema, InvalidVersion, RegistryError
-from penstock.storage.catalog.schema_rows import Metadata, StoredSchema, SubjectVersion
+from penstock.storage.catalog.schema_rows import StoredSchema, SubjectVersion, VersionMetadata
 
 DESCRIPTION_CHARS_MAX: Final = 4_096
 """Of a description, or of a reason to use a version no more: a page."""
@@ -60,7 +60,7 @@ class RegisteredVersion:
     schema_id: int
     schema: Schema
     fingerprint: str
-    metadata: Metadata
+    metadata: VersionMetadata
     created_ms: int
     deleted: bool
     deprecated: str | None
@@ -176,7 +176,7 @@ def check_schema(schema: Schema) -> None:
             raise InvalidSchema(f"Invalid schema: nothing can be referred to as '{printable(reference.name)}'")
 
 
-def check_metadata(metadata: Metadata) -> None:
+def check_metadata(metadata: VersionMetadata) -> None:
     check_text("description", metadata.description, DESCRIPTION_CHARS_MAX)
     check_text("created_by", metadata.created_by, CREATOR_CHARS_MAX)
     if len(metadata.tags) > TAGS_MAX:

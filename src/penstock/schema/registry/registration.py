@@ -21,7 +21,7 @@ from penstock.schema.registry.models import LookupFilter, RegisteredVersion, fin
 from penstock.schema.registry.references import definition_of, resolve_references
 from penstock.schema.registry.state import RegistryState
 from penstock.schema.steps import CheckCompatibility, ParseSchema, Procedure, SchemaForm, SchemaPair
-from penstock.storage.catalog.schema_rows import SCHEMA_ID_MAX, Metadata, NewVersion, SubjectVersion
+from penstock.storage.catalog.schema_rows import SCHEMA_ID_MAX, NewVersion, SubjectVersion, VersionMetadata
 
 _NAMED_MAX: Final = 3
 """Problems told in the sentence; the details have all of them."""
@@ -35,7 +35,7 @@ class RegistrationRequest:
     schema: Schema
     schema_id: int | None = None
     version: int | None = None
-    metadata: Metadata
+    metadata: VersionMetadata
 
 
 def register(state: RegistryState, wanted: RegistrationRequest) -> Procedure[RegisteredVersion]:

@@ -35,7 +35,7 @@ from penstock.schema.registry.references import definition_of
 from penstock.schema.registry.state import RegistryState
 from penstock.schema.registry.transfer import ImportResult
 from penstock.schema.steps import Procedure, at_low_priority
-from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, StoredSchema, SubjectVersion
+from penstock.storage.catalog.schema_rows import GLOBAL_SUBJECT, StoredSchema, SubjectVersion, VersionMetadata
 from penstock.storage.catalog.schemas import SchemaCatalog
 
 
@@ -122,7 +122,7 @@ class Registry:
         *,
         schema_id: int | None = None,
         version: int | None = None,
-        metadata: Metadata = Metadata(),  # noqa: B008  frozen
+        metadata: VersionMetadata = VersionMetadata(),  # noqa: B008  frozen
     ) -> Procedure[RegisteredVersion]:
         """What is there already, if that is the same schema; if not, the next version, or the one that is given.
 
@@ -260,7 +260,7 @@ class Registry:
 
 
 def _scope(subject: str | None) -> str:
-    return EVERYWHERE if subject is None else parse_subject(subject)
+    return GLOBAL_SUBJECT if subject is None else parse_subject(subject)
 
 
 def _status_rank(status: VersionStatus) -> tuple[bool, bool]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.schema.registry.index import RegistryIndex
 from penstock.schema.steps import CommitToCatalog, Procedure, Result
-from penstock.storage.catalog.schema_rows import Changed, Update
+from penstock.storage.catalog.schema_rows import RegistryUpdate, SubjectChanged
 from penstock.storage.catalog.schemas import SchemaCatalog
 
 ATTEMPTS_MAX: Final = 32
@@ -28,19 +28,19 @@ class RegistryState:
         self.index.apply(catalog.load())
 
     def retry_on_conflict(self, attempt: Callable[[], Procedure[Result]]) -> Procedure[Result]:
-        """What `attempt` comes to, tried again while others are faster. Raises `Changed` if they always are."""
+        """What `attempt` comes to, tried again while others are faster. Raises `SubjectChanged` if they always are."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return (yield from attempt())
-            except Changed as error:
+            except SubjectChanged as error:
                 revision = error.details["revision"]
                 if isinstance(revision, int) and self.index.revision < revision:
                     yield from self.catch_up()
         return (yield from attempt())
 
-    def commit(self, call: Callable[[], Update]) -> Procedure[Update]:
+    def commit(self, call: Callable[[], RegistryUpdate]) -> Procedure[RegistryUpdate]:
         """Change the catalog, and then the image."""
-        update: Update = yield CommitToCatalog(call)
+        update: RegistryUpdate = yield CommitToCatalog(call)
         if update.revision == self.index.revision + 1:
             self.index.apply(update)
         elif update.revision > self.index.revision:
@@ -50,7 +50,7 @@ class RegistryState:
     def catch_up(self) -> Procedure[None]:
         """Bring the image to where the catalog is."""
         since = self.index.revision
-        news: Update = yield CommitToCatalog(lambda: self.catalog.load(since))
+        news: RegistryUpdate = yield CommitToCatalog(lambda: self.catalog.load(since))
         # What came in meanwhile is part of the news, since they were read later; or they are no news any more.
         if news.revision > self.index.revision:
             self.index.apply(news)

@@ -28,7 +28,13 @@ from penstock.schema.registry.references import resolve_references
 from penstock.schema.registry.registration import check_free, check_writable, fingerprints
 from penstock.schema.registry.state import RegistryState
 from penstock.schema.steps import Procedure
-from penstock.storage.catalog.schema_rows import EVERYWHERE, Metadata, NewVersion, SubjectSettings, SubjectVersion
+from penstock.storage.catalog.schema_rows import (
+    GLOBAL_SUBJECT,
+    NewVersion,
+    SubjectSettings,
+    SubjectVersion,
+    VersionMetadata,
+)
 
 RECORDS_MAX: Final = 10_000
 """Of one import: those that are known already are looked at in one go, in about a tenth of a second."""
@@ -58,7 +64,7 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 class SettingsRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of all subjects, if it names none. What is left out is not set."""
 
-    subject: str = EVERYWHERE
+    subject: str = GLOBAL_SUBJECT
     compatibility: Compatibility | None = None
     lenient: bool | None = None
     mode: Mode | None = None
@@ -157,7 +163,7 @@ def _refused_record(index: int, record: Mapping[str, Any], error: RegistryError)
     version = record.get("version")
     return RefusedRecord(
         index=index,
-        subject=printable(str(record.get("subject", EVERYWHERE))),
+        subject=printable(str(record.get("subject", GLOBAL_SUBJECT))),
         version=version if isinstance(version, int) and not isinstance(version, bool) else None,
         message=error.message,
     )
@@ -220,15 +226,15 @@ def _schema(record: VersionRecord) -> Schema:
     return Schema(kind=record.schema_type, text=record.schema, references=tuple(references))
 
 
-def _metadata(record: VersionRecord) -> Metadata:
-    metadata = Metadata(description=record.description, tags=tuple(record.tags), created_by=record.created_by)
+def _metadata(record: VersionRecord) -> VersionMetadata:
+    metadata = VersionMetadata(description=record.description, tags=tuple(record.tags), created_by=record.created_by)
     check_metadata(metadata)
     check_text("deprecated", record.deprecated or "", DESCRIPTION_CHARS_MAX)
     return metadata
 
 
 def _import_settings(state: RegistryState, record: SettingsRecord) -> Procedure[bool]:
-    subject = parse_subject(record.subject) if record.subject else EVERYWHERE
+    subject = parse_subject(record.subject) if record.subject else GLOBAL_SUBJECT
     settings = SubjectSettings(compatibility=record.compatibility, lenient=record.lenient, mode=record.mode)
     if settings == SubjectSettings():
         raise RegistryError("it is no record of an export: it has no version, and sets nothing")

@@ -9,7 +9,7 @@ from penstock.broker.access.policy import Operation
 from penstock.broker.admin.messages import SHOWN, SHOWN_MAX
 from penstock.broker.reads.message_json import PREVIEW_BYTES, PREVIEW_BYTES_MAX
 from penstock.broker.reads.scan import SCANNED, SCANNED_MAX
-from penstock.core.letters import REDRIVES_ASKED_MAX, REDRIVES_MAX
+from penstock.core.dead_letter_attributes import REDRIVES_CEILING, REDRIVES_MAX
 from penstock.core.limits import KIB, LIST_ENTRIES_MAX, MIB, PARTITIONS_MAX
 from penstock.server.admin import access, answers, bodies, dead_letters, messages, subscriptions, topics
 from penstock.server.api.routing import Method, Parameter, Permission, Route, text
@@ -90,7 +90,7 @@ _DEAD_LETTER_FILTERS: Final = (
     _text("until", "no further than an answer's until says: what came after that is not meant"),
     _number(
         "redrivesMax", f"for the verdict: so often it is sent back, {REDRIVES_MAX} unless said",
-        at_least=1, at_most=REDRIVES_ASKED_MAX,
+        at_least=1, at_most=REDRIVES_CEILING,
     ),
 )  # fmt: skip
 

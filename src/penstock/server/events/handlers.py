@@ -14,7 +14,7 @@ from penstock.broker.topics.publish_batch import Placed
 from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.limits import KIB, QUOTED_CHARS_MAX
 from penstock.core.names import TopicName, TopicPattern
-from penstock.core.places import AtId, Place, parse_place
+from penstock.core.positions import AtId, Position, parse_position
 from penstock.server.api.errors import HttpError
 from penstock.server.api.request import ApiRequest
 from penstock.server.api.routing import quoted
@@ -197,14 +197,14 @@ def _weight(parameter: str) -> float:
         return 1.0
 
 
-def _place(resume: str | None, start: str) -> Place:
+def _place(resume: str | None, start: str) -> Position:
     """The last id that was read goes before everything else."""
     name = "Last-Event-ID" if resume else "from"
     text = resume or start
     try:
         if len(text) > QUOTED_CHARS_MAX:
             raise InvalidRequest("it is too long")
-        found = parse_place(text)
+        found = parse_position(text)
     except InvalidRequest as error:
         raise InvalidRequest(f"{name}: {error.message}", field=name) from None
     if resume and not isinstance(found, AtId):

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from penstock.broker.reads.merge import Source
-from penstock.record.rows import Row, attributes_of
+from penstock.record.rows import RecordRow, attributes_of
 
 STRUCTURED: Final = "application/cloudevents+json"
 VERSION: Final = "1.0"
@@ -32,7 +32,7 @@ _BROKER: Final = "/penstock"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def cloud_event(source: Source, row: Row, spelled: str, media: str | None) -> dict[str, Any]:
+def cloud_event(source: Source, row: RecordRow, spelled: str, media: str | None) -> dict[str, Any]:
     """One message, whose id and content type these are."""
     said = {
         name: value

@@ -16,7 +16,7 @@ from penstock.broker.reads.merge import Spots
 from penstock.broker.topics.publish_batch import Numbered, Placed
 from penstock.core.errors import PenstockError, QuotaExceeded, ServiceUnavailable
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.server.background.registry_tasks import resolved
 from penstock.server.events.publish_formats import PublishRequest
 from penstock.server.events.shared_chunks import ChunkCache
@@ -124,11 +124,11 @@ class EventService:
         if self._wakers.pop(mark, None) is not None:
             self._hub.broker.metrics.add("http.streams.closed")
 
-    async def start(self, wanted: Wanted, place: Place, *, resumed: bool) -> Start:
+    async def start(self, wanted: Wanted, place: Position, *, resumed: bool) -> Start:
         start: Start = await self._ask_broker(partial(self._start, wanted, place, resumed))
         return start
 
-    def _start(self, wanted: Wanted, place: Place, resumed: bool, reply: Reply) -> list[Effect]:
+    def _start(self, wanted: Wanted, place: Position, resumed: bool, reply: Reply) -> list[Effect]:
         return self.feeds.start(wanted, place, resumed=resumed, reply=reply)
 
     async def chunk(

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from penstock.broker.reads.merge import Gap, Slice, Source, Spots
-from penstock.record.rows import Row, attributes_of
+from penstock.record.rows import RecordRow, attributes_of
 from penstock.server.events.outgoing_cloudevents import STRUCTURED, cloud_event, note_event
 
 SSE: Final = "text/event-stream"
@@ -109,7 +109,7 @@ class StreamWriter:
     def __init__(self, form: StreamFormat, address: str = "") -> None:
         self.address = address
         self._encode = msgspec.json.Encoder().encode
-        self._event: Callable[[Source, Row], bytes] = {
+        self._event: Callable[[Source, RecordRow], bytes] = {
             StreamFormat.EVENTS: sse_event,
             StreamFormat.ENVELOPES: self._envelope,
             StreamFormat.LINES: self._line,
@@ -143,19 +143,19 @@ class StreamWriter:
     def _noted_cloud_event(self, kind: str, facts: dict[str, Any]) -> bytes:
         return self._encode(note_event(kind, facts)) + b"\n"
 
-    def _cloud_event(self, source: Source, row: Row) -> bytes:
+    def _cloud_event(self, source: Source, row: RecordRow) -> bytes:
         media = attributes_of(row).get(CONTENT_TYPE)
         return self._encode(cloud_event(source, row, spelled_id(row[0]), media)) + b"\n"
 
-    def _line(self, source: Source, row: Row) -> bytes:
+    def _line(self, source: Source, row: RecordRow) -> bytes:
         return self._encode(event_line(source, row, self.address)) + b"\n"
 
-    def _envelope(self, source: Source, row: Row) -> bytes:
+    def _envelope(self, source: Source, row: RecordRow) -> bytes:
         head = _head(spelled_id(row[0]), row[3])
         return head + b"data: " + self._encode(event_line(source, row, self.address)) + b"\n\n"
 
 
-def sse_event(_source: Source, row: Row) -> bytes:
+def sse_event(_source: Source, row: RecordRow) -> bytes:
     return _head(spelled_id(row[0]), row[3]) + sse_data(row[5], attributes_of(row).get(CONTENT_TYPE)) + b"\n"
 
 
@@ -194,7 +194,7 @@ def _is_text(payload: bytes) -> bool:
     return True
 
 
-def event_line(source: Source, row: Row, address: str) -> EventLine:
+def event_line(source: Source, row: RecordRow, address: str) -> EventLine:
     id_, offset, time_ms, kind, key, payload, producer, producer_id, request_id, schema, attributes = row
     return EventLine(
         id=spelled_id(id_),

@@ -25,7 +25,7 @@ from penstock.server.api.errors import HttpError
 from penstock.server.api.routing import Parameter, quoted
 from penstock.storage.base.layout import FORMAT, TOPICS
 from penstock.storage.inspect.data_reader import parse_log
-from penstock.storage.log.segment import MARKER, is_segment_or_index
+from penstock.storage.log.segment import LOG_START_NAME, is_segment_or_index
 
 if TYPE_CHECKING:
     from penstock.server.api.request import ApiRequest
@@ -110,7 +110,7 @@ class LogFiles:
 
 
 def is_log_file(name: str) -> bool:
-    return name == MARKER or is_segment_or_index(name)
+    return name == LOG_START_NAME or is_segment_or_index(name)
 
 
 def _is_log(namespace: str, entry: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.core.errors import Facts, ServiceUnavailable
+from penstock.core.errors import ServiceUnavailable, VerbatimDetails
 from penstock.storage.store import Store
 
 _LOG: Final = logging.getLogger(__name__)
@@ -41,7 +41,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         failed = [check for check in self.checks if not check.ok]
         if failed:
             why = "; ".join(f"{check.name}: {check.reason}" for check in failed)
-            raise ServiceUnavailable(f"{self.status}: {why}", checks=Facts(map(msgspec.to_builtins, self.checks)))
+            raise ServiceUnavailable(
+                f"{self.status}: {why}", checks=VerbatimDetails(map(msgspec.to_builtins, self.checks))
+            )
         return self
 
 

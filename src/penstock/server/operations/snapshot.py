@@ -16,7 +16,7 @@ from penstock.broker.subscriptions.delivery import SubscriptionRunner
 from penstock.broker.topics.topics import TopicState
 from penstock.storage.base.metrics import Distribution
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import View
+from penstock.storage.log.log_view import LogView
 from penstock.storage.store import Store
 
 
@@ -27,7 +27,7 @@ class TopicSnapshot:
     name: str
     published: int
     published_bytes: int
-    views: tuple[View, ...]
+    views: tuple[LogView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,9 +325,9 @@ class SnapshotCollector:
             failed += [log.failure.message] if log.failure is not None else []
         self._damages.end_collection()
         return StorageSnapshot(
-            syncs=store.meter.syncs.seen(),
+            syncs=store.meter.syncs.snapshot(),
             sync_failures=store.meter.sync_failures,
-            groups=store.meter.groups.seen(),
+            groups=store.meter.groups.snapshot(),
             group_bytes=store.meter.group_bytes,
             queued=store.writer.queued_bytes,
             logs=logs,

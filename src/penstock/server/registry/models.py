@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.core.schemas import Compatibility, Mode, Reference, Schema, SchemaKind
 from penstock.schema.errors import InvalidSchema, OperationNotPermitted
 from penstock.schema.registry.transfer import RECORDS_MAX
-from penstock.storage.catalog.schema_rows import Metadata
+from penstock.storage.catalog.schema_rows import VersionMetadata
 from penstock.storage.catalog.topics import SchemaPolicy
 
 _INT_MAX: Final = 2**31 - 1
@@ -69,13 +69,13 @@ class SchemaBody(Struct, frozen=True, rename="camel"):
         )
         return Schema(kind=SchemaKind(name), text=self.schema or "", references=references)
 
-    def as_metadata(self) -> Metadata:
+    def as_metadata(self) -> VersionMetadata:
         """Properties are kept as tags. What would be lost is refused: whoever sends rules counts on them."""
         told = self.metadata or MetadataBody()
         if self.rule_set or told.tags or told.sensitive:
             raise OperationNotPermitted("rules and tags of fields are not kept here: leave them out")
         properties = (f"{name}={value}" for name, value in (told.properties or {}).items())
-        return Metadata(description=self.description, tags=(*self.tags, *properties))
+        return VersionMetadata(description=self.description, tags=(*self.tags, *properties))
 
     def wanted_id(self) -> int | None:
         return _wanted(self.id)
@@ -89,12 +89,12 @@ def _wanted(number: int | None) -> int | None:
     return number if number is not None and number > 0 else None
 
 
-def properties(metadata: Metadata) -> dict[str, str]:
+def properties(metadata: VersionMetadata) -> dict[str, str]:
     """The tags that are properties."""
     return dict(tag.split("=", 1) for tag in metadata.tags if "=" in tag)
 
 
-def properties_of(metadata: Metadata) -> MetadataBody | None:
+def properties_of(metadata: VersionMetadata) -> MetadataBody | None:
     found = properties(metadata)
     return MetadataBody(properties=found) if found else None
 

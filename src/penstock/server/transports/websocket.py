@@ -16,7 +16,15 @@ from penstock.broker.access.policy import ANONYMOUS, Origin, Principal
 from penstock.core.errors import Code, PenstockError, Unauthorized
 from penstock.protocol import websocket as wire
 from penstock.protocol.frames import LENGTH_BYTES
-from penstock.protocol.websocket import Event, Farewell, Messages, Part, Ping, Pong, WebSocketReader
+from penstock.protocol.websocket import (
+    ConnectionEnd,
+    MessagePart,
+    Ping,
+    Pong,
+    WebSocketEvent,
+    WebSocketReader,
+    WholeMessages,
+)
 from penstock.record.hashing import as_array
 from penstock.record.kernels.frame_kernels import to_websocket
 from penstock.server.hub import Hub
@@ -247,12 +255,12 @@ class WebSocketTransport(BudgetedProtocol):
         if not self._turn_pending and not self._paused:
             self.resume_reading()
 
-    def _handle_event(self, event: Event) -> None:
+    def _handle_event(self, event: WebSocketEvent) -> None:
         match event:
-            case Messages(frames):
+            case WholeMessages(frames):
                 self._idle.message()
                 self._received(frames)
-            case Part(size):
+            case MessagePart(size):
                 if not size:
                     self._count_idle_frame()
             case Ping(payload):
@@ -260,7 +268,7 @@ class WebSocketTransport(BudgetedProtocol):
                 self._control_frame_received()
             case Pong():
                 self._control_frame_received()
-            case Farewell(code, reason):
+            case ConnectionEnd(code, reason):
                 self._refuse(code, reason)
 
     def _received(self, frames: bytes) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from penstock.client.wire.address import tls_context
 from penstock.client.wire.credentials import Secret, find_secret
-from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, from_dict
+from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailable, error_from_dict
 
 _SECONDS: Final = 30.0
 """For one connection to be made, and for each piece of an answer to come."""
@@ -120,7 +120,7 @@ class HttpClient:
         if isinstance(said, dict) and isinstance(said.get("error"), dict):
             said = said["error"]
         if isinstance(said, dict) and "code" in said:
-            return from_dict({**said, "message": message})
+            return error_from_dict({**said, "message": message})
         return InvalidRequest(message, status=answer.status)
 
     def unexpected_answer(self, path: str, answer: HttpAnswer) -> InvalidRequest:

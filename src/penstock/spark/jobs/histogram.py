@@ -15,15 +15,6 @@ import numpy as np
 from penstock.record.block import Longs
 from penstock.record.kernels.tally_kernels import BUCKETS, FINE, VALUE_BITS, count_values
 
-_FINE_BITS: Final = FINE.bit_length() - 1
-
-
-def bucket_of(value: int) -> int:
-    if value < FINE:
-        return max(value, 0)
-    shift = value.bit_length() - 1 - _FINE_BITS
-    return min(FINE * (shift + 1) + (value >> shift) - FINE, BUCKETS - 1)
-
 
 def bucket_range(bucket: int) -> tuple[int, int]:
     """The half-open range of the values in a bucket."""

@@ -19,7 +19,7 @@ from penstock.record import layout as at
 from penstock.record.block import Block, Bools
 from penstock.spark.scan.columns import NAMES, NULLABLE
 from penstock.storage.base.disk import Disk
-from penstock.storage.log.log_view import View, find_id
+from penstock.storage.log.log_view import LogView, find_id
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS: Final = 1000
@@ -112,7 +112,7 @@ class Filters:
     def wants(self, topic: str, partition: int) -> bool:
         return topic in self.topic and partition in self.partition
 
-    def clip(self, disk: Disk, view: View, start: int, stop: int) -> tuple[int, int]:
+    def clip(self, disk: Disk, view: LogView, start: int, stop: int) -> tuple[int, int]:
         """The offsets of `[start, stop)` that can pass, by numbers, times and ids: a few reads of one record for each
         bound, however long the log is."""
         start, stop = self.offset.clip(start, stop)
@@ -134,14 +134,14 @@ class Filters:
         block = _only(block, self.offset.mask(block.columns[:, at.OFFSET]))
         block = _only(block, self.timestamp.mask(block.columns[:, at.PUBLISH_TIME] * _US_PER_MS))
         block = _only(block, _id_mask(block, self.id))
-        return block if self.type == ANY_TEXT else block.only(block.accepted(self.type.__contains__))
+        return block if self.type == ANY_TEXT else block.filtered(block.accepted(self.type.__contains__))
 
 
 NO_FILTERS: Final = Filters()
 
 
 def _only(block: Block, wanted: Bools | None) -> Block:
-    return block if wanted is None else block.only(wanted)
+    return block if wanted is None else block.filtered(wanted)
 
 
 def _time_id(time_us: int | None) -> int | None:
@@ -152,7 +152,7 @@ def _time_id(time_us: int | None) -> int | None:
     return min(high_word(ticks_of_unix_ms(ms)) << 64, _ID_STOP)
 
 
-def _offset_of(disk: Disk, view: View, id_number: int) -> int:
+def _offset_of(disk: Disk, view: LogView, id_number: int) -> int:
     if id_number >= _ID_STOP:
         return int(view.next_offset)
     return int(find_id(disk, view, id_number >> 64, id_number & _WORD))

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from penstock.core.ids import high_word, ticks_of_id, ticks_of_unix_ms, unix_ms_of_ticks
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, Block
+from penstock.record.block import EMPTY_BLOCK, Block
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.slice_reader import LossCounter, LostRange, raise_loss
 from penstock.spark.scan.slices import Slice, open_data, view_within
 from penstock.storage.base.disk import Disk
 from penstock.storage.log import log_view
-from penstock.storage.log.log_view import View
+from penstock.storage.log.log_view import LogView
 
 HOUR_MS: Final = 3_600_000
 SLICE_BYTES: Final = 1 << 62
@@ -72,7 +72,7 @@ def counted_ranges(
             yield CountedRange(start, stop)
 
 
-def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+def _pieces(view: LogView, start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
     """The range, cut where segments are missing: whether each piece is there. Neighbours that are, are one."""
     begun = start
     for segment in view.segments:
@@ -89,7 +89,7 @@ def _pieces(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bool]
         yield start, stop, False
 
 
-def _hours(disk: Disk, view: View, start: int, stop: int) -> Iterator[CountedRange]:
+def _hours(disk: Disk, view: LogView, start: int, stop: int) -> Iterator[CountedRange]:
     clock = _PublishTimes(disk, view)
     last_ms = clock.near(stop - 1, stop - 1)
     while start < stop:
@@ -107,10 +107,10 @@ class _PublishTimes:
     """When the messages of a log were published: times rise with the offset. What is asked is read and verified, so
     that a damaged record leads nobody astray."""
 
-    def __init__(self, disk: Disk, view: View) -> None:
+    def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
         self._view = view
-        self._block: Block = EMPTY
+        self._block: Block = EMPTY_BLOCK
 
     def near(self, offset: int, stop: int) -> int | None:
         """Of the first record that can be read from there on, up to `stop`; None if there is none."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.record.block import Longs
-from penstock.storage.log.index import ENTRY_BYTES, IndexFile, claimed_ends, decode_entries
+from penstock.storage.log.index import ENTRY_BYTES, IndexFile, decode_entries, unchecked_ends
 from penstock.storage.log.log_view import Segment
 
 
@@ -33,7 +33,7 @@ class RecordPositions:
     def of(cls, index: IndexFile, segment: Segment, first: int, stop: int) -> RecordPositions:
         ordinal = first - segment.base
         entries = index.entries(max(0, ordinal - 1), stop - segment.base)
-        claimed = claimed_ends(entries)
+        claimed = unchecked_ends(entries)
         starts = claimed if ordinal else np.concatenate(([0], claimed))
         return cls(first, stop - first, segment.size, entries, starts, ordinal == 0)
 

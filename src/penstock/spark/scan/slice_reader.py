@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.core.errors import OffsetOutOfRange, StorageFailed
 from penstock.core.names import TopicName
 from penstock.record import layout as at
-from penstock.record.block import After, Block, scan
+from penstock.record.block import Block, Predecessor, scan
 from penstock.spark.scan.columns import BatchBuilder
 from penstock.spark.scan.filters import NO_FILTERS, Filters
 from penstock.spark.scan.memory import allocate
@@ -29,7 +29,7 @@ from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log import log_view
 from penstock.storage.log.index import IndexFile
-from penstock.storage.log.log_view import Segment, View
+from penstock.storage.log.log_view import LogView, Segment
 from penstock.storage.log.segment import index_path
 
 _LOG: Final = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class _SliceReader:
             except FileNotFoundError:
                 stuck_at = start
 
-    def _view(self, view: View, start: int, stop: int) -> Iterator[Block | LostRange]:
+    def _view(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
         for segment in view.segments:
             first = max(segment.base, int(view.first_offset))
             if start < min(first, stop):
@@ -176,14 +176,14 @@ class _SliceReader:
 
     def _outside(self, start: int) -> str:
         """Why an offset is not in any segment."""
-        edges, _ = log_view.edges_of(
+        edges, _ = log_view.log_range(
             self._disk, self._data.log(TopicName.parse(self._part.topic), self._part.partition)
         )
         if start < edges.start:
             return f"the log begins with offset {edges.start} now"
         return end_of_log(edges.stop) if start >= edges.stop else "the segment is missing"
 
-    def _segment(self, view: View, segment: Segment, start: int, stop: int) -> Iterator[Block | LostRange]:
+    def _segment(self, view: LogView, segment: Segment, start: int, stop: int) -> Iterator[Block | LostRange]:
         index = IndexFile(self._disk, index_path(segment.path), segment.base)
         with opened(self._disk, segment.path) as file:
             for first in range(start, stop, _ENTRIES_MAX):
@@ -207,10 +207,10 @@ class _SliceReader:
                 raise
             return None
         table = allocate(rows, at.COLUMNS, kind=np.int64)
-        block, end = scan(data, after=After(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
+        block, end = scan(data, after=Predecessor(0, 0, offset), verify=self._verify, rows_max=rows, table=table)
         return block if len(block) == rows and end.position == data.size else None
 
-    def _carefully(self, view: View, start: int, stop: int) -> Iterator[Block | LostRange]:
+    def _carefully(self, view: LogView, start: int, stop: int) -> Iterator[Block | LostRange]:
         """By the log's own reader, which knows what to do about damage."""
         while start < stop:
             try:

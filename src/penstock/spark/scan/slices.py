@@ -19,7 +19,7 @@ from penstock.spark.files.location import Location
 from penstock.storage.base.disk import Disk
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log.index import IndexFile
-from penstock.storage.log.log_view import Segment, View, view_of
+from penstock.storage.log.log_view import LogView, Segment, view_of
 from penstock.storage.log.segment import index_path
 
 SLICE_BYTES_MAX: Final = 96 << 20
@@ -52,7 +52,7 @@ def open_data(location: Location) -> DataReader:
     return location.open()
 
 
-def view_within(data: DataReader, topic: str, partition: int, start: int, stop: int) -> View:
+def view_within(data: DataReader, topic: str, partition: int, start: int, stop: int) -> LogView:
     """The segments that hold these offsets, and no others."""
     path = data.log(TopicName.parse(topic), partition)
     return view_of(data.disk, path, within=OffsetRange.of(start, max(start, stop)))
@@ -97,7 +97,7 @@ def best_slice_bytes(total: int) -> int:
 class ByteRuler:
     """Where the offsets of a view lie, in bytes from the start of its first segment."""
 
-    def __init__(self, disk: Disk, view: View) -> None:
+    def __init__(self, disk: Disk, view: LogView) -> None:
         self._disk = disk
         self._segments = view.segments
         self._begins = list(accumulate((segment.size for segment in view.segments), initial=0))

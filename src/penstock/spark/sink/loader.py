@@ -23,9 +23,9 @@ from penstock.spark.sink.identity import WriteCounts
 from penstock.spark.sink.routing import ProducerRows
 from penstock.storage.catalog.schemas import topic_place
 from penstock.storage.catalog.topics import Dispatch, ProducerCheckpoint, SchemaPolicy, Topic
-from penstock.storage.log.group_commit import Ticket
+from penstock.storage.log.group_commit import PendingAppend
 from penstock.storage.log.log import Log
-from penstock.storage.producer_windows import derive
+from penstock.storage.producer_windows import derive_checkpoint
 from penstock.storage.store import Store
 
 _TOGETHER: Final = 1024
@@ -64,7 +64,7 @@ class Loader:
 
         self.tally = WriteCounts()
         self._open: dict[str, _LoadingTopic] = {}
-        self._tickets: deque[Ticket] = deque()
+        self._tickets: deque[PendingAppend] = deque()
 
     def check(self, topic: str, batch: pa.RecordBatch) -> None:
         """Raise what would keep these rows from being stored: before anything is."""
@@ -105,7 +105,7 @@ class Loader:
             self._tickets.popleft().result()
         for opened in self._open.values():
             for partition, log in enumerate(opened.logs):
-                checkpoint = derive(log, opened.known[partition])
+                checkpoint = derive_checkpoint(log, opened.known[partition])
                 self._store.catalog.save_checkpoint(opened.topic, partition, checkpoint)
 
     def _opened(self, name: str) -> _LoadingTopic:
@@ -119,7 +119,9 @@ class Loader:
         _check_topic(topic)
         logs = [self._store.log(name, partition) for partition in range(topic.partitions)]
         load = self._store.catalog.load_checkpoint
-        return _LoadingTopic(topic, logs, {each: derive(log, load(topic, each)) for each, log in enumerate(logs)})
+        return _LoadingTopic(
+            topic, logs, {each: derive_checkpoint(log, load(topic, each)) for each, log in enumerate(logs)}
+        )
 
     def _topic(self, name: TopicName) -> Topic:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.client.wire.address import parse_url
 from penstock.core.names import TopicName
-from penstock.core.places import AtTime, parse_place
+from penstock.core.positions import AtTime, parse_position
 from penstock.core.units import parse_size
 from penstock.spark.decode.options import LATEST, MERGED
 from penstock.spark.scan.columns import schema_of
@@ -85,7 +85,7 @@ def pattern(text: str) -> re.Pattern[str]:
 def time_ms(text: str) -> int:
     if re.fullmatch(r"[0-9]{1,15}", text, re.ASCII):
         return int(text)
-    place = parse_place(text)
+    place = parse_position(text)
     if not isinstance(place, AtTime):
         raise ValueError(text)
     return place.unix_ms

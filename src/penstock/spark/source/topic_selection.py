@@ -10,7 +10,7 @@ from typing import Final
 from penstock.core.errors import TopicNotSupported
 from penstock.core.names import DEFAULT_NAMESPACE, TopicName
 from penstock.core.offsets import OffsetRange
-from penstock.core.places import AtTime
+from penstock.core.positions import AtTime
 from penstock.spark.source.offsets import PartitionKey
 from penstock.storage.inspect.data_reader import DataReader
 from penstock.storage.log import log_view
@@ -61,7 +61,7 @@ class PartitionLog:
 
     def edges(self) -> tuple[int, int]:
         """The first offset there is and the one that comes next."""
-        edges, self._newest = log_view.edges_of(self._disk, self.path, known=self._newest)
+        edges, self._newest = log_view.log_range(self._disk, self.path, known=self._newest)
         return int(edges.start), int(edges.stop)
 
     def id_at(self, offset: int) -> str | None:

@@ -25,8 +25,16 @@ from penstock.core.clock import Clock, SystemClock, now_ms
 from penstock.core.errors import DiskFull, InvalidRequest, NotOwner
 from penstock.core.limits import MIB
 from penstock.record.block import Longs
-from penstock.storage.backup.catalog_copy import copy_catalog, fit, topics_of
-from penstock.storage.backup.files import PART, Progress, Vault, copy_file, damaged, verify_records, write_file
+from penstock.storage.backup.catalog_copy import copy_catalog, reconcile, topics_of
+from penstock.storage.backup.files import (
+    PART,
+    BackupFiles,
+    Progress,
+    copy_file,
+    damaged_messages,
+    verify_records,
+    write_file,
+)
 from penstock.storage.backup.manifest import (
     FORMAT,
     SEGMENTS,
@@ -40,17 +48,17 @@ from penstock.storage.backup.manifest import (
     hash_text,
     write_manifest,
 )
-from penstock.storage.backup.previous import Before, believed, manifest_before, other_messages
-from penstock.storage.base.disk import Disk, OsDisk, held, is_owned, opened, storage_error
+from penstock.storage.backup.previous import PreviousBackup, different_messages, previous_manifest, usable_backup
+from penstock.storage.base.disk import Disk, OsDisk, directory_locked, is_owned, opened, storage_error
 from penstock.storage.base.layout import CATALOG, LOCK, TRASH, check_root, log_path, read_identity
 from penstock.storage.catalog.reader import CatalogReader
 from penstock.storage.catalog.tables import newest_version
 from penstock.storage.catalog.topics import Dispatch, Topic
-from penstock.storage.log.index import Header, IndexFile, State, encode_entries
-from penstock.storage.log.log_view import Segment, View, view_of
-from penstock.storage.log.recovery import NONE_LISTED, Finding
-from penstock.storage.log.repair import look
-from penstock.storage.log.segment import BEGINNING, Start, index_path, read_start, read_tolerant
+from penstock.storage.log.index import IndexFile, IndexHeader, SegmentState, encode_entries
+from penstock.storage.log.log_view import LogView, Segment, view_of
+from penstock.storage.log.recovery import NONE_LISTED, SegmentScan
+from penstock.storage.log.repair import scan_segment_file
+from penstock.storage.log.segment import START_OF_EMPTY_LOG, LogStart, index_path, read_log_start, read_tolerant
 
 _SPARE_BYTES: Final = 16 * MIB
 """Room on the backup's disk beside the files that are copied: the catalog twice, and the manifest."""
@@ -84,7 +92,7 @@ class _Source:
     topic: Topic
     partition: int
     path: Path
-    view: View
+    view: LogView
 
     @property
     def folder(self) -> str:
@@ -95,7 +103,7 @@ class _Source:
         """Those that hold anything."""
         return tuple(segment for segment in self.view.segments if segment.count)
 
-    def stored(self, start: Start, segments: tuple[StoredSegment, ...]) -> StoredLog:
+    def stored(self, start: LogStart, segments: tuple[StoredSegment, ...]) -> StoredLog:
         return StoredLog(
             topic=str(self.topic.name),
             topic_uid=self.topic.topic_uid,
@@ -134,8 +142,8 @@ def back_up(
     try:
         check_target(disk, root, target)
         disk.make_directory(target)
-        with held(target, alone=True):
-            work = _Work(root, node, Vault(disk, target), clock or SystemClock(), stage or _unseen, release)
+        with directory_locked(target, alone=True):
+            work = _Work(root, node, BackupFiles(disk, target), clock or SystemClock(), stage or _unseen, release)
             return work.run(replace=replace, quick=quick)
     except NotOwner:
         raise NotOwner(
@@ -155,7 +163,7 @@ class _Work:
 
     root: Path
     node: int
-    vault: Vault
+    vault: BackupFiles
     clock: Clock
     stage: Stage
     release: str
@@ -165,7 +173,7 @@ class _Work:
     """Of which topic, by its number, and what."""
     gone: set[int] = field(default_factory=set)
     """Topics that were deleted meanwhile: nothing of them is damage."""
-    before: Before = field(default_factory=Before)
+    before: PreviousBackup = field(default_factory=PreviousBackup)
     owned: bool = True
     """A broker is writing."""
 
@@ -187,23 +195,23 @@ class _Work:
         keep = topics.keys() & topics_of(second).keys()
         logs = self._copy_logs([source for source in sources if source.topic.topic_uid in keep])
         self.gone = self._await_changes(logs)
-        fit(second, first, keep - self.gone)
+        reconcile(second, first, keep - self.gone)
         there = [(source, log) for source, log in logs.items() if source.topic.topic_uid not in self.gone]
         return self._finish(second, tuple(log or self._missing(source) for source, log in there))
 
-    def _before(self, *, replace: bool, quick: bool) -> Before:
-        manifest = manifest_before(self.vault, self.node, replace=replace)
+    def _before(self, *, replace: bool, quick: bool) -> PreviousBackup:
+        manifest = previous_manifest(self.vault, self.node, replace=replace)
         if manifest is None:
-            return Before()
+            return PreviousBackup()
         progress = self.stage("checking", 0 if quick else manifest.size - manifest.catalog.size)
-        return believed(self.vault, manifest, progress, replace=replace, quick=quick)
+        return usable_backup(self.vault, manifest, progress, replace=replace, quick=quick)
 
     def _sources(self, topic: Topic) -> Iterator[_Source]:
         for partition in range(0 if topic.dispatch is Dispatch.LIVE else topic.partitions):
             path = log_path(self.root, topic.name, partition, topic.partitions)
             yield _Source(topic, partition, path, self._committed(path))
 
-    def _committed(self, path: Path) -> View:
+    def _committed(self, path: Path) -> LogView:
         """What is acknowledged. The index lists no more than that while the owner runs; where a power cut ended it, the
         index may list less, and the records themselves tell."""
         view = view_of(self.disk, path)
@@ -211,12 +219,12 @@ class _Work:
             return view
         newest = view.segments[-1]
         header = IndexFile(self.disk, index_path(newest.path), newest.base).header()
-        if header is not None and header.state is not State.OPEN:
+        if header is not None and header.state is not SegmentState.OPEN:
             return view
-        finding = look(self.disk, newest.path)
-        stop = max(newest.stop, newest.base + finding.count)
+        scan = scan_segment_file(self.disk, newest.path)
+        stop = max(newest.stop, newest.base + scan.count)
         return changed(
-            view, segments=(*view.segments[:-1], changed(newest, stop=stop, size=max(newest.size, finding.size)))
+            view, segments=(*view.segments[:-1], changed(newest, stop=stop, size=max(newest.size, scan.size)))
         )
 
     # logs
@@ -251,7 +259,7 @@ class _Work:
         self.disk.sync_directory(self.vault.root / source.folder)
         if not self.disk.exists(source.path):
             return None
-        start = read_start(self.disk, source.path)  # last: retention has said by now what it took away
+        start = read_log_start(self.disk, source.path)  # last: retention has said by now what it took away
         log = source.stored(start, tuple(each for each in found if each is not None and each.stop > start.offset))
         whole = self.before.whole(log)
         for lost in self.before.lost(log):
@@ -263,7 +271,7 @@ class _Work:
     def _missing(self, source: _Source) -> StoredLog:
         """What the backup had of a log that nobody deleted, and that is not there; nothing of one that was being
         made."""
-        nothing = source.stored(BEGINNING, ())
+        nothing = source.stored(START_OF_EMPTY_LOG, ())
         if self.disk.exists(source.path):
             return nothing
         known = self.before.logs.get((source.topic.topic_uid, source.partition)) if self.before.keeps else None
@@ -321,7 +329,7 @@ class _Work:
         except FileNotFoundError:
             return False
 
-    def _last_id(self, segment: Segment, header: Header | None) -> str:
+    def _last_id(self, segment: Segment, header: IndexHeader | None) -> str:
         return self._id(segment, segment.count - 1) if header is None else header.last_id.hex()
 
     def _id(self, segment: Segment, ordinal: int) -> str:
@@ -350,38 +358,40 @@ class _Work:
         if known is None or known is stored or not self.before.keeps or known.damaged or stored.damaged:
             return
         if known.count <= stored.count and self._id(segment, known.count - 1) not in ("", known.last_id):
-            raise other_messages(str(source.topic.name), source.partition)
+            raise different_messages(str(source.topic.name), source.partition)
 
     def _copy(self, source: _Source, segment: Segment, progress: Progress) -> StoredSegment:
         folder = self.vault.root / source.folder
         part = folder / f"{segment.base:020d}{PART}"
         header = _header(self.disk, segment)
         size, digest = copy_file(self.disk, segment.path, segment.size, part, progress)
-        finding = verify_records(self.disk, part, segment.base, segment.count, segment.size, _ends(self.disk, segment))
-        self._note(source, segment, finding, header, digest)
-        made = header or finding.header(State.CLOSED)
+        scan = verify_records(self.disk, part, segment.base, segment.count, segment.size, _ends(self.disk, segment))
+        self._note(source, segment, scan, header, digest)
+        made = header or scan.header(SegmentState.CLOSED)
         pattern = f"{source.folder}/{segment.base:020d}-{{}}"
         data = self.vault.name_part(part, f"{pattern}.seg", size, digest)
-        size, digest = write_file(self.disk, part, [made.encode(), encode_entries(finding.ends, segment.base)])
+        size, digest = write_file(self.disk, part, [made.encode(), encode_entries(scan.ends, segment.base)])
         index = self.vault.name_part(part, f"{pattern}.idx", size, digest)
         self.copied_bytes += data.size + index.size
         return StoredSegment(
             base=segment.base,
-            count=finding.count,
+            count=scan.count,
             size=segment.size,
             sealed=header is not None,
             seal=_seal(header),
             last_id=made.last_id.hex(),
             data=data,
             index=index,
-            damaged=damaged(finding),
+            damaged=damaged_messages(scan),
         )
 
-    def _note(self, source: _Source, segment: Segment, finding: Finding, header: Header | None, digest: int) -> None:
+    def _note(
+        self, source: _Source, segment: Segment, scan: SegmentScan, header: IndexHeader | None, digest: int
+    ) -> None:
         uid = source.topic.topic_uid
-        for damage in finding.damages:
+        for damage in scan.damages:
             self._find(uid, f"{segment.path}: {damage}")
-        if header is not None and header.hash != digest and not finding.damages:
+        if header is not None and header.hash != digest and not scan.damages:
             self._find(uid, f"{segment.path}: the hash of the whole segment is not the one it was sealed with")
 
     # the end
@@ -415,15 +425,15 @@ def _place(log: StoredLog) -> str:
     return f"{log.topic}[{log.partition}]"
 
 
-def _header(disk: Disk, segment: Segment) -> Header | None:
+def _header(disk: Disk, segment: Segment) -> IndexHeader | None:
     """Of the index, where it says that the segment is sealed with just what is to be copied."""
     header = IndexFile(disk, index_path(segment.path), segment.base).header()
-    if header is None or header.state is not State.SEALED:
+    if header is None or header.state is not SegmentState.SEALED:
         return None
     return header if (header.count, header.size) == (segment.count, segment.size) else None
 
 
-def _seal(header: Header | None) -> str:
+def _seal(header: IndexHeader | None) -> str:
     return "" if header is None else hash_text(header.hash)
 
 

@@ -20,14 +20,14 @@ from sqlalchemy import Connection, Table, delete, select
 from sqlalchemy.pool import NullPool
 
 from penstock.core.clock import SystemClock
+from penstock.core.dead_letter_attributes import DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX
 from penstock.core.errors import VersionNotSupported
-from penstock.core.letters import BURIER, REDRIVER
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog.catalog import Catalog
-from penstock.storage.catalog.database import examine, mark_of
+from penstock.storage.catalog.database import commit_counter_path, verify_catalog
 from penstock.storage.catalog.reader import CatalogReader
 from penstock.storage.catalog.rows import topic_of
-from penstock.storage.catalog.sqlite import answering
+from penstock.storage.catalog.sqlite import translated_errors
 from penstock.storage.catalog.tables import (
     CURSORS,
     LOG_ENDS,
@@ -37,7 +37,7 @@ from penstock.storage.catalog.tables import (
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
-    Row,
+    CatalogRow,
     add_rows,
     newest_version,
     read_rows,
@@ -58,20 +58,23 @@ def copy_catalog(source: Path, target: Path) -> None:
 
 def topics_of(copy: Path) -> dict[int, Topic]:
     """Of a copy that nobody writes to, by their numbers."""
-    with answering(copy), _reading(copy) as connection:
+    with translated_errors(copy), _reading(copy) as connection:
         return {topic.topic_uid: topic for topic in map(topic_of, read_rows(connection, select(TOPICS)))}
 
 
-def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
+def reconcile(second: Path, first: Path, keep: Iterable[int]) -> None:
     """Change the second copy so that it fits the logs of these topics; whole, and one file, on return.
 
     Raises `StorageFailed` if it then is not what a catalog must be.
     """
     _forget_topics(second, frozenset(keep))
-    with answering(first), _reading(first) as before:
+    with translated_errors(first), _reading(first) as before:
         cursors = read_rows(before, select(CURSORS))
         checkpoints = read_rows(before, select(PRODUCER_CHECKPOINTS))
-    with answering(second), sqlite.begun(sqlite.engine_for(second, "make", pool=NullPool), writes=True) as after:
+    with (
+        translated_errors(second),
+        sqlite.transaction(sqlite.engine_for(second, "make", pool=NullPool), writes=True) as after,
+    ):
         known = {row["subscription_uid"] for row in cursors}
         there = {row["subscription_uid"] for row in read_rows(after, select(SUBSCRIPTIONS))}
         _put(after, CURSORS, [row for row in cursors if row["subscription_uid"] in there])
@@ -82,22 +85,22 @@ def fit(second: Path, first: Path, keep: Iterable[int]) -> None:
         _forget_numbering(after)
         # Of a moment after the logs were read: what came meanwhile is not in the backup, and is not to be missed there.
         after.execute(delete(LOG_ENDS))
-    examine(second)
+    verify_catalog(second)
 
 
 def _forget_numbering(connection: Connection) -> None:
     """The broker's own producers, which number messages by the offsets of others."""
     for row in read_rows(connection, select(PRODUCERS)):
-        if row["name"].startswith((BURIER, REDRIVER)):
+        if row["name"].startswith((DEAD_LETTER_PRODUCER_PREFIX, REDRIVE_PRODUCER_PREFIX)):
             for table in (PRODUCER_SESSIONS, PRODUCER_OWNERS, PRODUCERS):
                 connection.execute(delete(table).where(table.c.producer_id == row["producer_id"]))
 
 
-def _reading(copy: Path) -> sqlite.Reading:
-    return sqlite.begun(sqlite.engine_for(copy, "frozen", pool=NullPool), writes=False)
+def _reading(copy: Path) -> sqlite.ReadTransaction:
+    return sqlite.transaction(sqlite.engine_for(copy, "frozen", pool=NullPool), writes=False)
 
 
-def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
+def _put(connection: Connection, table: Table, rows: list[CatalogRow]) -> None:
     """These, in the place of all that are there."""
     connection.execute(delete(table))
     if rows:
@@ -111,6 +114,6 @@ def _forget_topics(copy: Path, keep: frozenset[int]) -> None:
     with Catalog.open(copy, clock=SystemClock(), create=False) as catalog:
         for name in gone:
             catalog.delete_topic(name)
-    with answering(copy):
-        sqlite.settle(copy)
-        mark_of(copy).unlink(missing_ok=True)
+    with translated_errors(copy):
+        sqlite.make_single_file(copy)
+        commit_counter_path(copy).unlink(missing_ok=True)

@@ -16,8 +16,8 @@ from penstock.record.block import Longs
 from penstock.record.hashing import StreamHash
 from penstock.storage.backup.manifest import StoredFile, hash_text
 from penstock.storage.base.disk import Disk, File, opened, read_all, write_all
-from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, Header, State, decode_entries
-from penstock.storage.log.recovery import NONE_LISTED, Claim, Finding, survey
+from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, IndexHeader, SegmentState, decode_entries
+from penstock.storage.log.recovery import NONE_LISTED, SegmentExpectation, SegmentScan, scan_segment
 from penstock.storage.log.segment import READ_BYTES, read_tolerant
 
 PART: Final = ".part"
@@ -57,7 +57,7 @@ def write_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Vault:
+class BackupFiles:
     """Where the files of a backup lie."""
 
     disk: Disk
@@ -96,23 +96,23 @@ class Vault:
             return bytes(read_all(found, 0, file.size))
 
 
-def split_index(data: bytes, base: int) -> tuple[Header | None, Longs]:
+def split_index(data: bytes, base: int) -> tuple[IndexHeader | None, Longs]:
     """The header of an index, and where it says that records end."""
-    header = Header.decode(data[:HEADER_BYTES])
+    header = IndexHeader.decode(data[:HEADER_BYTES])
     entries = data[HEADER_BYTES:]
     whole = len(entries) // ENTRY_BYTES * ENTRY_BYTES
     ends = decode_entries(entries[:whole], base) if whole else NONE_LISTED
     return header if header is not None and header.base == base else None, ends
 
 
-def verify_records(disk: Disk, path: Path, base: int, count: int, size: int, ends: Longs) -> Finding:
+def verify_records(disk: Disk, path: Path, base: int, count: int, size: int, ends: Longs) -> SegmentScan:
     """Every record of a copy that must hold `count` of them in `size` bytes, by its checksum, id, offset and index."""
-    header = Header(state=State.CLOSED, base=base, count=count, size=size)
+    header = IndexHeader(state=SegmentState.CLOSED, base=base, count=count, size=size)
     known = ends[:count] if ends.size else np.empty(0, dtype=np.int64)
     with opened(disk, path) as file:
-        return survey(file, file.size(), Claim(base=base, header=header, ends=known, count=count))
+        return scan_segment(file, file.size(), SegmentExpectation(base=base, header=header, ends=known, count=count))
 
 
-def damaged(finding: Finding) -> int:
+def damaged_messages(scan: SegmentScan) -> int:
     """How many messages cannot be read."""
-    return sum(len(damage.offsets) for damage in finding.damages)
+    return sum(len(damage.offsets) for damage in scan.damages)

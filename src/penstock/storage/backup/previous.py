@@ -13,12 +13,12 @@ from itertools import pairwise
 import msgspec
 
 from penstock.core.errors import InvalidRequest, StorageFailed
-from penstock.storage.backup.files import Progress, Vault
+from penstock.storage.backup.files import BackupFiles, Progress
 from penstock.storage.backup.manifest import Manifest, StoredLog, StoredSegment, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PreviousBackup:
     """What there was."""
 
     logs: Mapping[tuple[int, int], StoredLog] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Before:
     _segments: dict[tuple[int, int, int], StoredSegment] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, logs: list[StoredLog], *, keeps: bool) -> Before:
+    def of(cls, logs: list[StoredLog], *, keeps: bool) -> PreviousBackup:
         segments = {(log.topic_uid, log.partition, each.base): each for log in logs for each in log.segments}
         return cls({(log.topic_uid, log.partition): log for log in logs}, keeps, segments)
 
@@ -52,11 +52,11 @@ class Before:
         segments = [each for _, each in sorted((found | lost).items())]
         follows = all(a.stop <= b.base and a.last_id < b.last_id for a, b in pairwise(segments))
         if not follows or any(base in found and found[base].last_id > each.last_id for base, each in lost.items()):
-            raise other_messages(log.topic, log.partition)
+            raise different_messages(log.topic, log.partition)
         return msgspec.structs.replace(log, segments=tuple(segments))
 
 
-def other_messages(topic: str, partition: int) -> InvalidRequest:
+def different_messages(topic: str, partition: int) -> InvalidRequest:
     return InvalidRequest(
         f"{topic}[{partition}] has other messages at offsets that are in the backup already: it was lost, and begun"
         " anew. The backup is the one before: back up into another directory, or say --replace to give up what this one"
@@ -72,7 +72,7 @@ def _is_lost(before: StoredSegment, found: StoredSegment | None) -> bool:
     return found.stop == before.stop and found.damaged > before.damaged
 
 
-def manifest_before(vault: Vault, node: int, *, replace: bool) -> Manifest | None:
+def previous_manifest(vault: BackupFiles, node: int, *, replace: bool) -> Manifest | None:
     """None where there is no backup yet, and where it does not say any more what it is: that costs time, no data.
 
     Raises `InvalidRequest` if it is of another data directory and not to be replaced.
@@ -90,7 +90,9 @@ def manifest_before(vault: Vault, node: int, *, replace: bool) -> Manifest | Non
     return manifest
 
 
-def believed(vault: Vault, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool) -> Before:
+def usable_backup(
+    vault: BackupFiles, manifest: Manifest, progress: Progress, *, replace: bool, quick: bool
+) -> PreviousBackup:
     """What is whole of it: every file hashed or, if it is to be quick, of the right size."""
 
     def is_whole(segment: StoredSegment) -> bool:
@@ -98,4 +100,4 @@ def believed(vault: Vault, manifest: Manifest, progress: Progress, *, replace: b
         return all(vault.holds(each) if quick else vault.trouble(each, progress) is None for each in files)
 
     logs = [msgspec.structs.replace(log, segments=tuple(filter(is_whole, log.segments))) for log in manifest.logs]
-    return Before.of(logs, keeps=not replace)
+    return PreviousBackup.of(logs, keeps=not replace)

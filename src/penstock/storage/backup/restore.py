@@ -19,19 +19,26 @@ import msgspec
 from penstock.core.errors import DiskFull, InvalidRequest, NotOwner, PenstockError, StorageFailed
 from penstock.core.limits import MIB
 from penstock.storage.backup.backup import Stage
-from penstock.storage.backup.files import Progress, Vault, copy_file, damaged, split_index, verify_records
+from penstock.storage.backup.files import (
+    BackupFiles,
+    Progress,
+    copy_file,
+    damaged_messages,
+    split_index,
+    verify_records,
+)
 from penstock.storage.backup.manifest import Manifest, StoredFile, StoredLog, StoredSegment, hash_text, read_manifest
-from penstock.storage.base.disk import Disk, OsDisk, held, replace_file, storage_error
-from penstock.storage.base.layout import CATALOG, FORMAT, IDENTITY, Identity, log_path
-from penstock.storage.catalog.database import examine
-from penstock.storage.log.segment import Start, index_path, segment_name, write_start
+from penstock.storage.base.disk import Disk, OsDisk, directory_locked, replace_file, storage_error
+from penstock.storage.base.layout import CATALOG, FORMAT, IDENTITY, StoreIdentity, log_path
+from penstock.storage.catalog.database import verify_catalog
+from penstock.storage.log.segment import LogStart, index_path, segment_name, write_log_start
 
 _SPARE_BYTES: Final = 64 * MIB
 """Free behind what is restored: the reserve that a broker wants to find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class BackupProblem:
     """What is wrong with one file of a backup."""
 
     file: str
@@ -41,24 +48,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class BackupCheck:
     """A backup, looked at byte by byte."""
 
     manifest: Manifest
-    problems: tuple[Problem, ...]
+    problems: tuple[BackupProblem, ...]
 
 
-def check_backup(source: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> Checked:
+def check_backup(source: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> BackupCheck:
     """Hash every file, verify every record. Nothing is changed.
 
     Raises `InvalidRequest` if there is no backup, `StorageFailed` if its manifest is damaged, `NotOwner` while a
     backup is made there.
     """
-    vault = Vault(disk or OsDisk(), source.absolute())
+    vault = BackupFiles(disk or OsDisk(), source.absolute())
     with _reading(vault.root):
         manifest = read_manifest(vault.disk, vault.root)
         progress = (stage or _unseen)("verifying", manifest.size)
-        return Checked(manifest=manifest, problems=tuple(_problems(vault, manifest, progress)))
+        return BackupCheck(manifest=manifest, problems=tuple(_problems(vault, manifest, progress)))
 
 
 def restore(source: Path, target: Path, *, disk: Disk | None = None, stage: Stage | None = None) -> Manifest:
@@ -68,7 +75,7 @@ def restore(source: Path, target: Path, *, disk: Disk | None = None, stage: Stag
     which may still be running, never gives. Raises `InvalidRequest` if `target` is not empty, `StorageFailed` if
     anything does not verify; nothing is left then.
     """
-    vault, target = Vault(disk or OsDisk(), source.absolute()), target.absolute()
+    vault, target = BackupFiles(disk or OsDisk(), source.absolute()), target.absolute()
     with _reading(vault.root):
         manifest = read_manifest(vault.disk, vault.root)
         _check_target(vault, target, manifest)
@@ -92,7 +99,7 @@ def _reading(root: Path) -> Iterator[None]:
     if (root / IDENTITY).exists():  # its owner has it locked
         raise InvalidRequest(f"there is no whole backup in {root}: it is a data directory")
     try:
-        with held(root, alone=False):
+        with directory_locked(root, alone=False):
             yield
     except NotOwner:
         raise NotOwner(f"a backup into {root} is under way: wait until it has ended") from None
@@ -103,10 +110,10 @@ def _reading(root: Path) -> Iterator[None]:
 # checking
 
 
-def _problems(vault: Vault, manifest: Manifest, progress: Progress) -> Iterator[Problem]:
+def _problems(vault: BackupFiles, manifest: Manifest, progress: Progress) -> Iterator[BackupProblem]:
     what = vault.trouble(manifest.catalog, progress) or _catalog_trouble(vault.root / manifest.catalog.name)
     if what is not None:
-        yield Problem(file=manifest.catalog.name, where="the catalog", what=what)
+        yield BackupProblem(file=manifest.catalog.name, where="the catalog", what=what)
     for log in manifest.logs:
         for segment in log.segments:
             yield from _segment_problems(vault, log, segment, progress)
@@ -114,32 +121,34 @@ def _problems(vault: Vault, manifest: Manifest, progress: Progress) -> Iterator[
 
 def _catalog_trouble(path: Path) -> str | None:
     try:
-        examine(path)
+        verify_catalog(path)
     except PenstockError as error:
         return error.message
     return None
 
 
-def _segment_problems(vault: Vault, log: StoredLog, segment: StoredSegment, progress: Progress) -> Iterator[Problem]:
+def _segment_problems(
+    vault: BackupFiles, log: StoredLog, segment: StoredSegment, progress: Progress
+) -> Iterator[BackupProblem]:
     where = f"{log.topic}[{log.partition}]"
     wrong = [(file, vault.trouble(file, progress)) for file in (segment.data, segment.index)]
     for file, what in wrong:
         if what is not None:
-            yield Problem(file=file.name, where=where, what=what)
+            yield BackupProblem(file=file.name, where=where, what=what)
     if not vault.disk.exists(vault.root / segment.data.name):
         return
     ends = split_index(vault.read(segment.index) if wrong[1][1] is None else b"", segment.base)[1]
     path = vault.root / segment.data.name
-    finding = verify_records(vault.disk, path, segment.base, segment.count, segment.size, ends)
-    if damaged(finding) != segment.damaged or finding.count != segment.count:
-        for damage in finding.damages:
-            yield Problem(file=segment.data.name, where=where, what=str(damage))
+    scan = verify_records(vault.disk, path, segment.base, segment.count, segment.size, ends)
+    if damaged_messages(scan) != segment.damaged or scan.count != segment.count:
+        for damage in scan.damages:
+            yield BackupProblem(file=segment.data.name, where=where, what=str(damage))
 
 
 # restoring
 
 
-def _check_target(vault: Vault, target: Path, manifest: Manifest) -> None:
+def _check_target(vault: BackupFiles, target: Path, manifest: Manifest) -> None:
     if target.exists() and not target.is_dir():
         raise InvalidRequest(f"{target} is not a directory")
     if target.exists() and any(target.iterdir()):
@@ -161,7 +170,7 @@ def _check_target(vault: Vault, target: Path, manifest: Manifest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Restoring:
-    vault: Vault
+    vault: BackupFiles
     target: Path
     progress: Progress
 
@@ -175,16 +184,16 @@ class _Restoring:
         for log in manifest.logs:
             self._log(log)
         self._copy(manifest.catalog, self.target / CATALOG)
-        examine(self.target / CATALOG)
+        verify_catalog(self.target / CATALOG)
         self.disk.sync_directory(self.target)
-        identity = Identity(format=FORMAT, node=secrets.randbits(62))
+        identity = StoreIdentity(format=FORMAT, node=secrets.randbits(62))
         replace_file(self.disk, self.target / IDENTITY, msgspec.json.encode(identity))
 
     def _log(self, log: StoredLog) -> None:
         folder = log_path(self.target, log.name, log.partition, log.partitions)
         self.disk.make_directory(folder)
         if log.start or any(bytes.fromhex(log.start_id)):
-            write_start(self.disk, folder, Start(log.start, bytes.fromhex(log.start_id)))
+            write_log_start(self.disk, folder, LogStart(log.start, bytes.fromhex(log.start_id)))
         for segment in log.segments:
             self._segment(log, segment, folder / segment_name(segment.base))
         self.disk.sync_directory(folder)
@@ -193,11 +202,11 @@ class _Restoring:
         self._copy(segment.data, path)
         self._copy(segment.index, index_path(path))
         _, ends = split_index(self.vault.read(segment.index), segment.base)
-        finding = verify_records(self.disk, path, segment.base, segment.count, segment.size, ends)
-        if damaged(finding) != segment.damaged or finding.count != segment.count:
+        scan = verify_records(self.disk, path, segment.base, segment.count, segment.size, ends)
+        if damaged_messages(scan) != segment.damaged or scan.count != segment.count:
             raise StorageFailed(
                 f"{segment.data.name} ({log.topic}[{log.partition}]) does not verify:"
-                f" {finding.damages[0] if finding.damages else f'{finding.count} records, not {segment.count}'};"
+                f" {scan.damages[0] if scan.damages else f'{scan.count} records, not {segment.count}'};"
                 " nothing was restored",
                 file=segment.data.name,
             )

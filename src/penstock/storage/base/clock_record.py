@@ -18,7 +18,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _TEXT_BYTES_MAX: Final = 256
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """A time of day, and when that was on the clock that nobody sets; both in nanoseconds."""
 
     told_ns: int
@@ -33,7 +33,7 @@ def this_boot() -> str:
         return ""
 
 
-def note_moment(disk: Disk, root: Path, moment: Moment, *, boot: str) -> None:
+def save_reading(disk: Disk, root: Path, moment: ClockReading, *, boot: str) -> None:
     """Not synced: after a power cut the machine is started anew. Where it cannot be written, nothing is known."""
     said = f"{boot} {moment.told_ns} {moment.passed_ns}"
     with suppress(OSError), opened(disk, root / FILE, write=True, create=True) as file:
@@ -41,19 +41,19 @@ def note_moment(disk: Disk, root: Path, moment: Moment, *, boot: str) -> None:
         write_all(file, f"{said} {_check(said)}\n".encode(), 0)
 
 
-def noted_moment(disk: Disk, root: Path, *, boot: str) -> Moment | None:
+def saved_reading(disk: Disk, root: Path, *, boot: str) -> ClockReading | None:
     """None where nothing was noted since the machine was started, or what was does not verify."""
     noted_boot, moment = _noted(disk, root)
     return moment if boot and noted_boot == boot else None
 
 
-def last_told_ns(disk: Disk, root: Path) -> int:
+def last_wall_ns(disk: Disk, root: Path) -> int:
     """The time of day that was noted last, before the machine was started too; 0 if none was."""
     _, moment = _noted(disk, root)
     return 0 if moment is None else moment.told_ns
 
 
-def _noted(disk: Disk, root: Path) -> tuple[str, Moment | None]:
+def _noted(disk: Disk, root: Path) -> tuple[str, ClockReading | None]:
     try:
         with opened(disk, root / FILE) as file:
             said, _, check = bytes(read_all(file, 0, _TEXT_BYTES_MAX)).decode().rstrip().rpartition(" ")
@@ -62,7 +62,7 @@ def _noted(disk: Disk, root: Path) -> tuple[str, Moment | None]:
     if check != _check(said):
         return "", None
     boot, told, passed = said.split(" ")
-    return boot, Moment(int(told), int(passed))
+    return boot, ClockReading(int(told), int(passed))
 
 
 def _check(said: str) -> str:

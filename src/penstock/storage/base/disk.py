@@ -260,7 +260,7 @@ class OwnerLock:
             pid=holder,
         )
 
-    def keep(self) -> bool:
+    def reclaim(self) -> bool:
         """Put the lock file back if somebody has removed or replaced it; whether that was so.
 
         Raises `NotOwner` if another process has locked the one that is there: it writes to this directory, too.
@@ -316,7 +316,7 @@ def is_owned(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def held(folder: Path, *, alone: bool) -> Iterator[None]:
+def directory_locked(folder: Path, *, alone: bool) -> Iterator[None]:
     """A directory to oneself, or together with others who only read it; let go when the process ends, however it ends.
 
     Raises `NotOwner` if another process has it.

@@ -32,7 +32,7 @@ RESERVE: Final = "reserve"
 _IDENTITY_BYTES_MAX: Final = 4096
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoreIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a data directory says of itself."""
 
     format: int
@@ -70,13 +70,13 @@ def check_readable(disk: Disk, root: Path, name: str) -> None:
         read_identity(disk, root)
 
 
-def read_identity(disk: Disk, root: Path) -> Identity:
+def read_identity(disk: Disk, root: Path) -> StoreIdentity:
     """Raises `StorageFailed` if it is damaged, `VersionNotSupported` if a newer Penstock wrote it."""
     path = root / IDENTITY
     with opened(disk, path) as file:
         data = bytes(read_all(file, 0, _IDENTITY_BYTES_MAX))
     try:
-        identity = msgspec.json.decode(data, type=Identity)
+        identity = msgspec.json.decode(data, type=StoreIdentity)
     except msgspec.MsgspecError as error:
         raise StorageFailed(f"{path} is damaged ({error}); nothing was changed. Restore it from a backup.") from None
     if identity.format != FORMAT:

@@ -60,13 +60,13 @@ class Histogram:
             self._counts[place] += 1
             self._total += value
 
-    def seen(self) -> Distribution:
+    def snapshot(self) -> Distribution:
         """As of one moment."""
         with self._turn:
             return Distribution(self._bounds, tuple(accumulate(self._counts)), self._total)
 
 
-class Meter:
+class StorageMeter:
     """Of one data directory."""
 
     def __init__(self) -> None:
@@ -75,9 +75,9 @@ class Meter:
         self.groups = Histogram(GROUP_MESSAGES)
         self.group_bytes = 0
 
-    def shown(self) -> dict[str, float]:
+    def totals(self) -> dict[str, float]:
         """Numbers for people, by name: totals since the directory was opened."""
-        syncs, groups = self.syncs.seen(), self.groups.seen()
+        syncs, groups = self.syncs.snapshot(), self.groups.snapshot()
         return {
             "storage.sync.count": syncs.count,
             "storage.sync.seconds": syncs.total,
@@ -90,7 +90,7 @@ class Meter:
 class MeteredDisk(OsDisk):
     """The operating system's file system, with every sync timed."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: StorageMeter) -> None:
         self._meter = meter
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> OsFile:
@@ -99,7 +99,7 @@ class MeteredDisk(OsDisk):
 
 
 class _MeteredFile(OsFile):
-    def __init__(self, descriptor: int, meter: Meter) -> None:
+    def __init__(self, descriptor: int, meter: StorageMeter) -> None:
         super().__init__(descriptor)
         self._meter = meter
 

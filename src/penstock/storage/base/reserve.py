@@ -37,7 +37,7 @@ class DiskReserve:
     def is_held(self) -> bool:
         return self._held
 
-    def give_way(self) -> None:
+    def adjust(self) -> None:
         """Before a write: let go of the room where there is hardly any other; take it again where there is enough."""
         try:
             free = self._disk.free_bytes(self._path.parent)

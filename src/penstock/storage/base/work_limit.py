@@ -12,18 +12,18 @@ from typing import Any, Final
 from penstock.core.limits import MIB
 from penstock.storage.base.disk import File
 
-EFFORT_PER_BYTE: Final = 32
+BUDGET_PER_BYTE: Final = 32
 """Bytes read and hashed for each byte of a segment: some 12 are needed with every tenth sector damaged and the index
 lost."""
-EFFORT_BYTES_MIN: Final = 64 * MIB
+BUDGET_BYTES_MIN: Final = 64 * MIB
 """For small segments too: one record of the largest size may be tried."""
 
 
-class Effort:
+class ScanBudget:
     """Counts what was spent; `limit` is where a search gives up."""
 
     def __init__(self, size: int) -> None:
-        self.limit = EFFORT_PER_BYTE * size + EFFORT_BYTES_MIN
+        self.limit = BUDGET_PER_BYTE * size + BUDGET_BYTES_MIN
         self.spent = 0
 
     def spend(self, count: int) -> None:

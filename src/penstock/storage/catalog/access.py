@@ -15,7 +15,15 @@ from sqlalchemy import ColumnElement, Connection, delete, select
 from penstock.core.clock import Clock, now_ms
 from penstock.core.errors import InvalidRequest, QuotaExceeded
 from penstock.storage.catalog.database import CatalogFile
-from penstock.storage.catalog.tables import ACCESS_BINDINGS, ACCESS_KEYS, COUNTERS, Row, read_row, read_rows, write_row
+from penstock.storage.catalog.tables import (
+    ACCESS_BINDINGS,
+    ACCESS_KEYS,
+    COUNTERS,
+    CatalogRow,
+    read_row,
+    read_rows,
+    write_row,
+)
 
 KEYS_MAX: Final = 10_000
 """Of one broker, those that open nothing any more too: all are in memory, and are read anew with every change."""
@@ -195,17 +203,17 @@ def _same(binding: StoredBinding) -> tuple[ColumnElement[bool], ...]:
     return table.c.principal == binding.principal, table.c.role == binding.role, table.c.scope == binding.scope
 
 
-def _row_of_key(key: StoredKey) -> Row:
+def _row_of_key(key: StoredKey) -> CatalogRow:
     return {name: getattr(key, name) for name in StoredKey.__dataclass_fields__}
 
 
-def _row_of_binding(binding: StoredBinding) -> Row:
+def _row_of_binding(binding: StoredBinding) -> CatalogRow:
     return {name: getattr(binding, name) for name in StoredBinding.__dataclass_fields__}
 
 
-def _key_of(row: Row) -> StoredKey:
+def _key_of(row: CatalogRow) -> StoredKey:
     return StoredKey(**{name: row[name] for name in StoredKey.__dataclass_fields__})
 
 
-def _binding_of(row: Row) -> StoredBinding:
+def _binding_of(row: CatalogRow) -> StoredBinding:
     return StoredBinding(**{name: row[name] for name in StoredBinding.__dataclass_fields__})

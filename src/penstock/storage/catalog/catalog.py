@@ -48,7 +48,7 @@ from penstock.storage.catalog.subscriptions import (
     Subscription,
     SubscriptionOptions,
     check_subscription_name,
-    stored_cursor,
+    parse_cursor,
 )
 from penstock.storage.catalog.tables import (
     COUNTERS,
@@ -61,7 +61,7 @@ from penstock.storage.catalog.tables import (
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
-    Row,
+    CatalogRow,
     add_rows,
     read_row,
     read_rows,
@@ -77,11 +77,11 @@ from penstock.storage.catalog.topics import (
     TopicSettings,
     check_partitions,
     check_producer_name,
-    merged,
+    merged_settings,
+    parse_checkpoint,
+    parse_settings,
     runs_text,
     settings_text,
-    stored_checkpoint,
-    stored_settings,
 )
 
 CATALOG_FILE: Final = "catalog.db"
@@ -131,9 +131,9 @@ class Catalog:
     ) -> None:
         self.close()
 
-    def sync_mark(self) -> None:
+    def sync_commit_counter(self) -> None:
         """Have transactions that are lost later be missed after a power cut, too."""
-        self._file.sync_mark()
+        self._file.sync_commit_counter()
 
     def backup_to(self, path: Path) -> None:
         """A consistent copy as of now, durable on return. Raises `InvalidRequest` if there is such a file."""
@@ -148,7 +148,7 @@ class Catalog:
         """What topics created in it take where they say nothing else; nothing, unless somebody has set it."""
         with self._file.reading() as connection:
             row = namespace_row(connection, parsed_namespace(namespace))
-            return TopicSettings() if row is None else stored_settings(row["settings"])
+            return TopicSettings() if row is None else parse_settings(row["settings"])
 
     def set_namespace_settings(self, namespace: str, settings: TopicSettings) -> None:
         """Put these in the place of all it had; a new namespace is made. Topics that are there keep theirs.
@@ -167,10 +167,11 @@ class Catalog:
         dispatch: Dispatch = Dispatch.RELIABLE,
         settings: TopicSettings = TopicSettings(),  # noqa: B008  frozen
     ) -> Topic:
-        """A new topic, and its namespace if that is new too. The number of partitions never changes.
+        """Create a topic, and its namespace if that is new too. The number of partitions never changes.
 
-        What `settings` do not say is as the namespace has it now (see `merged`). Raises `InvalidRequest` if there is
-        such a topic, if the name is the broker's own, or if its settings and the namespace's do not go together.
+        Fields that `settings` leave unset are taken from the namespace now (see `merged_settings`). Raises
+        `InvalidRequest` if the topic exists, if its name is reserved for the broker, or if its settings and those of
+        the namespace contradict each other.
         """
         if name.is_system:
             raise InvalidRequest(f"{name} cannot be created: system topics are the broker's own", topic=str(name))
@@ -185,7 +186,7 @@ class Catalog:
                 partitions=partitions,
                 dispatch=dispatch,
                 created_ms=now_ms(self._clock),
-                settings=merged(settings, stored_settings(namespace["settings"]), dispatch),
+                settings=merged_settings(settings, parse_settings(namespace["settings"]), dispatch),
             )
             write_row(connection, TOPICS, row_of_topic(topic))
         return topic
@@ -300,9 +301,9 @@ class Catalog:
         with self._file.reading() as connection:
             require_topic(connection, topic)
             row = checkpoint_row(connection, topic, partition)
-            return None if row is None else stored_checkpoint(row["next_offset"], row["marks"])
+            return None if row is None else parse_checkpoint(row["next_offset"], row["marks"])
 
-    def note_ends(self, ends: Mapping[tuple[int, int], LogEnd]) -> None:
+    def save_log_ends(self, ends: Mapping[tuple[int, int], LogEnd]) -> None:
         """Note how far these logs went, by topic and partition; those of topics deleted since are passed over."""
         with self._file.writing() as connection:
             there = set(connection.execute(select(TOPICS.c.topic_uid)).scalars())
@@ -402,13 +403,13 @@ class Catalog:
         """The cursors last saved, by partition; none if there is no such subscription."""
         with self._file.reading() as connection:
             rows = read_rows(connection, select(CURSORS).where(CURSORS.c.subscription_uid == subscription_uid))
-            return {row["partition_index"]: stored_cursor(row["floor"], row["state"]) for row in rows}
+            return {row["partition_index"]: parse_cursor(row["floor"], row["state"]) for row in rows}
 
     def load_all_cursors(self) -> dict[tuple[int, int], Cursor]:
         """The cursors last saved, by subscription and partition, of all there are."""
         with self._file.reading() as connection:
             return {
-                (row["subscription_uid"], row["partition_index"]): stored_cursor(row["floor"], row["state"])
+                (row["subscription_uid"], row["partition_index"]): parse_cursor(row["floor"], row["state"])
                 for row in read_rows(connection, select(CURSORS))
             }
 
@@ -438,7 +439,7 @@ class Catalog:
         write_row(connection, COUNTERS, {"name": counter, "last": number})
         return number
 
-    def _ensure_namespace(self, connection: Connection, namespace: str) -> Row:
+    def _ensure_namespace(self, connection: Connection, namespace: str) -> CatalogRow:
         row = namespace_row(connection, namespace)
         if row is None:
             settings = settings_text(TopicSettings())

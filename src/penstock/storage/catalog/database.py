@@ -18,22 +18,22 @@ from penstock.record.hashing import hash64
 from penstock.storage.base.reserve import DiskReserve
 from penstock.storage.catalog import sqlite
 from penstock.storage.catalog import tables as schema
-from penstock.storage.catalog.sqlite import answering, commits_beyond_damage
+from penstock.storage.catalog.sqlite import commits_beyond_damage, translated_errors
 
 _ROUND: Final = 2**31
 """The counter has 31 bits and begins anew; no catalog is half of that behind."""
 _TEXT_BYTES_MAX: Final = 64
 
 
-def mark_of(path: Path) -> Path:
+def commit_counter_path(path: Path) -> Path:
     """The file beside a catalog that holds the number."""
     return path.with_name(f"{path.name}-commits")
 
 
-def noted_commits(path: Path) -> int | None:
+def saved_commit_counter(path: Path) -> int | None:
     """The number that was last written beside the catalog at `path`; None where there is none that verifies."""
     try:
-        words = mark_of(path).read_bytes()[:_TEXT_BYTES_MAX].split()
+        words = commit_counter_path(path).read_bytes()[:_TEXT_BYTES_MAX].split()
     except FileNotFoundError:
         return None
     if len(words) != 2 or words[1] != _check(words[0]):
@@ -41,21 +41,21 @@ def noted_commits(path: Path) -> int | None:
     return int(words[0])
 
 
-def next_commit(number: int) -> int:
+def next_commit_number(number: int) -> int:
     return (number + 1) % _ROUND
 
 
-def commits_missing(found: int, noted: int | None) -> int:
+def missing_commits(found: int, noted: int | None) -> int:
     """How many transactions a catalog lacks that was at `noted` once."""
     behind = 0 if noted is None else (noted - found) % _ROUND
     return behind if behind < _ROUND // 2 else 0
 
 
-class CommitMark:
+class CommitCounterFile:
     """Writes the number of each transaction that is durable. What fails here fails nobody: the number stays too low."""
 
     def __init__(self, path: Path) -> None:
-        self._path = mark_of(path)
+        self._path = commit_counter_path(path)
         self._descriptor = -1
         self._synced = True
 
@@ -98,7 +98,7 @@ class CatalogFile:
         # SQLite lets writers poll; within one process they can stand in a queue.
         self._turn = threading.Lock()
         self._failure: StorageFailed | None = None
-        self._mark = CommitMark(path)
+        self._mark = CommitCounterFile(path)
         self._closed = False
 
     @classmethod
@@ -110,9 +110,9 @@ class CatalogFile:
         Raises `StorageFailed` for a file that cannot be trusted, which is left as it is, or that is missing where
         none may be made; `VersionNotSupported` for one that a newer release has written.
         """
-        with answering(path):
+        with translated_errors(path):
             _check_there(path, create=create)
-            version = examine(path)
+            version = verify_catalog(path)
             engine = sqlite.engine_for(path, "use", pool=QueuePool, pool_timeout=sqlite.BUSY_MS / 1000)
             try:
                 _migrate(engine, since=version)
@@ -134,7 +134,7 @@ class CatalogFile:
             self._engine.dispose()
             self._mark.close()
 
-    def sync_mark(self) -> None:
+    def sync_commit_counter(self) -> None:
         """Have the number of the last transaction outlive a power cut, too. Off the way of those who write."""
         if not self._closed:
             self._mark.sync()
@@ -156,11 +156,11 @@ class CatalogFile:
             if self._failure is not None:
                 raise StorageFailed(f"not written, for an earlier failure: {self._failure.message}")
             if self._reserve is not None:
-                self._reserve.give_way()
+                self._reserve.adjust()
             with self._transaction(writes=True) as connection:
                 self._hold(connection)
-                number = next_commit(sqlite.commits(connection))
-                sqlite.set_commits(connection, number)
+                number = next_commit_number(sqlite.commit_counter(connection))
+                sqlite.set_commit_counter(connection, number)
                 yield connection
             self._mark.write(number)
 
@@ -170,9 +170,9 @@ class CatalogFile:
         Raises `InvalidRequest` if there is such a file: a backup is never overwritten.
         """
         self._check_open()
-        with answering(self.path):
+        with translated_errors(self.path):
             try:
-                with sqlite.published(path) as draft:
+                with sqlite.publishing(path) as draft:
                     sqlite.copy(self.path, draft)
             except FileExistsError:
                 raise InvalidRequest(f"{path} exists, and a backup overwrites nothing", path=str(path)) from None
@@ -193,7 +193,7 @@ class CatalogFile:
     def _transaction(self, *, writes: bool) -> Iterator[Connection]:
         self._check_open()
         try:
-            with answering(self.path), sqlite.begun(self._engine, writes=writes) as connection:
+            with translated_errors(self.path), sqlite.transaction(self._engine, writes=writes) as connection:
                 yield connection
         except StorageFailed as failure:
             self._fail(failure)
@@ -221,13 +221,13 @@ class CatalogFile:
 
 def _check_there(path: Path, *, create: bool) -> None:
     """Make a catalog where there was none. Raises `StorageFailed` where there must have been one."""
-    log_bytes = sqlite.size_of(sqlite.log_of(path))  # asked first: it is never there before the file is
+    log_bytes = sqlite.size_of(sqlite.wal_path(path))  # asked first: it is never there before the file is
     size = sqlite.size_of(path)
     if size == 0:
         raise StorageFailed("the file is empty")
     if size is None and log_bytes:
         raise StorageFailed("the file is missing, but its write-ahead log is there")
-    if size is None and (not create or noted_commits(path)):
+    if size is None and (not create or saved_commit_counter(path)):
         raise StorageFailed("the file is missing")
     if size is None:
         _create(path)
@@ -235,29 +235,29 @@ def _check_there(path: Path, *, create: bool) -> None:
 
 def _create(path: Path) -> None:
     """Made aside and named when whole: a file under the catalog's name that is empty or half made is never ours."""
-    with suppress(FileExistsError), sqlite.published(path) as draft:
+    with suppress(FileExistsError), sqlite.publishing(path) as draft:
         _migrate(sqlite.engine_for(draft, "make", pool=NullPool), since=0)
 
 
-def examine(path: Path) -> int:
+def verify_catalog(path: Path) -> int:
     """The version of a catalog in which everything is as it was written. Nothing can be written while looking."""
-    noted = noted_commits(path)  # asked first: others may be writing
-    with sqlite.begun(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
-        found = sqlite.disorder(connection)
+    noted = saved_commit_counter(path)  # asked first: others may be writing
+    with sqlite.transaction(sqlite.engine_for(path, "examine", pool=NullPool), writes=False) as connection:
+        found = sqlite.integrity_problem(connection)
         if found is not None:
             raise StorageFailed(found)
         _check_log(path, connection)
         _check_commits(path, connection, noted)
         version = schema.schema_version(connection)
-        check_known(path, version)
-        if schema.meta_value(connection, schema.SCHEMA_SEAL) != _definitions_seal(connection):
+        check_version(path, version)
+        if schema.meta_value(connection, schema.DEFINITIONS_CHECKSUM) != _definitions_checksum(connection):
             raise StorageFailed("its table definitions are not as they were written")
-        schema.check_seals(connection)
+        schema.check_row_checksums(connection)
         return version
 
 
 def _check_log(path: Path, connection: Connection) -> None:
-    log = sqlite.still_bytes(sqlite.log_of(path))
+    log = sqlite.stable_bytes(sqlite.wal_path(path))
     if log is None:
         return  # others are writing to it, and have examined it when they opened it
     if commits_beyond_damage(log, page_bytes=sqlite.page_bytes(connection)) > 1:
@@ -265,9 +265,9 @@ def _check_log(path: Path, connection: Connection) -> None:
 
 
 def _check_commits(path: Path, connection: Connection, noted: int | None) -> None:
-    missing = commits_missing(sqlite.commits(connection), noted)
+    missing = missing_commits(sqlite.commit_counter(connection), noted)
     if missing:
-        log, mark = sqlite.log_of(path).name, mark_of(path).name
+        log, mark = sqlite.wal_path(path).name, commit_counter_path(path).name
         raise StorageFailed(
             f"its last {missing} confirmed transactions are missing, so {log} is gone or damaged, or {path.name} is an"
             f" older one: put the right file back; or remove {mark} to go on without what they said of topics,"
@@ -275,7 +275,7 @@ def _check_commits(path: Path, connection: Connection, noted: int | None) -> Non
         )
 
 
-def check_known(path: Path, version: int) -> None:
+def check_version(path: Path, version: int) -> None:
     """Raise `StorageFailed` where there is no catalog, `VersionNotSupported` for one of a newer release."""
     if version == 0:
         raise StorageFailed("it holds no catalog")
@@ -288,7 +288,7 @@ def check_known(path: Path, version: int) -> None:
         )
 
 
-def _definitions_seal(connection: Connection) -> str:
+def _definitions_checksum(connection: Connection) -> str:
     return schema.digest(sqlite.definitions(connection))
 
 
@@ -300,7 +300,7 @@ def _migrate(engine: Engine, *, since: int) -> None:
 
 
 def _step(engine: Engine, migration: schema.Migration) -> None:
-    with sqlite.begun(engine, writes=True) as connection:
+    with sqlite.transaction(engine, writes=True) as connection:
         before = schema.schema_version(connection)
         if before >= migration.version:
             return  # another process was faster
@@ -310,7 +310,7 @@ def _step(engine: Engine, migration: schema.Migration) -> None:
             error.add_note(f"on the way to version {migration.version}; the catalog stays at version {before}")
             raise
         _write_meta(connection, schema.SCHEMA_VERSION, str(migration.version))
-        _write_meta(connection, schema.SCHEMA_SEAL, _definitions_seal(connection))
+        _write_meta(connection, schema.DEFINITIONS_CHECKSUM, _definitions_checksum(connection))
 
 
 def _write_meta(connection: Connection, name: str, value: str) -> None:

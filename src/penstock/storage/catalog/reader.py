@@ -20,10 +20,10 @@ from penstock.core.errors import InvalidRequest, PenstockError, ServiceUnavailab
 from penstock.core.names import TopicName
 from penstock.core.schemas import Schema
 from penstock.storage.catalog import sqlite
-from penstock.storage.catalog.database import check_known
+from penstock.storage.catalog.database import check_version
 from penstock.storage.catalog.rows import log_ends, topic_of, topic_row
 from penstock.storage.catalog.schema_rows import schema_with, version_row
-from penstock.storage.catalog.sqlite import answering
+from penstock.storage.catalog.sqlite import translated_errors
 from penstock.storage.catalog.tables import SCHEMA_VERSIONS, SCHEMAS, TOPICS, read_rows, schema_version
 from penstock.storage.catalog.topics import LogEnd, Topic
 
@@ -118,37 +118,37 @@ class CatalogReader:
         """What is found at one moment. Whether somebody has the catalog open is looked at anew each time, and once more
         afterwards where nobody had: an owner that came meanwhile may have changed what was being read."""
         for _ in range(_TRIES):
-            before = _State.of(self._path)
+            before = _CatalogFileState.of(self._path)
             if before.is_open:
                 return self._asked(self._path, "examine", ask)
             try:
                 found = self._alone(ask) if before.has_log else self._asked(self._path, "frozen", ask)
             except PenstockError:
-                if _State.of(self._path) == before:
+                if _CatalogFileState.of(self._path) == before:
                     raise
                 continue
-            if _State.of(self._path) == before:
+            if _CatalogFileState.of(self._path) == before:
                 return found
         raise ServiceUnavailable(f"{self._path} changed whenever it was read; try again", path=str(self._path))
 
     def _alone(self, ask: Callable[[Connection, int], _Found]) -> _Found:
         """Of a copy: to read a log that its owner left behind SQLite makes files beside it."""
-        with answering(self._path), TemporaryDirectory(prefix="penstock-catalog-") as directory:
+        with translated_errors(self._path), TemporaryDirectory(prefix="penstock-catalog-") as directory:
             copy = Path(directory) / self._path.name
-            for original, name in ((self._path, copy), (sqlite.log_of(self._path), sqlite.log_of(copy))):
+            for original, name in ((self._path, copy), (sqlite.wal_path(self._path), sqlite.wal_path(copy))):
                 shutil.copyfile(original, name)
             return self._asked(copy, "examine", ask)
 
     def _asked(self, path: Path, purpose: sqlite.Purpose, ask: Callable[[Connection, int], _Found]) -> _Found:
         engine = sqlite.engine_for(path, purpose, pool=NullPool)
-        with answering(self._path), sqlite.begun(engine, writes=False) as connection:
+        with translated_errors(self._path), sqlite.transaction(engine, writes=False) as connection:
             version = schema_version(connection)
-            check_known(self._path, version)
+            check_version(self._path, version)
             return ask(connection, version)
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _CatalogFileState:
     """What tells whether a catalog is in use, and whether it has changed."""
 
     file: tuple[int, ...]
@@ -156,11 +156,11 @@ class _State:
     has_index: bool
 
     @classmethod
-    def of(cls, path: Path) -> _State:
-        with answering(path):
+    def of(cls, path: Path) -> _CatalogFileState:
+        with translated_errors(path):
             found = path.stat()
             file = (found.st_ino, found.st_size, found.st_mtime_ns)
-            return cls(file, sqlite.size_of(sqlite.log_of(path)), sqlite.index_of(path).exists())
+            return cls(file, sqlite.size_of(sqlite.wal_path(path)), sqlite.shm_path(path).exists())
 
     @property
     def is_open(self) -> bool:

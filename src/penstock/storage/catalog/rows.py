@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table, select
 from penstock.core.errors import InvalidRequest, NotOwner, StorageFailed, TopicNotSupported
 from penstock.core.names import TopicName, nearest
 from penstock.core.offsets import Offset
-from penstock.storage.catalog.subscriptions import Cursor, Subscription, cursor_text, options_text, stored_options
+from penstock.storage.catalog.subscriptions import Cursor, Subscription, cursor_text, options_text, parse_options
 from penstock.storage.catalog.tables import (
     LOG_ENDS,
     NAMESPACES,
@@ -22,11 +22,11 @@ from penstock.storage.catalog.tables import (
     PRODUCERS,
     SUBSCRIPTIONS,
     TOPICS,
-    Row,
+    CatalogRow,
     read_row,
     read_rows,
 )
-from penstock.storage.catalog.topics import Dispatch, LogEnd, Topic, settings_text, stored_settings
+from penstock.storage.catalog.topics import Dispatch, LogEnd, Topic, parse_settings, settings_text
 
 SUGGESTIONS_MAX: Final = 1_000
 """Names compared for "did you mean": a misspelt name costs a few milliseconds however many topics there are."""
@@ -37,11 +37,11 @@ def parsed_namespace(namespace: str) -> str:
     return TopicName(namespace, "any").namespace
 
 
-def namespace_row(connection: Connection, namespace: str) -> Row | None:
+def namespace_row(connection: Connection, namespace: str) -> CatalogRow | None:
     return read_row(connection, select(NAMESPACES).where(NAMESPACES.c.namespace == namespace))
 
 
-def topic_row(connection: Connection, name: TopicName) -> Row | None:
+def topic_row(connection: Connection, name: TopicName) -> CatalogRow | None:
     return read_row(
         connection, select(TOPICS).where(TOPICS.c.namespace == name.namespace, TOPICS.c.topic == name.topic)
     )
@@ -75,7 +75,7 @@ def require_topic(connection: Connection, topic: Topic) -> None:
         )
 
 
-def producer_row(connection: Connection, topic: Topic, name: str) -> Row | None:
+def producer_row(connection: Connection, topic: Topic, name: str) -> CatalogRow | None:
     query = select(PRODUCERS).where(PRODUCERS.c.topic_uid == topic.topic_uid, PRODUCERS.c.name == name)
     return read_row(connection, query)
 
@@ -98,7 +98,7 @@ def checkpoint_key(topic: Topic, partition: int) -> dict[str, int]:
     return {"topic_uid": topic.topic_uid, "partition_index": partition}
 
 
-def checkpoint_row(connection: Connection, topic: Topic, partition: int) -> Row | None:
+def checkpoint_row(connection: Connection, topic: Topic, partition: int) -> CatalogRow | None:
     table: Table = PRODUCER_CHECKPOINTS
     query = select(table).where(table.c.topic_uid == topic.topic_uid, table.c.partition_index == partition)
     return read_row(connection, query)
@@ -114,7 +114,7 @@ def log_ends(connection: Connection) -> dict[tuple[int, int], LogEnd]:
     }
 
 
-def row_of_end(key: tuple[int, int], end: LogEnd) -> Row:
+def row_of_end(key: tuple[int, int], end: LogEnd) -> CatalogRow:
     topic_uid, partition = key
     return {
         "topic_uid": topic_uid,
@@ -137,7 +137,7 @@ def row_of_topic(topic: Topic) -> dict[str, object]:
     }
 
 
-def topic_of(row: Row) -> Topic:
+def topic_of(row: CatalogRow) -> Topic:
     try:
         return Topic(
             topic_uid=row["topic_uid"],
@@ -145,7 +145,7 @@ def topic_of(row: Row) -> Topic:
             partitions=row["partitions"],
             dispatch=Dispatch(row["dispatch"]),
             created_ms=row["created_ms"],
-            settings=stored_settings(row["settings"]),
+            settings=parse_settings(row["settings"]),
         )
     except (ValueError, TopicNotSupported) as error:
         raise StorageFailed(f"a stored topic cannot be read: {error}") from error
@@ -178,12 +178,12 @@ def row_of_subscription(subscription: Subscription) -> dict[str, object]:
     }
 
 
-def subscription_of(row: Row) -> Subscription:
+def subscription_of(row: CatalogRow) -> Subscription:
     return Subscription(
         subscription_uid=row["subscription_uid"],
         topic_uid=row["topic_uid"],
         name=row["name"],
-        options=stored_options(row["options"]),
+        options=parse_options(row["options"]),
         paused=bool(row["paused"]),
         created_ms=row["created_ms"],
     )

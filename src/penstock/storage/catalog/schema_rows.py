@@ -20,12 +20,12 @@ from penstock.storage.catalog.tables import (
     SCHEMA_SUBJECTS,
     SCHEMA_VERSIONS,
     SCHEMAS,
-    Row,
+    CatalogRow,
     read_row,
     read_rows,
 )
 
-EVERYWHERE: Final = ""
+GLOBAL_SUBJECT: Final = ""
 """The subject whose settings hold where a subject has none of its own."""
 
 REVISION: Final = "schema_revision"
@@ -37,14 +37,14 @@ SCHEMA_ID_MAX: Final = 2**31 - 1
 """The framing of other registries' clients has four bytes for it, and they take it for a number with a sign."""
 
 
-class Changed(ServiceUnavailable):
+class SubjectChanged(ServiceUnavailable):
     """Somebody else was faster, and what was decided rests on what is no longer so. Nothing was changed.
 
     `details["revision"]`: as of when it is no longer so, at the latest.
     """
 
 
-class InUse(InvalidRequest):
+class SchemaInUse(InvalidRequest):
     """Messages are kept under the id. `details["places"]` says where; nothing was changed."""
 
 
@@ -70,7 +70,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
+class VersionMetadata:
     """What people say about a version."""
 
     description: str = ""
@@ -96,7 +96,7 @@ class SubjectVersion:
     subject: str
     version: int
     schema_id: int
-    metadata: Metadata
+    metadata: VersionMetadata
     created_ms: int
     deleted: bool = False
     """Softly: it can still be read, and brought back."""
@@ -112,7 +112,7 @@ class NewVersion:
     subject: str
     schema: Schema
     fingerprint: str
-    metadata: Metadata = Metadata()
+    metadata: VersionMetadata = VersionMetadata()
     schema_id: int | None = None
     version: int | None = None
     deleted: bool = False
@@ -121,7 +121,7 @@ class NewVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class RegistryUpdate:
     """What a transaction has left of the subjects that it changed, or what all transactions since a revision have."""
 
     revision: int
@@ -133,7 +133,7 @@ class Update:
     """Those subjects have these versions and no others; if not, these beside the others."""
 
 
-Expected = Mapping[str, int]
+ExpectedRevisions = Mapping[str, int]
 """The revisions of the subjects that a decision rests on."""
 
 
@@ -143,18 +143,18 @@ def existing_subject(connection: Connection, name: str) -> Subject:
     return Subject(name=name) if row is None else subject_of(row)
 
 
-def check_expected(connection: Connection, expected: Expected) -> None:
-    """Raises `Changed` unless each of these subjects is still of that revision."""
+def check_expected(connection: Connection, expected: ExpectedRevisions) -> None:
+    """Raises `SubjectChanged` unless each of these subjects is still of that revision."""
     for name, revision in expected.items():
         if existing_subject(connection, name).revision != revision:
-            raise changed(connection, f"subject '{name}' was changed by somebody else meanwhile; try again")
+            raise subject_changed(connection, f"subject '{name}' was changed by somebody else meanwhile; try again")
 
 
-def changed(connection: Connection, message: str) -> Changed:
-    return Changed(message, revision=counted(connection, REVISION))
+def subject_changed(connection: Connection, message: str) -> SubjectChanged:
+    return SubjectChanged(message, revision=counter_value(connection, REVISION))
 
 
-def counted(connection: Connection, counter: str) -> int:
+def counter_value(connection: Connection, counter: str) -> int:
     row = read_row(connection, select(COUNTERS).where(COUNTERS.c.name == counter))
     return 0 if row is None else int(row["last"])
 
@@ -167,12 +167,12 @@ def schema_with(connection: Connection, condition: ColumnElement[bool]) -> Store
     return schema_of(row, _references_by_id(connection, select(SCHEMA_REFERENCES).where(same)).get(row["schema_id"]))
 
 
-def version_row(connection: Connection, subject: str, version: int) -> Row | None:
+def version_row(connection: Connection, subject: str, version: int) -> CatalogRow | None:
     table = SCHEMA_VERSIONS
     return read_row(connection, select(table).where(table.c.subject == subject, table.c.version == version))
 
 
-def held_ids(connection: Connection, ids: Collection[int]) -> set[int]:
+def registered_ids(connection: Connection, ids: Collection[int]) -> set[int]:
     """Those of them that are a version of something, deleted or not."""
     holders = select(SCHEMA_VERSIONS.c.schema_id).where(SCHEMA_VERSIONS.c.schema_id.in_(ids)).distinct()
     return {int(row.schema_id) for row in connection.execute(holders)}
@@ -201,20 +201,20 @@ def living_references(connection: Connection, subject: str) -> set[tuple[str, in
     return {(row["subject"], int(row["version"])) for row in rows}
 
 
-def stored_since(connection: Connection, since: int) -> Update:
+def load_changes(connection: Connection, since: int) -> RegistryUpdate:
     """Every subject that was changed after that revision, whole."""
     subjects = select(SCHEMA_SUBJECTS).where(SCHEMA_SUBJECTS.c.revision > since)
-    return Update(
-        revision=counted(connection, REVISION),
+    return RegistryUpdate(
+        revision=counter_value(connection, REVISION),
         subjects=tuple(subject_of(row) for row in read_rows(connection, subjects)),
         whole=True,
         **_content(connection, SCHEMA_SUBJECTS.c.revision > since),
     )
 
 
-def stored_whole(connection: Connection, subject: Subject) -> Update:
+def load_subject(connection: Connection, subject: Subject) -> RegistryUpdate:
     content = _content(connection, SCHEMA_SUBJECTS.c.subject == subject.name)
-    return Update(revision=subject.revision, subjects=(subject,), whole=True, **content)
+    return RegistryUpdate(revision=subject.revision, subjects=(subject,), whole=True, **content)
 
 
 def _content(connection: Connection, condition: ColumnElement[bool]) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def row_of_schema(stored: StoredSchema) -> dict[str, object]:
     }
 
 
-def schema_of(row: Row, references: Iterable[Reference] | None) -> StoredSchema:
+def schema_of(row: CatalogRow, references: Iterable[Reference] | None) -> StoredSchema:
     try:
         kind = SchemaKind(row["kind"])
     except ValueError as error:
@@ -288,7 +288,7 @@ def row_of_subject(subject: Subject) -> dict[str, object]:
     }
 
 
-def subject_of(row: Row) -> Subject:
+def subject_of(row: CatalogRow) -> Subject:
     try:
         settings = SubjectSettings(
             compatibility=None if row["compatibility"] is None else Compatibility(row["compatibility"]),
@@ -314,7 +314,7 @@ def row_of_version(version: SubjectVersion) -> dict[str, object]:
     }
 
 
-def version_of(row: Row) -> SubjectVersion:
+def version_of(row: CatalogRow) -> SubjectVersion:
     try:
         tags = _TAGS.decode(row["tags"])
     except msgspec.MsgspecError as error:
@@ -323,7 +323,7 @@ def version_of(row: Row) -> SubjectVersion:
         subject=row["subject"],
         version=row["version"],
         schema_id=row["schema_id"],
-        metadata=Metadata(description=row["description"], tags=tags, created_by=row["created_by"]),
+        metadata=VersionMetadata(description=row["description"], tags=tags, created_by=row["created_by"]),
         created_ms=row["created_ms"],
         deleted=bool(row["deleted"]),
         deprecated=row["deprecated"],

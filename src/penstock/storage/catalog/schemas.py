@@ -23,29 +23,29 @@ from penstock.storage.catalog.schema_rows import (
     REVISION,
     SCHEMA_ID,
     SCHEMA_ID_MAX,
-    Expected,
-    InUse,
+    ExpectedRevisions,
     NewVersion,
+    RegistryUpdate,
+    SchemaInUse,
     StoredSchema,
     Subject,
     SubjectSettings,
     SubjectVersion,
-    Update,
-    changed,
     check_expected,
-    counted,
+    counter_value,
     deleted_versions,
     existing_subject,
-    held_ids,
     living_references,
+    load_changes,
+    load_subject,
     referred_versions,
+    registered_ids,
     row_of_schema,
     row_of_subject,
     row_of_version,
     rows_of_references,
     schema_with,
-    stored_since,
-    stored_whole,
+    subject_changed,
     version_row,
 )
 from penstock.storage.catalog.tables import (
@@ -72,12 +72,12 @@ class SchemaCatalog:
         self._file = file
         self._clock = clock
 
-    def load(self, since: int = 0) -> Update:
+    def load(self, since: int = 0) -> RegistryUpdate:
         """Every subject that was changed after this revision, whole; all there are, if none is given."""
         with self._file.reading() as connection:
-            return stored_since(connection, since)
+            return load_changes(connection, since)
 
-    def add_version(self, new: NewVersion, *, expected: Expected) -> Update:
+    def add_version(self, new: NewVersion, *, expected: ExpectedRevisions) -> RegistryUpdate:
         """A new version; its schema is the one with that fingerprint, or new as well, with an id never given before.
 
         The update has exactly one version. Raises `InvalidRequest` when the last number has been given.
@@ -87,7 +87,7 @@ class SchemaCatalog:
             _check_references(connection, references, deleted=new.deleted)
             version = _within(SCHEMA_VERSION_MAX, subject.last_version + 1 if new.version is None else new.version)
             if version_row(connection, subject.name, version) is not None:
-                raise changed(connection, f"subject '{subject.name}' has a version {version}")
+                raise subject_changed(connection, f"subject '{subject.name}' has a version {version}")
             subject = replace(subject, last_version=max(subject.last_version, version))
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
             stored = self._shared_or_new(connection, new)
@@ -101,9 +101,9 @@ class SchemaCatalog:
                 deprecated=new.deprecated,
             )
             add_rows(connection, SCHEMA_VERSIONS, [row_of_version(made)])
-        return Update(revision=subject.revision, subjects=(subject,), versions=(made,), schemas=(stored,))
+        return RegistryUpdate(revision=subject.revision, subjects=(subject,), versions=(made,), schemas=(stored,))
 
-    def replace_versions(self, versions: Sequence[SubjectVersion], *, expected: Expected) -> Update:
+    def replace_versions(self, versions: Sequence[SubjectVersion], *, expected: ExpectedRevisions) -> RegistryUpdate:
         """Put these, of one subject and at least one, in the place of those with their numbers.
 
         Schemas that are not deleted refer to none that is.
@@ -114,38 +114,38 @@ class SchemaCatalog:
             referred = referred_versions(connection, subject.name, living=True)
             _check_unreferred(connection, subject.name, deleted_versions(connection, subject.name) & referred)
             _check_references(connection, living_references(connection, subject.name), deleted=False)
-        return Update(revision=subject.revision, subjects=(subject,), versions=tuple(versions))
+        return RegistryUpdate(revision=subject.revision, subjects=(subject,), versions=tuple(versions))
 
     def remove_versions(
-        self, name: str, versions: Collection[int], *, expected: Expected, archived: bool = False
-    ) -> Update:
+        self, name: str, versions: Collection[int], *, expected: ExpectedRevisions, archived: bool = False
+    ) -> RegistryUpdate:
         """Forget these versions of a subject, and schemas that nobody has any more; their numbers are not given again.
 
-        A subject of which no version is left has no settings either. Raises `InUse` if there are messages with the id
-        of a schema that would go; with `archived`, those in archives do not count.
+        A subject without versions loses its settings too. Raises `SchemaInUse` if messages with the id of a schema that
+        would go are stored; with `archived`, messages in archives do not count.
         """
         with self._changing(name, expected) as (connection, subject):
             table = SCHEMA_VERSIONS
             gone = table.c.subject == name, table.c.version.in_(versions)
             ids = {int(row["schema_id"]) for row in read_rows(connection, select(table).where(*gone))}
             connection.execute(delete(table).where(*gone))
-            going = ids - held_ids(connection, ids)
+            going = ids - registered_ids(connection, ids)
             if archived:
                 _forget_archives(connection, going)
             _forget_schemas(connection, going)
             _check_unreferred(connection, name, set(versions) & referred_versions(connection, name, living=False))
-            update = stored_whole(connection, subject)
+            update = load_subject(connection, subject)
             if not update.versions:
                 subject = replace(subject, settings=SubjectSettings())
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
         return replace(update, subjects=(subject,))
 
-    def put_settings(self, name: str, settings: SubjectSettings, *, expected: Expected) -> Update:
+    def put_settings(self, name: str, settings: SubjectSettings, *, expected: ExpectedRevisions) -> RegistryUpdate:
         """Put these in the place of all that the subject had; `EVERYWHERE` is one too."""
         with self._changing(name, expected) as (connection, subject):
             subject = replace(subject, settings=settings)
             write_row(connection, SCHEMA_SUBJECTS, row_of_subject(subject))
-        return Update(revision=subject.revision, subjects=(subject,))
+        return RegistryUpdate(revision=subject.revision, subjects=(subject,))
 
     def note_use(self, schema_id: int, place: str) -> bool:
         """Remember that messages with this id are kept there, such as in `topic 17`. False: there is no such schema."""
@@ -181,11 +181,11 @@ class SchemaCatalog:
             connection.execute(delete(SCHEMA_USES).where(*gone))
 
     @contextmanager
-    def _changing(self, name: str, expected: Expected) -> Iterator[tuple[Connection, Subject]]:
+    def _changing(self, name: str, expected: ExpectedRevisions) -> Iterator[tuple[Connection, Subject]]:
         """A transaction, and the subject as it is now but of the next revision, to be written by whoever asked."""
         with self._file.writing() as connection:
             check_expected(connection, expected)
-            revision = counted(connection, REVISION) + 1
+            revision = counter_value(connection, REVISION) + 1
             yield connection, replace(existing_subject(connection, name), revision=revision)
             write_row(connection, COUNTERS, {"name": REVISION, "last": revision})
 
@@ -194,11 +194,11 @@ class SchemaCatalog:
         if known is not None and new.schema_id in (None, known.schema_id):
             return known
         if known is not None or schema_with(connection, SCHEMAS.c.schema_id == new.schema_id) is not None:
-            raise changed(connection, f"id {new.schema_id} is another schema's, or this schema has another id")
+            raise subject_changed(connection, f"id {new.schema_id} is another schema's, or this schema has another id")
         return self._new_schema(connection, new)
 
     def _new_schema(self, connection: Connection, new: NewVersion) -> StoredSchema:
-        last = counted(connection, SCHEMA_ID)
+        last = counter_value(connection, SCHEMA_ID)
         schema_id = _within(SCHEMA_ID_MAX, last + 1 if new.schema_id is None else new.schema_id)
         write_row(connection, COUNTERS, {"name": SCHEMA_ID, "last": max(last, schema_id)})
         stored = StoredSchema(
@@ -252,12 +252,12 @@ def _forget_archives(connection: Connection, ids: Collection[int]) -> None:
 
 
 def _forget_schemas(connection: Connection, ids: Collection[int]) -> None:
-    """Raises `InUse` if there are messages with any of these ids."""
+    """Raises `SchemaInUse` if there are messages with any of these ids."""
     uses = read_rows(connection, select(SCHEMA_USES).where(SCHEMA_USES.c.schema_id.in_(ids)))
     if uses:
         schema_id = min(int(row["schema_id"]) for row in uses)
         places = _places(connection, schema_id)
-        raise InUse(f"messages with schema id {schema_id} are kept in {', '.join(places)}", places=list(places))
+        raise SchemaInUse(f"messages with schema id {schema_id} are kept in {', '.join(places)}", places=list(places))
     connection.execute(delete(SCHEMA_REFERENCES).where(SCHEMA_REFERENCES.c.schema_id.in_(ids)))
     connection.execute(delete(SCHEMAS).where(SCHEMAS.c.schema_id.in_(ids)))
 
@@ -267,12 +267,12 @@ def _check_references(connection: Connection, references: Collection[tuple[str, 
     for subject, version in references:
         row = version_row(connection, subject, version)
         if row is None or (row["deleted"] and not deleted):
-            raise changed(connection, f"version {version} of '{subject}' is no longer there")
+            raise subject_changed(connection, f"version {version} of '{subject}' is no longer there")
 
 
 def _check_unreferred(connection: Connection, subject: str, referred: Collection[int]) -> None:
     if referred:
-        raise changed(connection, f"another schema refers to version {min(referred)} of '{subject}'")
+        raise subject_changed(connection, f"another schema refers to version {min(referred)} of '{subject}'")
 
 
 def _within(most: int, number: int) -> int:

@@ -28,7 +28,7 @@ _OUTSIDE: Final = frozenset(
 
 
 @contextmanager
-def answering(path: Path) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
     """Every failure of the file leaves under one of our names, and gets it here."""
     try:
         yield
@@ -75,7 +75,7 @@ def _failed(path: Path, what: str, advice: str) -> StorageFailed:
 BUSY_MS: Final = 5_000
 """How long a call waits for other writers: many commits long, and shorter than a client's patience."""
 
-STILL_READS_MAX: Final = 10
+STABLE_READS_MAX: Final = 10
 """How often a file that others write to is read in the hope of a moment's pause."""
 
 Purpose = Literal["examine", "frozen", "make", "use"]
@@ -99,7 +99,7 @@ _MODES: Final[dict[Purpose, str]] = {
 
 _WRITES: Final = "penstock_writes"
 
-Reading = AbstractContextManager[Connection]
+ReadTransaction = AbstractContextManager[Connection]
 
 
 def engine_for(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any) -> Engine:
@@ -109,7 +109,7 @@ def engine_for(path: Path, purpose: Purpose, *, pool: type[Pool], **options: Any
 
 
 @contextmanager
-def begun(engine: Engine, *, writes: bool) -> Iterator[Connection]:
+def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
     """A transaction: of one moment if it reads, alone with the database if it writes."""
     with engine.connect() as connection:
         connection.execution_options(**{_WRITES: writes})
@@ -156,20 +156,20 @@ def copy_open(connection: Connection, target: Path) -> None:
     source = connection.connection.driver_connection
     with closing(sqlite3.connect(target, isolation_level=None)) as made:
         source.backup(made)  # type: ignore[union-attr]  # it is there while the transaction is
-        _settle(made)
+        _make_single_file(made)
 
 
-def settle(path: Path) -> None:
+def make_single_file(path: Path) -> None:
     """Have a database be one file: whoever reads it later finds no log beside it, and makes none."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)) as connection:
-        _settle(connection)
+        _make_single_file(connection)
 
 
-def _settle(connection: sqlite3.Connection) -> None:
+def _make_single_file(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = DELETE")
 
 
-def disorder(connection: Connection) -> str | None:
+def integrity_problem(connection: Connection) -> str | None:
     """The first thing SQLite finds wrong with its own pages.
 
     `integrity_check`, not `quick_check`: the latter does not see that an index has lost a row, and a topic not found
@@ -185,12 +185,12 @@ def definitions(connection: Connection) -> list[tuple[object, ...]]:
     return [tuple(row) for row in connection.exec_driver_sql(query)]
 
 
-def commits(connection: Connection) -> int:
+def commit_counter(connection: Connection) -> int:
     """How many transactions have counted themselves, in the header of the database."""
     return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
-def set_commits(connection: Connection, number: int) -> None:
+def set_commit_counter(connection: Connection, number: int) -> None:
     """Part of the transaction, as any row is."""
     connection.exec_driver_sql(f"PRAGMA user_version = {number:d}")
 
@@ -199,18 +199,18 @@ def page_bytes(connection: Connection) -> int:
     return int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
 
 
-def log_of(path: Path) -> Path:
+def wal_path(path: Path) -> Path:
     """The write-ahead log beside a database."""
     return path.with_name(f"{path.name}-wal")
 
 
-def index_of(path: Path) -> Path:
+def shm_path(path: Path) -> Path:
     """The index of the write-ahead log, by which those who have the database open at one time see one another."""
     return path.with_name(f"{path.name}-shm")
 
 
 @contextmanager
-def published(path: Path) -> Iterator[Path]:
+def publishing(path: Path) -> Iterator[Path]:
     """An empty file for its owner alone; it is synced and gets its name if the body succeeds.
 
     Raises `FileExistsError`, and leaves the other file alone, if the name is taken by then.
@@ -243,10 +243,10 @@ def size_of(path: Path) -> int | None:
         return None
 
 
-def still_bytes(path: Path) -> bytes | None:
+def stable_bytes(path: Path) -> bytes | None:
     """The file as it was at one moment: the same when read twice. `None` if others write to it without a pause."""
     before = _bytes_of(path)
-    for _ in range(STILL_READS_MAX):
+    for _ in range(STABLE_READS_MAX):
         after = _bytes_of(path)
         if after == before:
             return after

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.core.errors import InvalidRequest, StorageFailed
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.storage.catalog.topics import REDELIVERIES_MAX, Exhausted, check_choice, check_word
+from penstock.storage.catalog.topics import REDELIVERIES_MAX, Exhausted, check_choice, check_integer
 from penstock.storage.catalog.topics import check_subscription_name as check_subscription_name
 
 WAIT_MS_MAX: Final = 86_400_000
@@ -68,10 +68,10 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, SubscriptionKind)
-        check_word("ack_timeout_ms", self.ack_timeout_ms, at_least=1, at_most=WAIT_MS_MAX)
-        check_word("backoff_ms_max", self.backoff_ms_max, at_most=WAIT_MS_MAX)
-        check_word("backoff_ms", self.backoff_ms, at_most=self.backoff_ms_max)
-        check_word("redeliveries", self.redeliveries, at_most=REDELIVERIES_MAX)
+        check_integer("ack_timeout_ms", self.ack_timeout_ms, at_least=1, at_most=WAIT_MS_MAX)
+        check_integer("backoff_ms_max", self.backoff_ms_max, at_most=WAIT_MS_MAX)
+        check_integer("backoff_ms", self.backoff_ms, at_most=self.backoff_ms_max)
+        check_integer("redeliveries", self.redeliveries, at_most=REDELIVERIES_MAX)
         check_choice("exhausted", self.exhausted, Exhausted)
         _check_filters("types", self.types)
         _check_filters("keys", self.keys)
@@ -121,9 +121,9 @@ class Cursor:
     """When somebody who reads the files last said how far that is; 0 if nobody did."""
 
     def __post_init__(self) -> None:
-        check_word("floor", self.floor)
-        check_word("seeks", self.seeks, at_most=SEEKS_MAX)
-        check_word("reported_ms", self.reported_ms)
+        check_integer("floor", self.floor)
+        check_integer("seeks", self.seeks, at_most=SEEKS_MAX)
+        check_integer("reported_ms", self.reported_ms)
         self._check_acked()
         self._check_failures()
         object.__setattr__(self, "failures", MappingProxyType(dict(self.failures)))
@@ -136,8 +136,8 @@ class Cursor:
     def _check_failures(self) -> None:
         starts = [done.start for done in self.acked]
         for offset, count in self.failures.items():
-            check_word("failures", count, at_least=1)
-            check_word("failures", offset, at_least=self.floor)
+            check_integer("failures", count, at_least=1)
+            check_integer("failures", offset, at_least=self.floor)
             place = bisect_right(starts, offset)
             if place and offset < self.acked[place - 1].stop:
                 raise InvalidRequest(f"failures: offset {offset} is done", field="failures")
@@ -148,7 +148,7 @@ def options_text(options: SubscriptionOptions) -> str:
 
 
 @lru_cache(maxsize=256)
-def stored_options(text: str) -> SubscriptionOptions:
+def parse_options(text: str) -> SubscriptionOptions:
     """What `options_text` wrote: one value for all subscriptions with the same.
 
     Raises `StorageFailed` for anything else, keys of another release included.
@@ -159,7 +159,7 @@ def stored_options(text: str) -> SubscriptionOptions:
         raise StorageFailed(f"stored subscription options cannot be read: {error}") from error
 
 
-class _State(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class _CursorState(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A cursor but for its floor, as it is stored: `[start, stop]` pairs and `[offset, count]` pairs."""
 
     acked: tuple[tuple[int, int], ...] = ()
@@ -172,10 +172,10 @@ def cursor_text(cursor: Cursor) -> str:
     """All of a cursor but its floor, in the order of offsets: the same cursor is the same text."""
     acked = tuple((int(done.start), int(done.stop)) for done in cursor.acked)
     failures = tuple(sorted(cursor.failures.items()))
-    return msgspec.json.encode(_State(acked, failures, cursor.seeks, cursor.reported_ms)).decode()
+    return msgspec.json.encode(_CursorState(acked, failures, cursor.seeks, cursor.reported_ms)).decode()
 
 
-def stored_cursor(floor: int, text: str) -> Cursor:
+def parse_cursor(floor: int, text: str) -> Cursor:
     """What `cursor_text` wrote. Raises `StorageFailed` for anything else."""
     try:
         state = _STATE.decode(text)
@@ -191,4 +191,4 @@ def stored_cursor(floor: int, text: str) -> Cursor:
 
 
 _OPTIONS: Final = msgspec.json.Decoder(SubscriptionOptions)
-_STATE: Final = msgspec.json.Decoder(_State)
+_STATE: Final = msgspec.json.Decoder(_CursorState)

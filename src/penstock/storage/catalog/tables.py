@@ -36,11 +36,11 @@ from sqlalchemy.sql.expression import table as named_table
 
 from penstock.core.errors import StorageFailed
 
-Row = Mapping[str, Any]
+CatalogRow = Mapping[str, Any]
 
-SEAL: Final = "seal"
+ROW_CHECKSUM: Final = "seal"
 SCHEMA_VERSION: Final = "schema_version"
-SCHEMA_SEAL: Final = "schema_seal"
+DEFINITIONS_CHECKSUM: Final = "schema_seal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,8 @@ def statements(*ddl: str) -> Callable[[Connection], None]:
 
 def _to_streams(connection: Connection) -> None:
     """Subscriptions and their cursors; settings of namespaces; checkpoints remember runs of requests."""
-    namespaces = list(_whole(connection, "namespaces"))
-    checkpoints = list(_whole(connection, "producer_checkpoints"))
+    namespaces = list(_all_rows(connection, "namespaces"))
+    checkpoints = list(_all_rows(connection, "producer_checkpoints"))
     statements(
         "CREATE TABLE subscriptions (subscription_uid BIGINT NOT NULL PRIMARY KEY,"
         " topic_uid BIGINT NOT NULL REFERENCES topics (topic_uid), name TEXT NOT NULL, options TEXT NOT NULL,"
@@ -170,7 +170,7 @@ METADATA: Final = MetaData()
 
 
 def _table(name: str, *columns: Column[Any] | UniqueConstraint) -> Table:
-    return Table(name, METADATA, *columns, Column(SEAL, Text, nullable=False))
+    return Table(name, METADATA, *columns, Column(ROW_CHECKSUM, Text, nullable=False))
 
 
 META: Final = _table("meta", Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
@@ -346,10 +346,10 @@ def newest_version() -> int:
     return MIGRATIONS[-1].version
 
 
-def seal_of(table: str, row: Row) -> str:
+def row_checksum(table: str, row: CatalogRow) -> str:
     """64 bits over the table's name and every column of the row, in the order of the columns' names."""
     # SQLAlchemy has a string type of its own for names.
-    content = sorted((str(column), value) for column, value in row.items() if column != SEAL)
+    content = sorted((str(column), value) for column, value in row.items() if column != ROW_CHECKSUM)
     return digest([str(table), content])
 
 
@@ -358,64 +358,64 @@ def digest(content: object) -> str:
     return hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=8).hexdigest()
 
 
-def write_row(connection: Connection, table: Table, row: Row) -> None:
+def write_row(connection: Connection, table: Table, row: CatalogRow) -> None:
     """Put this row in the place of the one with its primary key, or beside the others if there is none."""
-    sealed = _sealed(table, row)
+    sealed = _with_checksum(table, row)
     same = and_(*(column == row[column.name] for column in table.primary_key))
     if connection.execute(update(table).where(same).values(sealed)).rowcount == 0:
         connection.execute(insert(table).values(sealed))
 
 
-def add_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
+def add_rows(connection: Connection, table: Table, rows: Iterable[CatalogRow]) -> None:
     """Put these rows, of which there is at least one, beside the others: none has the primary key of another."""
-    connection.execute(insert(table), [_sealed(table, row) for row in rows])
+    connection.execute(insert(table), [_with_checksum(table, row) for row in rows])
 
 
-def replace_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
+def replace_rows(connection: Connection, table: Table, rows: Iterable[CatalogRow]) -> None:
     """Put each of these whole rows, of which there is at least one, in the place of the one with its primary key.
 
     Where there is none with its key, nothing happens. Nothing is read: this is for many rows at once.
     """
     keys = {column.name: f"key_{column.name}" for column in table.primary_key}
     same = and_(*(column == bindparam(keys[column.name]) for column in table.primary_key))
-    sealed = [_sealed(table, row) for row in rows]
+    sealed = [_with_checksum(table, row) for row in rows]
     found = [{keys.get(column, column): value for column, value in row.items()} for row in sealed]
     values: dict[str, Any] = {c.name: bindparam(c.name) for c in table.columns if c.name not in keys}
     connection.execute(update(table).where(same).values(values), found)
 
 
-def _sealed(table: Table, row: Row) -> dict[str, Any]:
-    return {**row, SEAL: seal_of(table.name, row)}
+def _with_checksum(table: Table, row: CatalogRow) -> dict[str, Any]:
+    return {**row, ROW_CHECKSUM: row_checksum(table.name, row)}
 
 
-def read_rows(connection: Connection, query: Select[Any]) -> list[Row]:
+def read_rows(connection: Connection, query: Select[Any]) -> list[CatalogRow]:
     """The rows of a query over one whole table. Raises `StorageFailed` for a broken seal."""
     (source,) = query.get_final_froms()
     assert isinstance(source, Table)  # noqa: S101  a query over a join has no seal to check: a mistake of ours
-    return list(_unsealed(connection, source.name, query))
+    return list(_verified_rows(connection, source.name, query))
 
 
-def read_row(connection: Connection, query: Select[Any]) -> Row | None:
+def read_row(connection: Connection, query: Select[Any]) -> CatalogRow | None:
     rows = read_rows(connection, query)
     return rows[0] if rows else None
 
 
-def check_seals(connection: Connection) -> None:
+def check_row_checksums(connection: Connection) -> None:
     """Read every row of every table, also of versions before this one. Raises `StorageFailed` for a broken seal."""
     for name in inspect(connection).get_table_names():
-        for _ in _whole(connection, name):
+        for _ in _all_rows(connection, name):
             pass
 
 
-def _whole(connection: Connection, table: str) -> Iterator[Row]:
+def _all_rows(connection: Connection, table: str) -> Iterator[CatalogRow]:
     """Every row of a table, with the columns it has now, whatever this release knows of it."""
-    return _unsealed(connection, table, select(text("*")).select_from(named_table(table)))
+    return _verified_rows(connection, table, select(text("*")).select_from(named_table(table)))
 
 
-def _unsealed(connection: Connection, table: str, query: Select[Any]) -> Iterator[Row]:
+def _verified_rows(connection: Connection, table: str, query: Select[Any]) -> Iterator[CatalogRow]:
     for found in connection.execute(query).mappings():
-        row: Row = {str(column): value for column, value in found.items()}
-        if row.get(SEAL) != seal_of(table, row):
+        row: CatalogRow = {str(column): value for column, value in found.items()}
+        if row.get(ROW_CHECKSUM) != row_checksum(table, row):
             raise StorageFailed(f"a row of table {table} is not as it was written")
         yield row
 

@@ -27,7 +27,7 @@ from penstock.core.names import TopicName
 from penstock.core.offsets import OFFSET_MAX, Offset
 from penstock.core.schemas import LATEST, SCHEMA_VERSION_MAX, SUBJECT_CHARS_MAX, is_subject
 
-WORD_MAX: Final = 2**63 - 1
+INT64_MAX: Final = 2**63 - 1
 """What a signed 64-bit column holds, in SQL, in Arrow and in Spark."""
 
 
@@ -35,13 +35,13 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_bound(field: str, value: int | None, *, at_least: int = 1, at_most: int = WORD_MAX) -> None:
-    """As `check_word`; `None` sets no bound and is always right."""
+def check_optional_integer(field: str, value: int | None, *, at_least: int = 1, at_most: int = INT64_MAX) -> None:
+    """As `check_integer`; `None` sets no bound and is always right."""
     if value is not None:
-        check_word(field, value, at_least=at_least, at_most=at_most)
+        check_integer(field, value, at_least=at_least, at_most=at_most)
 
 
-def check_word(field: str, value: int, *, at_least: int = 0, at_most: int = OFFSET_MAX) -> None:
+def check_integer(field: str, value: int, *, at_least: int = 0, at_most: int = OFFSET_MAX) -> None:
     """Raise `InvalidRequest`, with the field's name, for anything but a whole number within these bounds."""
     if not _is_int(value) or not at_least <= value <= at_most:
         raise InvalidRequest(f"{field} must be a whole number from {at_least} to {at_most}, not {value!r}", field=field)
@@ -84,7 +84,7 @@ class Exhausted(StrEnum):
     """It counts as done."""
 
 
-SUBJECTS_MAX: Final = 16
+TOPIC_SUBJECTS_MAX: Final = 16
 """Of one topic: every kind of message in it may have one."""
 
 REDELIVERIES_MAX: Final = 1_000
@@ -96,7 +96,7 @@ SUBSCRIPTION_NAME_CHARS_MAX: Final = 128
 
 _SUBSCRIPTION_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
-KEPT_FOR_MAX: Final = 16
+KEEP_FOR_MAX: Final = 16
 """Subscriptions that one topic's retention waits for: each is looked up once a minute."""
 
 
@@ -122,15 +122,15 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
     def __post_init__(self) -> None:
         _check_kept_for(self.keep_for)
-        check_bound("retention.age_ms", self.age_ms)
-        check_bound("retention.bytes", self.bytes)
-        check_bound("retention.count", self.count)
+        check_optional_integer("retention.age_ms", self.age_ms)
+        check_optional_integer("retention.bytes", self.bytes)
+        check_optional_integer("retention.count", self.count)
 
 
 def _check_kept_for(names: object) -> None:
-    if not isinstance(names, tuple) or len(names) > KEPT_FOR_MAX:
+    if not isinstance(names, tuple) or len(names) > KEEP_FOR_MAX:
         raise InvalidRequest(
-            f"retention.keep_for names at most {KEPT_FOR_MAX} subscriptions, unlike {names!r}",
+            f"retention.keep_for names at most {KEEP_FOR_MAX} subscriptions, unlike {names!r}",
             field="retention.keep_for",
         )
     for name in names:
@@ -165,15 +165,15 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def __post_init__(self) -> None:
         if not isinstance(self.retention, Retention):
             raise InvalidRequest(f"retention must be a Retention, not {self.retention!r}", field="retention")
-        check_bound(
+        check_optional_integer(
             "segment_bytes_max", self.segment_bytes_max, at_least=SEGMENT_BYTES_FLOOR, at_most=SEGMENT_BYTES_CEILING
         )
-        check_bound("segment_age_ms_max", self.segment_age_ms_max)
-        check_bound(
+        check_optional_integer("segment_age_ms_max", self.segment_age_ms_max)
+        check_optional_integer(
             "payload_bytes_max", self.payload_bytes_max, at_most=self.segment_bytes_max or SEGMENT_BYTES_CEILING
         )
-        check_bound("rate_max", self.rate_max)
-        check_bound("redeliveries", self.redeliveries, at_least=0, at_most=REDELIVERIES_MAX)
+        check_optional_integer("rate_max", self.rate_max)
+        check_optional_integer("redeliveries", self.redeliveries, at_least=0, at_most=REDELIVERIES_MAX)
         if self.schema_policy is not None:
             check_choice("schema_policy", self.schema_policy, SchemaPolicy)
         _check_subjects(self.schema_subjects)
@@ -183,8 +183,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def _check_subjects(subjects: tuple[str, ...] | None) -> None:
-    if subjects is not None and not 1 <= len(subjects) <= SUBJECTS_MAX:
-        raise InvalidRequest(f"a topic has 1 to {SUBJECTS_MAX} subjects, not {len(subjects)}", field="schema_subjects")
+    if subjects is not None and not 1 <= len(subjects) <= TOPIC_SUBJECTS_MAX:
+        raise InvalidRequest(
+            f"a topic has 1 to {TOPIC_SUBJECTS_MAX} subjects, not {len(subjects)}", field="schema_subjects"
+        )
     for subject in subjects or ():
         if not is_subject(subject):
             raise InvalidRequest(
@@ -200,13 +202,13 @@ def _check_default(version: int | str | None) -> None:
             f"schema_default is a version or {LATEST!r}, not {version[:QUOTED_CHARS_MAX]!r}", field="schema_default"
         )
     if not isinstance(version, str):
-        check_bound("schema_default", version, at_most=SCHEMA_VERSION_MAX)
+        check_optional_integer("schema_default", version, at_most=SCHEMA_VERSION_MAX)
 
 
 _NOTHING_SET: Final = TopicSettings()
 
 
-def merged(settings: TopicSettings, defaults: TopicSettings, dispatch: Dispatch) -> TopicSettings:
+def merged_settings(settings: TopicSettings, defaults: TopicSettings, dispatch: Dispatch) -> TopicSettings:
     """`settings`, with what `defaults` have for every field that was not given; retention is given as a whole.
 
     A live topic takes nothing about schemas: it could not keep to it. Raises `InvalidRequest` if the two do not go
@@ -255,7 +257,7 @@ class LogEnd(NamedTuple):
     last_id: bytes
 
 
-class Run(NamedTuple):
+class RequestRun(NamedTuple):
     """`count` consecutive requests of one producer at as many consecutive offsets."""
 
     request_id: int
@@ -268,21 +270,21 @@ class ProducerCheckpoint:
     """Who had written what lately, in the part of a log before `next_offset`. The rest is read from the log itself."""
 
     next_offset: Offset
-    runs: Mapping[int, tuple[Run, ...]]
+    runs: Mapping[int, tuple[RequestRun, ...]]
     """Of every producer, by its number, in the order of their offsets."""
 
     def __post_init__(self) -> None:
-        check_word("next_offset", self.next_offset)
+        check_integer("next_offset", self.next_offset)
         for producer_id, runs in self.runs.items():
-            check_word("producer_id", producer_id, at_least=1)
+            check_integer("producer_id", producer_id, at_least=1)
             _check_runs(runs, self.next_offset)
         object.__setattr__(self, "runs", MappingProxyType(dict(self.runs)))
 
 
-def _check_runs(runs: tuple[Run, ...], next_offset: int) -> None:
+def _check_runs(runs: tuple[RequestRun, ...], next_offset: int) -> None:
     stop = 0
     for run in runs:
-        if run.request_id < 1 or run.count < 1 or run.offset < stop or run.request_id > WORD_MAX - run.count + 1:
+        if run.request_id < 1 or run.count < 1 or run.offset < stop or run.request_id > INT64_MAX - run.count + 1:
             raise InvalidRequest(f"{run} is no run of requests, or not behind offset {stop}", field="runs")
         stop = run.offset + run.count
     if stop > next_offset:
@@ -318,7 +320,7 @@ def settings_text(settings: TopicSettings) -> str:
 
 
 @lru_cache(maxsize=256)
-def stored_settings(text: str) -> TopicSettings:
+def parse_settings(text: str) -> TopicSettings:
     """What `settings_text` wrote: one value for all topics with the same.
 
     Raises `StorageFailed` for anything else, keys of another release included.
@@ -329,12 +331,12 @@ def stored_settings(text: str) -> TopicSettings:
         raise StorageFailed(f"stored topic settings cannot be read: {error}") from error
 
 
-def runs_text(runs: Mapping[int, tuple[Run, ...]]) -> str:
+def runs_text(runs: Mapping[int, tuple[RequestRun, ...]]) -> str:
     """In the order of the ids: the same runs are the same text."""
     return msgspec.json.encode([(producer_id, runs[producer_id]) for producer_id in sorted(runs)]).decode()
 
 
-def stored_checkpoint(next_offset: int, text: str) -> ProducerCheckpoint:
+def parse_checkpoint(next_offset: int, text: str) -> ProducerCheckpoint:
     """What `runs_text` wrote. Raises `StorageFailed` for anything else."""
     try:
         return ProducerCheckpoint(next_offset=Offset(next_offset), runs=dict(_RUNS.decode(text)))
@@ -343,4 +345,4 @@ def stored_checkpoint(next_offset: int, text: str) -> ProducerCheckpoint:
 
 
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
-_RUNS: Final = msgspec.json.Decoder(list[tuple[int, tuple[Run, ...]]])
+_RUNS: Final = msgspec.json.Decoder(list[tuple[int, tuple[RequestRun, ...]]])

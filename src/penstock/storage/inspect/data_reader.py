@@ -16,18 +16,18 @@ from penstock.core.errors import InvalidRequest, OffsetOutOfRange, PenstockError
 from penstock.core.ids import ticks_of_id, unix_ms_of_ticks
 from penstock.core.names import TopicName
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After
+from penstock.record.block import EMPTY_BLOCK, Predecessor
 from penstock.record.message import Message, Record
 from penstock.storage.base.disk import Disk, File, OsDisk, opened
 from penstock.storage.base.layout import TOPICS, check_readable
 from penstock.storage.inspect.raw_segments import GOOD_STOPS, RawRecord, raw_blocks, raw_records
-from penstock.storage.inspect.verify import NOT_ENVELOPES, claim_for, leftover
+from penstock.storage.inspect.verify import NOT_ENVELOPES, expectation_for, leftover
 from penstock.storage.log import log_view
-from penstock.storage.log.index import IndexFile, State
-from penstock.storage.log.log_view import Chunk, View, is_believed, view_of
-from penstock.storage.log.recovery import Finding, survey
+from penstock.storage.log.index import IndexFile, SegmentState
+from penstock.storage.log.log_view import LogView, ReadChunk, header_is_trusted, view_of
+from penstock.storage.log.recovery import SegmentScan, scan_segment
 from penstock.storage.log.segment import READ_BYTES, Damage, base_of, index_path, read_block
 
 _PARTITION: Final = re.compile(r"(.+)-part-([0-9]+)", re.ASCII)
@@ -42,14 +42,14 @@ class LogReader:
         self._view = view_of(disk, path)
 
     @property
-    def view(self) -> View:
+    def view(self) -> LogView:
         return self._view
 
-    def refresh(self) -> View:
+    def refresh(self) -> LogView:
         self._view = view_of(self._disk, self._path, known=self._view)
         return self._view
 
-    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
         """As `Log.read`. Damage is named, not quarantined: nothing here writes."""
         try:
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
@@ -57,12 +57,12 @@ class LogReader:
             self.refresh()  # retention was quicker
             return log_view.read(self._disk, self._view, offset, bytes_max=bytes_max, verify=verify)
 
-    def offset_of(self, place: Place) -> Offset:
+    def offset_of(self, position: Position) -> Offset:
         """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
-        return log_view.offset_of(self._disk, self._view, place)
+        return log_view.offset_of(self._disk, self._view, position)
 
     def follow(
-        self, start: Place, stop: Place | None = None, *, wait: Callable[[], None] | None = None
+        self, start: Position, stop: Position | None = None, *, wait: Callable[[], None] | None = None
     ) -> Iterator[tuple[Record | None, tuple[Damage, ...]]]:
         """Every record from `start` up to `stop`, with the damage stepped over before it.
 
@@ -86,7 +86,7 @@ class LogReader:
                 yield record, ()
             offset = int(chunk.next_offset)
 
-    def _end(self, stop: Place | None) -> int | None:
+    def _end(self, stop: Position | None) -> int | None:
         """The offset a stop stands for; None where only the records can tell: a time or an id may be yet to come."""
         match stop:
             case None | AtTime() | AtId():
@@ -96,14 +96,16 @@ class LogReader:
             case _:
                 return int(self.offset_of(stop))
 
-    def _next(self, offset: int) -> Chunk:
+    def _next(self, offset: int) -> ReadChunk:
         """What follows. Where retention was quicker than the reader, what it dropped is named as damage is."""
         try:
             return self.read(offset)
         except OffsetOutOfRange:
             first = self._view.first_offset
             dropped = OffsetRange.of(offset, first)
-            return Chunk(EMPTY, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first)
+            return ReadChunk(
+                EMPTY_BLOCK, (Damage(offset, dropped, 0, 0, "dropped by retention before it was read"),), first
+            )
 
     def facts(self) -> dict[str, int | None]:
         """Numbers for people and scripts."""
@@ -125,9 +127,9 @@ class LogReader:
         return unix_ms_of_ticks(ticks_of_id(block.id(0))) if len(block) else None
 
 
-def lies_before(record: Record, place: Place, *, end: int | None = None) -> bool:
+def lies_before(record: Record, position: Position, *, end: int | None = None) -> bool:
     """Whether a record lies before a place. `end` is where `Latest` is."""
-    match place:
+    match position:
         case AtOffset(offset):
             return record.offset < offset
         case AtTime(unix_ms):
@@ -230,10 +232,10 @@ def segment_facts(disk: Disk, path: Path) -> dict[str, str | int | None]:
     state = header.state.name.lower() if header is not None else "no index"
     with opened(disk, path) as file:
         file_bytes = file.size()
-        if header is None or header.state is State.OPEN or not is_believed(disk, path, header):
-            finding = survey(file, file_bytes, claim_for(disk, path, file))
-            header = finding.header(State.OPEN)
-            if not finding.count and finding.torn_stop > finding.torn_start and state == "no index":
+        if header is None or header.state is SegmentState.OPEN or not header_is_trusted(disk, path, header):
+            scan = scan_segment(file, file_bytes, expectation_for(disk, path, file))
+            header = scan.header(SegmentState.OPEN)
+            if not scan.count and scan.torn_stop > scan.torn_start and state == "no index":
                 state = "not a segment"
     times = [
         unix_ms_of_ticks(ticks_of_id(value)) if header.count else None for value in (header.first_id, header.last_id)
@@ -258,11 +260,11 @@ def file_records(disk: Disk, path: Path, *, raw: bool, key: bytes | None = None)
             for item in raw_records(file, file.size(), key=key):
                 yield item if isinstance(item, str) else _shown(item)
         elif base_of(path.name) is not None:
-            claim = claim_for(disk, path, file)
-            finding = survey(file, file.size(), claim)
-            yield from _surveyed_records(file, finding)
-            if left := leftover(file, claim, finding):
-                yield f"position {finding.torn_start}: {left}"
+            expected = expectation_for(disk, path, file)
+            scan = scan_segment(file, file.size(), expected)
+            yield from _surveyed_records(file, scan)
+            if left := leftover(file, expected, scan):
+                yield f"position {scan.torn_start}: {left}"
         else:
             yield from _enveloped_records(file)
 
@@ -277,20 +279,20 @@ def _enveloped_records(file: File) -> Iterator[Record | str]:
             yield f"position {stop.position}: {stop}"
 
 
-def _surveyed_records(file: File, finding: Finding) -> Iterator[Record | str]:
-    damages = list(finding.damages)
-    position, after = 0, After(0, 0, finding.base)
-    while position < finding.size:
+def _surveyed_records(file: File, scan: SegmentScan) -> Iterator[Record | str]:
+    damages = list(scan.damages)
+    position, after = 0, Predecessor(0, 0, scan.base)
+    while position < scan.size:
         if damages and position == damages[0].start:
             damage = damages.pop(0)
             yield str(damage)
-            position, after = damage.stop, After(0, 0, damage.offsets.stop)
+            position, after = damage.stop, Predecessor(0, 0, damage.offsets.stop)
             continue
-        block, stop = read_block(file, position, damages[0].start if damages else finding.size, after=after)
+        block, stop = read_block(file, position, damages[0].start if damages else scan.size, after=after)
         if not len(block):
             return
         yield from block
-        position, after = stop.position, After(0, 0, block.offsets.stop)
+        position, after = stop.position, Predecessor(0, 0, block.offsets.stop)
 
 
 def _shown(record: RawRecord) -> Record:

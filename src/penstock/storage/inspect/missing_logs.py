@@ -10,12 +10,12 @@ from penstock.storage.base.disk import Disk
 from penstock.storage.base.layout import CATALOG, is_data_directory, log_path
 from penstock.storage.catalog.reader import CatalogReader
 from penstock.storage.catalog.topics import LogEnd
-from penstock.storage.inspect.verify import Problem, Report
-from penstock.storage.log.segment import read_start
+from penstock.storage.inspect.verify import SegmentProblem, SegmentReport
+from penstock.storage.log.segment import read_log_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedLog:
+class RecordedLog:
     """A log, and how far the catalog knows it to have gone."""
 
     root: Path
@@ -24,7 +24,7 @@ class NotedLog:
     end: LogEnd
 
 
-def noted_logs(disk: Disk, root: Path) -> list[NotedLog]:
+def recorded_logs(disk: Disk, root: Path) -> list[RecordedLog]:
     """All that the catalog of a data directory has a note of; none elsewhere. To be asked before segments are read:
     the logs go on meanwhile. Raises `StorageFailed` if the catalog cannot be read."""
     if not is_data_directory(disk, root) or not disk.exists(root / CATALOG):
@@ -32,7 +32,7 @@ def noted_logs(disk: Disk, root: Path) -> list[NotedLog]:
     reader = CatalogReader(root / CATALOG)
     ends, topics = reader.log_ends(), {topic.topic_uid: topic for topic in reader.topics()}
     return [
-        NotedLog(
+        RecordedLog(
             root=root,
             path=log_path(root, topics[uid].name, partition, topics[uid].partitions),
             topic_uid=uid,
@@ -43,7 +43,7 @@ def noted_logs(disk: Disk, root: Path) -> list[NotedLog]:
     ]
 
 
-def shortfall(disk: Disk, noted: Sequence[NotedLog], reports: Iterable[Report]) -> list[Problem]:
+def missing_offsets(disk: Disk, noted: Sequence[RecordedLog], reports: Iterable[SegmentReport]) -> list[SegmentProblem]:
     """Logs that end before they were known to; those of topics that were deleted meanwhile aside."""
     stops: dict[Path, int] = {}
     for report in reports:
@@ -54,17 +54,17 @@ def shortfall(disk: Disk, noted: Sequence[NotedLog], reports: Iterable[Report]) 
     return [problem for log, problem in short if log.topic_uid in there[log.root]]
 
 
-def _lacking(disk: Disk, log: NotedLog, stop: int | None) -> Iterator[Problem]:
-    start = max(read_start(disk, log.path).offset, log.end.first_offset)
+def _lacking(disk: Disk, log: RecordedLog, stop: int | None) -> Iterator[SegmentProblem]:
+    start = max(read_log_start(disk, log.path).offset, log.end.first_offset)
     if stop is None and not disk.exists(log.path):
         yield _problem(log, start, "its folder is gone")
     elif max(start, stop or 0) < log.end.next_offset:
         yield _problem(log, max(start, stop or 0), "is a segment file gone?")
 
 
-def _problem(log: NotedLog, start: int, why: str) -> Problem:
+def _problem(log: RecordedLog, start: int, why: str) -> SegmentProblem:
     what = f"offsets [{start}, {log.end.next_offset}) were stored once and are missing: {why}"
-    return Problem(path=log.path, offset=start, position=None, what=what)
+    return SegmentProblem(path=log.path, offset=start, position=None, what=what)
 
 
 def _topics(root: Path) -> set[int]:

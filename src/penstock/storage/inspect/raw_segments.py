@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.record import layout as at
-from penstock.record.block import START_OF_LOG, After, Block, Stop
+from penstock.record.block import START_OF_LOG, Block, Predecessor, ScanStop
 from penstock.record.hashing import keyed_hash64
 from penstock.storage.base.disk import File, read_all
 from penstock.storage.log.segment import READ_BYTES, read_block, record_bytes
@@ -49,7 +49,7 @@ def _record(block: Block, row: int, number: int) -> RawRecord:
 
 def raw_blocks(
     file: File, size: int, *, envelopes: bool = False, key: bytes | None = None
-) -> Iterator[tuple[Block, Stop]]:
+) -> Iterator[tuple[Block, ScanStop]]:
     """Blocks of any file in the record format, and what stopped each. A bad record is stepped over if its length
     leads to a good one or to the end; otherwise reading ends there. `key`: of the checksums, if it is not ours."""
     position, after, reach = 0, START_OF_LOG, READ_BYTES
@@ -69,12 +69,12 @@ def _read(
     position: int,
     size: int,
     *,
-    after: After = START_OF_LOG,
+    after: Predecessor = START_OF_LOG,
     envelopes: bool = False,
     key: bytes | None = None,
     bytes_max: int,
     rows_max: int | None = None,
-) -> tuple[Block, Stop]:
+) -> tuple[Block, ScanStop]:
     block, stop = read_block(
         file,
         position,
@@ -88,13 +88,13 @@ def _read(
     return (block, stop) if key is None else _checked(block, stop, position, key)
 
 
-def _checked(block: Block, stop: Stop, position: int, key: bytes) -> tuple[Block, Stop]:
+def _checked(block: Block, stop: ScanStop, position: int, key: bytes) -> tuple[Block, ScanStop]:
     """What holds under another key: our kernels know but one."""
     for row in range(len(block)):
         start, end = int(block.columns[row, at.START]), int(block.columns[row, at.END])
         body = end - at.CHECKSUM_BYTES
         if keyed_hash64(block.data[start:body], key) != int.from_bytes(block.data[body:end].tobytes()):
-            return block.select(0, row), Stop(position + start, at.BAD_CHECKSUM)
+            return block.select(0, row), ScanStop(position + start, at.BAD_CHECKSUM)
     return block, stop
 
 

@@ -17,10 +17,18 @@ from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.base.layout import IDENTITY, TRASH, is_data_directory
 from penstock.storage.base.work_limit import CountedFile
 from penstock.storage.inspect.raw_segments import GOOD_STOPS, raw_blocks
-from penstock.storage.log.index import Header, IndexFile, State
-from penstock.storage.log.recovery import Claim, Finding, survey
-from penstock.storage.log.repair import claim_of
-from penstock.storage.log.segment import Damage, base_of, hash_file, index_path, read_block, read_start, segment_name
+from penstock.storage.log.index import IndexFile, IndexHeader, SegmentState
+from penstock.storage.log.recovery import SegmentExpectation, SegmentScan, scan_segment
+from penstock.storage.log.repair import expectation_of
+from penstock.storage.log.segment import (
+    Damage,
+    base_of,
+    hash_file,
+    index_path,
+    read_block,
+    read_log_start,
+    segment_name,
+)
 
 NOT_ENVELOPES: Final = "its messages are not Penstock envelopes: read it raw (--raw)"
 _LOOKS_MAX: Final = 3
@@ -28,7 +36,7 @@ _LOOKS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SegmentProblem:
     """One thing that is not as it should be. `offset` and `position` are None where it has none."""
 
     path: Path
@@ -38,7 +46,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SegmentReport:
     """What one segment turned out to be."""
 
     path: Path
@@ -52,7 +60,7 @@ class Report:
     state: str
     torn_bytes: int = 0
     """Unfinished bytes behind the last record: cut when the log is next opened. No problem by itself."""
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[SegmentProblem, ...] = field(default=())
 
 
 def verify_segment(
@@ -62,7 +70,7 @@ def verify_segment(
     raw: bool = False,
     key: bytes | None = None,
     progress: Callable[[int], None] = lambda _: None,
-) -> Report:
+) -> SegmentReport:
     """Check every record of a file, and its index where it has one. `raw`: messages are any bytes; `key`: that of the
     checksums of raw files, if it is not ours."""
     if raw:
@@ -81,7 +89,7 @@ def verify_if_there(
     raw: bool = False,
     key: bytes | None = None,
     progress: Callable[[int], None] = lambda _: None,
-) -> Report | None:
+) -> SegmentReport | None:
     """As `verify_segment`; None if the file has gone meanwhile: retention works on while a large directory is read."""
     try:
         return verify_segment(disk, path, raw=raw, key=key, progress=progress)
@@ -91,101 +99,105 @@ def verify_if_there(
         return None
 
 
-def _header(disk: Disk, path: Path) -> Header | None:
+def _header(disk: Disk, path: Path) -> IndexHeader | None:
     base = base_of(path.name)
     return None if base is None else IndexFile(disk, index_path(path), base).header()
 
 
-def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[Report, Header | None]:
+def _verify(disk: Disk, path: Path, progress: Callable[[int], None]) -> tuple[SegmentReport, IndexHeader | None]:
     header = _header(disk, path)
     with opened(disk, path) as file:
-        claim = claim_for(disk, path, file)
-        finding = survey(CountedFile(file, progress), file.size(), claim)
-        left = leftover(file, claim, finding)
-    problems = [_damage_problem(path, damage) for damage in finding.damages]
+        expected = expectation_for(disk, path, file)
+        scan = scan_segment(CountedFile(file, progress), file.size(), expected)
+        left = leftover(file, expected, scan)
+    problems = [_damage_problem(path, damage) for damage in scan.damages]
     if base_of(path.name) is not None:
-        problems += _index_problems(disk, path, header, claim, finding)
+        problems += _index_problems(disk, path, header, expected, scan)
     if left is not None:
-        problems.append(Problem(path=path, offset=None, position=finding.torn_start, what=left))
-    report = Report(
+        problems.append(SegmentProblem(path=path, offset=None, position=scan.torn_start, what=left))
+    report = SegmentReport(
         path=path,
         base=base_of(path.name),
-        next_offset=finding.base + finding.count,
-        records=finding.count - sum(len(damage.offsets) for damage in finding.damages),
-        size=finding.size,
-        first_id=finding.first_id,
-        last_id=finding.header(State.OPEN).last_id,
-        state=claim.header.state.name.lower() if claim.header else "no index",
-        torn_bytes=finding.torn_stop - finding.torn_start,
+        next_offset=scan.base + scan.count,
+        records=scan.count - sum(len(damage.offsets) for damage in scan.damages),
+        size=scan.size,
+        first_id=scan.first_id,
+        last_id=scan.header(SegmentState.OPEN).last_id,
+        state=expected.header.state.name.lower() if expected.header else "no index",
+        torn_bytes=scan.torn_stop - scan.torn_start,
         problems=tuple(problems),
     )
     return report, header
 
 
-def _damage_problem(path: Path, damage: Damage) -> Problem:
+def _damage_problem(path: Path, damage: Damage) -> SegmentProblem:
     count = len(damage.offsets)
     what = damage.reason if count == 1 else f"{count} records lost: {damage.reason}"
-    return Problem(path=path, offset=int(damage.offsets.start), position=damage.start, what=what)
+    return SegmentProblem(path=path, offset=int(damage.offsets.start), position=damage.start, what=what)
 
 
-def claim_for(disk: Disk, path: Path, file: File) -> Claim:
+def expectation_for(disk: Disk, path: Path, file: File) -> SegmentExpectation:
     """What the name and the index say; a file of another name begins with whatever offset its first record has."""
     if base_of(path.name) is not None:
-        return claim_of(disk, path)
+        return expectation_of(disk, path)
     block, _ = read_block(file, 0, file.size(), rows_max=1)
     base = int(block.columns[0, at.OFFSET]) if len(block) else 0
-    return Claim(base=base, header=None, ends=np.empty(0, dtype=np.int64))
+    return SegmentExpectation(base=base, header=None, ends=np.empty(0, dtype=np.int64))
 
 
-def leftover(file: File, claim: Claim, finding: Finding) -> str | None:
+def leftover(file: File, expected: SegmentExpectation, scan: SegmentScan) -> str | None:
     """What is wrong with the bytes behind the last record; None if nothing: they are unused, or an unfinished write."""
-    count = finding.torn_stop - finding.torn_start
-    if not count or claim.was_being_written:
+    count = scan.torn_stop - scan.torn_start
+    if not count or expected.was_being_written:
         return None
-    if finding.count:
+    if scan.count:
         return f"{count} bytes behind the last record are neither records nor unused space"
     _, stop = read_block(file, 0, file.size(), rows_max=1)
     return NOT_ENVELOPES if stop.reason == at.BAD_ENVELOPE else f"it does not begin with a record: {stop}"
 
 
-def _index_problems(disk: Disk, path: Path, header: Header | None, claim: Claim, finding: Finding) -> list[Problem]:
-    """`header` is what the index has, believed by the claim or not."""
+def _index_problems(
+    disk: Disk, path: Path, header: IndexHeader | None, expected: SegmentExpectation, scan: SegmentScan
+) -> list[SegmentProblem]:
+    """`header` is what the index has, believed by the expected or not."""
     if header is None:
-        return [Problem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")]
-    found = list(_entry_problems(path, claim, finding))
-    if header.state is not State.OPEN:
-        found += _header_problems(path, header, finding)
-    if header.state is State.SEALED and hash_file(disk, path, header.size) != header.hash:
+        return [
+            SegmentProblem(path=path, offset=None, position=None, what="the index is missing or damaged (rebuildable)")
+        ]
+    found = list(_entry_problems(path, expected, scan))
+    if header.state is not SegmentState.OPEN:
+        found += _header_problems(path, header, scan)
+    if header.state is SegmentState.SEALED and hash_file(disk, path, header.size) != header.hash:
         what = "the hash of the whole segment is not the one it was sealed with"
-        found.append(Problem(path=path, offset=None, position=None, what=what))
+        found.append(SegmentProblem(path=path, offset=None, position=None, what=what))
     return found
 
 
-def _entry_problems(path: Path, claim: Claim, finding: Finding) -> Iterator[Problem]:
-    known = claim.ends[: finding.count]
-    if claim.count is not None:  # closed in order: then every record is listed
-        known = np.concatenate((known, np.full(finding.count - known.size, -1, dtype=np.int64)))
-    wrong = np.flatnonzero(known != finding.ends[: known.size])
+def _entry_problems(path: Path, expected: SegmentExpectation, scan: SegmentScan) -> Iterator[SegmentProblem]:
+    known = expected.ends[: scan.count]
+    if expected.count is not None:  # closed in order: then every record is listed
+        known = np.concatenate((known, np.full(scan.count - known.size, -1, dtype=np.int64)))
+    wrong = np.flatnonzero(known != scan.ends[: known.size])
     if wrong.size:
         ordinal = int(wrong[0])
         what = f"{wrong.size} index entries do not say where their records end (rebuildable)"
-        position = int(finding.ends[ordinal - 1]) if ordinal else 0
-        yield Problem(path=path, offset=claim.base + ordinal, position=position, what=what)
+        position = int(scan.ends[ordinal - 1]) if ordinal else 0
+        yield SegmentProblem(path=path, offset=expected.base + ordinal, position=position, what=what)
 
 
-def _header_problems(path: Path, header: Header, finding: Finding) -> Iterator[Problem]:
-    expected = finding.header(header.state, header.hash)
+def _header_problems(path: Path, header: IndexHeader, scan: SegmentScan) -> Iterator[SegmentProblem]:
+    right = scan.header(header.state, header.hash)
     for name in ("count", "size", "first_id", "last_id"):
-        says, found = getattr(header, name), getattr(expected, name)
-        if says != found and not (finding.damages and name.endswith("_id")):
+        says, found = getattr(header, name), getattr(right, name)
+        if says != found and not (scan.damages and name.endswith("_id")):
             shown = [format_id(value) if isinstance(value, bytes) else value for value in (says, found)]
             what = f"the index says {name} {shown[0]}, the segment has {shown[1]}"
-            yield Problem(path=path, offset=None, position=None, what=what)
+            yield SegmentProblem(path=path, offset=None, position=None, what=what)
 
 
-def verify_sequence(disk: Disk, reports: Iterable[Report]) -> list[Problem]:
+def verify_sequence(disk: Disk, reports: Iterable[SegmentReport]) -> list[SegmentProblem]:
     """Problems between the segments of a log: offsets that are missing, ids that do not rise."""
-    problems: list[Problem] = []
+    problems: list[SegmentProblem] = []
     ordered = sorted((r for r in reports if r.base is not None), key=lambda r: (r.path.parent, r.base))
     for folder, group in groupby(ordered, key=lambda report: report.path.parent):
         segments = list(group)
@@ -195,9 +207,9 @@ def verify_sequence(disk: Disk, reports: Iterable[Report]) -> list[Problem]:
     return problems
 
 
-def _before_first(disk: Disk, folder: Path, first: Report) -> Iterator[Problem]:
+def _before_first(disk: Disk, folder: Path, first: SegmentReport) -> Iterator[SegmentProblem]:
     """In a data directory a log begins where it was truncated, or with 0; elsewhere lie copies of any part of one."""
-    start = read_start(disk, folder).offset
+    start = read_log_start(disk, folder).offset
     root = folder.absolute().parent.parent.parent
     if first.base is None or first.base <= start or not is_data_directory(disk, root):
         return
@@ -205,26 +217,28 @@ def _before_first(disk: Disk, folder: Path, first: Report) -> Iterator[Problem]:
         yield _missing(first, start)
 
 
-def _between(disk: Disk, left: Report, right: Report) -> Iterator[Problem]:
+def _between(disk: Disk, left: SegmentReport, right: SegmentReport) -> Iterator[SegmentProblem]:
     base = right.base or 0
     if left.next_offset > base:
         what = f"it begins with an offset that is in {left.path.name} already"
-        yield Problem(path=right.path, offset=base, position=0, what=what)
+        yield SegmentProblem(path=right.path, offset=base, position=0, what=what)
     elif left.next_offset < base and not disk.exists(right.path.with_name(segment_name(left.next_offset))):
         yield _missing(right, left.next_offset)
     if left.records and right.records and left.last_id >= right.first_id:
         what = f"the first id is not greater than the last one of {left.path.name}"
-        yield Problem(path=right.path, offset=right.base, position=0, what=what)
+        yield SegmentProblem(path=right.path, offset=right.base, position=0, what=what)
 
 
-def _missing(report: Report, start: int) -> Problem:
+def _missing(report: SegmentReport, start: int) -> SegmentProblem:
     what = f"offsets [{start}, {report.base}) are missing: is a segment file gone?"
-    return Problem(path=report.path, offset=start, position=None, what=what)
+    return SegmentProblem(path=report.path, offset=start, position=None, what=what)
 
 
-def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None], key: bytes | None) -> Report:
-    report = Report(path=path, base=None, next_offset=0, records=0, size=0, first_id=b"", last_id=b"", state="raw")
-    problems: list[Problem] = []
+def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None], key: bytes | None) -> SegmentReport:
+    report = SegmentReport(
+        path=path, base=None, next_offset=0, records=0, size=0, first_id=b"", last_id=b"", state="raw"
+    )
+    problems: list[SegmentProblem] = []
     with opened(disk, path) as file:
         for block, stop in raw_blocks(CountedFile(file, progress), file.size(), key=key):
             if len(block):
@@ -233,7 +247,7 @@ def _verify_raw(disk: Disk, path: Path, progress: Callable[[int], None], key: by
                 report = replace(report, records=report.records + len(block), first_id=first, last_id=last)
             report = replace(report, size=stop.position)
             if stop.reason not in GOOD_STOPS:
-                problems.append(Problem(path=path, offset=None, position=stop.position, what=str(stop)))
+                problems.append(SegmentProblem(path=path, offset=None, position=stop.position, what=str(stop)))
     return replace(report, problems=tuple(problems))
 
 

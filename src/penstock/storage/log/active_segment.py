@@ -14,7 +14,7 @@ from penstock.core.limits import Limits
 from penstock.record.block import Draft, Longs
 from penstock.record.hashing import StreamHash
 from penstock.storage.base.disk import FULL_ERRORS, Disk, File, opened, write_all
-from penstock.storage.log.index import Header, IndexWriter, State
+from penstock.storage.log.index import IndexHeader, IndexWriter, SegmentState
 from penstock.storage.log.log_view import Segment
 from penstock.storage.log.repair import has_clean_end, is_index_of, repair_newest
 from penstock.storage.log.segment import SPARE_NAME, Damage, hash_file, index_path, segment_name
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 class ActiveSegment:
     """Owned by the log's one appender. `segment` is what readers may see of it."""
 
-    def __init__(self, disk: Disk, segment: Segment, capacity: int, header: Header) -> None:
+    def __init__(self, disk: Disk, segment: Segment, capacity: int, header: IndexHeader) -> None:
         self._disk = disk
         self._capacity = capacity
         self._header = header
@@ -51,12 +51,12 @@ class ActiveSegment:
         disk.rename(spare, path)
         disk.sync_directory(folder)
         segment = Segment(path=path, base=base, stop=base, size=0, sealed=False)
-        made = cls(disk, segment, capacity, Header(state=State.OPEN, base=base))
+        made = cls(disk, segment, capacity, IndexHeader(state=SegmentState.OPEN, base=base))
         made._hash = StreamHash()
         return made
 
     @classmethod
-    def reopen(cls, disk: Disk, path: Path, header: Header | None, limits: Limits) -> tuple[Self, list[Damage]]:
+    def reopen(cls, disk: Disk, path: Path, header: IndexHeader | None, limits: Limits) -> tuple[Self, list[Damage]]:
         """The newest segment of a log as it was left: in order, or recovered."""
         if header is not None and (size := _size_as_closed(disk, path, header)) is not None:
             return cls._of(disk, path, header, size), []
@@ -68,10 +68,10 @@ class ActiveSegment:
         if has_clean_end(disk, path, finding.size):
             with opened(disk, path) as file:
                 capacity = file.size()
-        return cls._of(disk, path, finding.header(State.OPEN), capacity), list(finding.damages)
+        return cls._of(disk, path, finding.header(SegmentState.OPEN), capacity), list(finding.damages)
 
     @classmethod
-    def _of(cls, disk: Disk, path: Path, header: Header, capacity: int) -> Self:
+    def _of(cls, disk: Disk, path: Path, header: IndexHeader, capacity: int) -> Self:
         stop = header.base + header.count
         segment = Segment(path=path, base=header.base, stop=stop, size=header.size, sealed=False)
         return cls(disk, segment, capacity, header)
@@ -96,19 +96,19 @@ class ActiveSegment:
                 return count
         return len(drafts)
 
-    def wake(self) -> None:
+    def open_files(self) -> None:
         """Have the files open, and the index say that the segment is being written."""
         if self._file is not None:
             return
         self._file = self._disk.open(self.segment.path, write=True)
         try:
             self._index = IndexWriter(self._disk.open(index_path(self.segment.path), write=True), self.segment.base)
-            if self._header.state is not State.OPEN:
+            if self._header.state is not SegmentState.OPEN:
                 self._index.reopen()
         except OSError:
-            self.rest()  # awake is awake: nothing is written behind an index that says it is closed
+            self.close_files()  # awake is awake: nothing is written behind an index that says it is closed
             raise
-        self._header = replace(self._header, state=State.OPEN)
+        self._header = replace(self._header, state=SegmentState.OPEN)
 
     def reserve(self, records: int) -> None:
         """Room in the index for so many more records. Raises ENOSPC before anything is written."""
@@ -134,17 +134,17 @@ class ActiveSegment:
 
     @property
     def _open_file(self) -> File:
-        assert self._file is not None, "wake() comes first"  # noqa: S101 - a defect here, not bad input
+        assert self._file is not None, "open_files() comes first"  # noqa: S101 - a defect here, not bad input
         return self._file
 
     @property
     def _open_index(self) -> IndexWriter:
-        assert self._index is not None, "wake() comes first"  # noqa: S101 - a defect here, not bad input
+        assert self._index is not None, "open_files() comes first"  # noqa: S101 - a defect here, not bad input
         return self._index
 
     def enlarge(self, size: int) -> None:
         """Give an empty segment more room: it was made for less, or a crash left it short."""
-        self.wake()
+        self.open_files()
         self._open_file.preallocate(size)
         self._capacity = size
 
@@ -166,14 +166,14 @@ class ActiveSegment:
 
         `sync`: the records themselves were not synced yet.
         """
-        self.wake()
+        self.open_files()
         if sync:
             self._open_file.sync()
-        self._mark(State.SEALED, self._digest())
+        self._mark(SegmentState.SEALED, self._digest())
         self._open_index.sync()
         self._open_index.trim(self.segment.count)
         self._open_file.truncate(self.segment.size)
-        self.rest()
+        self.close_files()
         self.segment = replace(self.segment, sealed=True)
         return self.segment
 
@@ -185,18 +185,18 @@ class ActiveSegment:
     def close(self, *, sync: bool) -> None:
         """Say in the index that all is in order. No more than a hint, so it costs no sync: if a power cut takes it
         back, the next opening looks for itself. `sync`: the records themselves were not synced yet."""
-        if self._header.state is State.OPEN:
-            self.wake()
+        if self._header.state is SegmentState.OPEN:
+            self.open_files()
             if sync:
                 self._open_file.sync()
-            self._mark(State.CLOSED, 0)
+            self._mark(SegmentState.CLOSED, 0)
 
-    def _mark(self, state: State, digest: int) -> None:
+    def _mark(self, state: SegmentState, digest: int) -> None:
         count, size = self.segment.count, self.segment.size
         self._header = replace(self._header, state=state, count=count, size=size, hash=digest)
         self._open_index.mark(self._header)
 
-    def rest(self) -> None:
+    def close_files(self) -> None:
         """Let go of the files. Everything written is listed, so nothing is forgotten."""
         for held in (self._file, self._index):
             if held is not None:
@@ -204,10 +204,10 @@ class ActiveSegment:
         self._file = self._index = None
 
 
-def _size_as_closed(disk: Disk, path: Path, header: Header) -> int | None:
+def _size_as_closed(disk: Disk, path: Path, header: IndexHeader) -> int | None:
     """The size of a segment's file, if the segment is still as it was when its index was closed, as far as a glance
     tells: all there, and followed by unused space. None if it is not."""
-    if header.state is not State.CLOSED or not is_index_of(disk, path, header):
+    if header.state is not SegmentState.CLOSED or not is_index_of(disk, path, header):
         return None
     with opened(disk, path) as file:
         size = file.size()

@@ -18,8 +18,9 @@ from penstock.core.errors import PenstockError, ServiceUnavailable, StorageFaile
 from penstock.core.ids import IdGenerator, IdRun
 from penstock.core.limits import Limits
 from penstock.record.block import Draft
-from penstock.storage.base.metrics import Meter
-from penstock.storage.log.log import Appended, Log
+from penstock.storage.base.metrics import StorageMeter
+from penstock.storage.log.append_result import AppendResult
+from penstock.storage.log.log import Log
 
 HELPERS: Final = 4
 """A disk takes a few syncs at once for little more than the time of one; more than this many gain nothing."""
@@ -44,7 +45,7 @@ class SharedIds(IdGenerator):
             return super().take(count)
 
 
-class Ticket:
+class PendingAppend:
     """One submitted block. `outcome` is set before `deliver` sees it."""
 
     __slots__ = ("_done", "draft", "log", "outcome")
@@ -52,11 +53,11 @@ class Ticket:
     def __init__(self, log: Log | None, draft: Draft) -> None:
         self.log = log
         self.draft = draft
-        self.outcome: Appended | PenstockError | None = None
+        self.outcome: AppendResult | PenstockError | None = None
         self._done = threading.Lock()
         self._done.acquire()
 
-    def result(self, timeout: float | None = None) -> Appended:
+    def result(self, timeout: float | None = None) -> AppendResult:
         """Wait until the block is durable, or raise why it is not. A time-out says nothing about the block."""
         if self.outcome is None and not self._done.acquire(timeout=-1 if timeout is None else timeout):
             raise Timeout(f"the append was not confirmed within {timeout} s; it may still be")
@@ -70,7 +71,7 @@ class Ticket:
         self._done.release()
 
 
-class Errand(Ticket):
+class WriterTask(PendingAppend):
     """Something else for the writer thread to do, between two groups: it is the only one that changes a log."""
 
     __slots__ = ("function", "returned")
@@ -94,9 +95,9 @@ class Errand(Ticket):
         return self.returned
 
 
-def release_all(tickets: Sequence[Ticket]) -> None:
-    for ticket in tickets:
-        ticket.release()
+def release_all(appends: Sequence[PendingAppend]) -> None:
+    for append in appends:
+        append.release()
 
 
 class GroupCommit:
@@ -110,21 +111,21 @@ class GroupCommit:
         self,
         limits: Limits | None = None,
         *,
-        deliver: Callable[[Sequence[Ticket]], None] = release_all,
+        deliver: Callable[[Sequence[PendingAppend]], None] = release_all,
         helpers: int = 0,
-        meter: Meter | None = None,
+        meter: StorageMeter | None = None,
     ) -> None:
         self._limits = limits or Limits()
-        self._meter = meter or Meter()
+        self._meter = meter or StorageMeter()
         self._deliver = deliver
         self._helpers = ThreadPoolExecutor(helpers, thread_name_prefix="penstock-sync") if helpers else None
-        self._queue: deque[Ticket] = deque()
+        self._queue: deque[PendingAppend] = deque()
         self._queued_bytes = 0
         self._closing = False
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        self._awake: OrderedDict[Log, None] = OrderedDict()
+        self._open_logs: OrderedDict[Log, None] = OrderedDict()
         self.groups = 0
         self.blocks = 0
         self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
@@ -140,22 +141,22 @@ class GroupCommit:
         """What waits for the writer now, the group that is being written aside."""
         return self._queued_bytes
 
-    def submit(self, log: Log, draft: Draft, *, wait: bool = True) -> Ticket:
+    def submit(self, log: Log, draft: Draft, *, wait: bool = True) -> PendingAppend:
         """Queue a block. Waits while the queue is full, or raises `ServiceUnavailable` with `wait=False`.
 
         Raises `PayloadTooLarge` for a block over the limits; nothing is queued then.
         """
         draft.check_sizes(log.limits)
-        ticket = Ticket(log, draft)
+        append = PendingAppend(log, draft)
         with self._lock:
             self._wait_for_room(wait)
-            self._queue.append(ticket)
+            self._queue.append(append)
             self._queued_bytes += len(draft.data)
             if len(self._queue) == 1:
                 self._work.notify()
-        return ticket
+        return append
 
-    def submit_all(self, blocks: Sequence[tuple[Log, Draft]], *, wait: bool = True) -> list[Ticket]:
+    def submit_all(self, blocks: Sequence[tuple[Log, Draft]], *, wait: bool = True) -> list[PendingAppend]:
         """Queue blocks that belong together: all of them, or none, and an error as from `submit`.
 
         There is room for all where there is room for one. Raises why a log takes nothing any more, too.
@@ -164,30 +165,30 @@ class GroupCommit:
             if log.failure is not None:
                 raise log.failure
             draft.check_sizes(log.limits)
-        tickets = [Ticket(log, draft) for log, draft in blocks]
+        appends = [PendingAppend(log, draft) for log, draft in blocks]
         with self._lock:
             self._wait_for_room(wait)
             idle = not self._queue
-            self._queue.extend(tickets)
+            self._queue.extend(appends)
             self._queued_bytes += sum(len(draft.data) for _, draft in blocks)
             if idle:
                 self._work.notify()
-        return tickets
+        return appends
 
     def run(self, function: Callable[[], Any]) -> Any:
         """Have the writer thread do something between two groups, after all that was submitted before; its result.
 
         Waits for it, and so is not for `deliver` to call.
         """
-        errand = Errand(function)
+        task = WriterTask(function)
         with self._lock:
             if self._closing:
                 raise ServiceUnavailable("the data directory is closing")
-            self._queue.append(errand)
+            self._queue.append(task)
             self._work.notify()
-        return errand.wait()
+        return task.wait()
 
-    def append(self, log: Log, draft: Draft) -> Appended:
+    def append(self, log: Log, draft: Draft) -> AppendResult:
         """Submit and wait: durable on return."""
         return self.submit(log, draft).result()
 
@@ -207,7 +208,7 @@ class GroupCommit:
             group = self._gather()
             if not group:
                 return
-            if isinstance(group[0], Errand):
+            if isinstance(group[0], WriterTask):
                 group[0].run()
                 continue
             self._write(group)
@@ -216,55 +217,55 @@ class GroupCommit:
             self._measure(group)
             self._hand_back(group)
 
-    def _measure(self, group: list[Ticket]) -> None:
-        self._meter.groups.add(sum(ticket.draft.count for ticket in group))
-        self._meter.group_bytes += sum(len(ticket.draft.data) for ticket in group)
+    def _measure(self, group: list[PendingAppend]) -> None:
+        self._meter.groups.add(sum(append.draft.count for append in group))
+        self._meter.group_bytes += sum(len(append.draft.data) for append in group)
 
-    def _hand_back(self, group: list[Ticket]) -> None:
+    def _hand_back(self, group: list[PendingAppend]) -> None:
         try:
             self._deliver(group)
         except Exception:  # a defect in it must not end the writing of all others
             _LOG.exception("the outcomes of %d blocks that were written could not be delivered", len(group))
 
-    def _gather(self) -> list[Ticket]:
+    def _gather(self) -> list[PendingAppend]:
         """All that waits, up to the size of a group; nothing when closed and drained."""
         with self._lock:
             while not self._queue:
                 if self._closing:
                     return []
                 self._work.wait()
-            group: list[Ticket] = [self._queue.popleft()]
+            group: list[PendingAppend] = [self._queue.popleft()]
             size = len(group[0].draft.data)
             while self._queue and self._may_join(group[0], size):
-                ticket = self._queue.popleft()
-                size += len(ticket.draft.data)
-                group.append(ticket)
+                append = self._queue.popleft()
+                size += len(append.draft.data)
+                group.append(append)
             self._queued_bytes -= size
             self._room.notify_all()
             return group
 
-    def _may_join(self, first: Ticket, size: int) -> bool:
+    def _may_join(self, first: PendingAppend, size: int) -> bool:
         following = self._queue[0]
-        if isinstance(first, Errand) or isinstance(following, Errand):
+        if isinstance(first, WriterTask) or isinstance(following, WriterTask):
             return False
         return size + len(following.draft.data) <= self._limits.group_bytes_max
 
-    def _write(self, group: list[Ticket]) -> None:
-        by_log: dict[Log, list[Ticket]] = {}
-        for ticket in group:
-            assert ticket.log is not None, "errands are not written"  # noqa: S101 - a defect here, not bad input
-            by_log.setdefault(ticket.log, []).append(ticket)
+    def _write(self, group: list[PendingAppend]) -> None:
+        by_log: dict[Log, list[PendingAppend]] = {}
+        for append in group:
+            assert append.log is not None, "writer tasks are not written"  # noqa: S101 - a defect here, not bad input
+            by_log.setdefault(append.log, []).append(append)
         run = map if self._helpers is None or len(by_log) == 1 else self._helpers.map
         # All of them, before any may be told to rest.
         for log in list(run(_append, by_log, by_log.values())):
-            self._keep_awake(log)
+            self._limit_open_files(log)
 
-    def _keep_awake(self, log: Log) -> None:
+    def _limit_open_files(self, log: Log) -> None:
         """Only so many logs keep their files open: the one not used for longest lets go of them."""
-        self._awake[log] = None
-        self._awake.move_to_end(log)
-        if len(self._awake) > self._limits.open_logs_max:
-            self._awake.popitem(last=False)[0].rest()
+        self._open_logs[log] = None
+        self._open_logs.move_to_end(log)
+        if len(self._open_logs) > self._limits.open_logs_max:
+            self._open_logs.popitem(last=False)[0].close_files()
 
     def close(self) -> None:
         """Take no more, finish what is queued, end the thread. Idempotent."""
@@ -283,12 +284,12 @@ class GroupCommit:
         self.close()
 
 
-def _append(log: Log, tickets: list[Ticket]) -> Log:
+def _append(log: Log, appends: list[PendingAppend]) -> Log:
     """One log's share of a group; its outcomes are set on return."""
     try:
-        outcomes = log.append_group([ticket.draft for ticket in tickets])
+        outcomes = log.append_group([append.draft for append in appends])
     except Exception as error:  # a defect must not leave callers waiting for ever
-        outcomes = [StorageFailed(f"{log.path}: {type(error).__name__}: {error}")] * len(tickets)
-    for ticket, outcome in zip(tickets, outcomes, strict=True):
-        ticket.outcome = outcome
+        outcomes = [StorageFailed(f"{log.path}: {type(error).__name__}: {error}")] * len(appends)
+    for append, outcome in zip(appends, outcomes, strict=True):
+        append.outcome = outcome
     return log

@@ -45,7 +45,7 @@ _ENTRIES_MAX: Final = SEGMENT_BYTES_CEILING // at.MESSAGE_RECORD_BYTES_MIN
 NO_ID: Final = bytes(ID_BYTES)
 
 
-class State(IntEnum):
+class SegmentState(IntEnum):
     OPEN = 0
     """Being written: what is listed is acknowledged, what is not may be unfinished."""
     CLOSED = 1
@@ -55,8 +55,8 @@ class State(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    state: State
+class IndexHeader:
+    state: SegmentState
     base: int
     count: int = 0
     size: int = 0
@@ -77,15 +77,21 @@ class Header:
         return self.count * at.MESSAGE_RECORD_BYTES_MIN <= self.size and (self.count > 0) == (self.size > 0)
 
     @classmethod
-    def decode(cls, data: bytes | bytearray) -> Header | None:
+    def decode(cls, data: bytes | bytearray) -> IndexHeader | None:
         """None if this is not a whole, unharmed header, or says what no segment can be."""
         if len(data) < HEADER_BYTES or _CHECKSUM.unpack_from(data, HEADER_BYTES - 8)[0] != hash64(data[:-8]):
             return None
         magic, version, state, base, count, size, first_id, last_id, digest = _HEADER.unpack_from(data)
-        if magic != MAGIC or version != FORMAT or state not in State.__members__.values():
+        if magic != MAGIC or version != FORMAT or state not in SegmentState.__members__.values():
             return None
         header = cls(
-            state=State(state), base=base, count=count, size=size, first_id=first_id, last_id=last_id, hash=digest
+            state=SegmentState(state),
+            base=base,
+            count=count,
+            size=size,
+            first_id=first_id,
+            last_id=last_id,
+            hash=digest,
         )
         return header if header.is_possible else None
 
@@ -97,7 +103,7 @@ def encode_entries(ends: Longs, first_offset: int) -> bytes:
     return bytes(entries.astype(">u8").tobytes())
 
 
-def claimed_ends(data: Any) -> Longs:
+def unchecked_ends(data: Any) -> Longs:
     """Where entries say that the records end, true or not: a tenth of the work of `decode_entries`."""
     ends: Longs = (np.frombuffer(data, dtype=">u8") >> np.uint64(32)).astype(np.int64)
     return ends
@@ -125,9 +131,9 @@ class IndexFile:
         self._path = path
         self._base = base
 
-    def header(self) -> Header | None:
+    def header(self) -> IndexHeader | None:
         """None if it is missing, damaged, or of another segment."""
-        header = Header.decode(bytes(self._read(0, HEADER_BYTES)))
+        header = IndexHeader.decode(bytes(self._read(0, HEADER_BYTES)))
         return header if header is not None and header.base == self._base else None
 
     def ends(self, start: int, stop: int) -> Longs:
@@ -151,11 +157,11 @@ class IndexFile:
         """Where a record begins; -1 if that is not known."""
         return 0 if ordinal == 0 else int(self.ends(ordinal - 1, ordinal)[0])
 
-    def lists_all(self, header: Header) -> bool:
+    def lists_all(self, header: IndexHeader) -> bool:
         """Whether the last record that the header counts is listed, and ends where the header says that all do."""
         return self.start(header.count) == header.size
 
-    def allows(self, header: Header, file: File) -> bool:
+    def allows(self, header: IndexHeader, file: File) -> bool:
         """Whether the entries and the segment, `file`, leave it possible that a header is right.
 
         An entry that is sound and says otherwise does not. Where entries are lost, what they do not list must fit into
@@ -215,7 +221,7 @@ class IndexWriter:
             file.truncate(0)
             writer = cls(file, base)
             writer.reserve(1)
-            write_all(file, Header(state=State.OPEN, base=base).encode(), 0)
+            write_all(file, IndexHeader(state=SegmentState.OPEN, base=base).encode(), 0)
             file.sync()
         except BaseException:
             file.close()
@@ -224,7 +230,7 @@ class IndexWriter:
 
     def reopen(self) -> None:
         """From here on the segment is being written again; durable on return."""
-        self.mark(Header(state=State.OPEN, base=self._base))
+        self.mark(IndexHeader(state=SegmentState.OPEN, base=self._base))
         self.sync()
 
     def reserve(self, count: int) -> None:
@@ -237,7 +243,7 @@ class IndexWriter:
     def write(self, ends: Longs, ordinal: int) -> None:
         write_all(self._file, encode_entries(ends, self._base + ordinal), HEADER_BYTES + ordinal * ENTRY_BYTES)
 
-    def mark(self, header: Header) -> None:
+    def mark(self, header: IndexHeader) -> None:
         write_all(self._file, header.encode(), 0)
 
     def sync(self) -> None:
@@ -252,6 +258,6 @@ class IndexWriter:
         self._file.close()
 
 
-def rewrite(disk: Disk, path: Path, header: Header, ends: Longs) -> None:
+def rewrite_index(disk: Disk, path: Path, header: IndexHeader, ends: Longs) -> None:
     """Put a whole new index in place, durable on return."""
     replace_file(disk, path, header.encode() + encode_entries(ends, header.base))

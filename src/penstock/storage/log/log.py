@@ -9,76 +9,45 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from penstock.core.clock import Clock, now_ms
 from penstock.core.errors import DiskFull, InvalidRequest, OffsetOutOfRange, PenstockError, StorageFailed
 from penstock.core.ids import ID_BYTES, IdGenerator, IdRun, format_id, ticks_of_id, unix_ms_of_ticks
 from penstock.core.limits import Limits
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.record.block import Draft, stamp, stamp_each
 from penstock.record.message import Record
 from penstock.storage.base.disk import FULL_ERRORS, Disk, opened, storage_error
 from penstock.storage.catalog.topics import LogEnd, Retention
 from penstock.storage.log import log_view
 from penstock.storage.log.active_segment import ActiveSegment
-from penstock.storage.log.gaps import gaps_in, put_empty_segment
-from penstock.storage.log.index import IndexFile, State
-from penstock.storage.log.log_view import MISSING, Chunk, Segment, View
-from penstock.storage.log.repair import is_index_of, keep_copy, rebuild_sealed
-from penstock.storage.log.retention import Aged, expired
+from penstock.storage.log.append_result import AppendResult, Durability
+from penstock.storage.log.index import IndexFile, SegmentState
+from penstock.storage.log.log_view import MISSING, LogView, ReadChunk, Segment, gaps_in
+from penstock.storage.log.repair import is_index_of, keep_copy, put_empty_segment, rebuild_sealed
+from penstock.storage.log.retention import SegmentAge, expired_count
 from penstock.storage.log.segment import (
-    BEGINNING,
-    MARKER,
+    LOG_START_NAME,
     READ_BYTES,
     SPARE_NAME,
+    START_OF_EMPTY_LOG,
     Damage,
-    Start,
+    LogStart,
     base_of,
     index_path,
-    read_start,
+    read_log_start,
     segment_name,
-    write_start,
+    write_log_start,
 )
 
 _LOG = logging.getLogger(__name__)
 _NEW_IDS = "let the log give new ones (--restamp)"
 _AHEAD_MS_MAX = 60_000
 """How far ids from elsewhere may be ahead of the clock here: as far as clocks that are kept differ."""
-
-
-class Durability(StrEnum):
-    SYNC = "sync"
-    """Acknowledged means on disk."""
-    OS = "os"
-    """Acknowledged means handed to the operating system: a power cut loses what it had not written yet."""
-
-
-class Appended(NamedTuple):
-    """Where a block now is: durable, from this offset on. A plain tuple, because one is made for every block."""
-
-    offset: Offset
-    records: int
-    first_ticks: int
-    id_low: int
-    stamped: memoryview
-    """The records as they lie on disk, for whoever waits for them: no need to read them back."""
-
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange.of(self.offset, self.offset + self.records)
-
-    @property
-    def ids(self) -> IdRun:
-        return IdRun(self.first_ticks, self.records, self.id_low)
-
-    @property
-    def id(self) -> bytes:
-        return self.ids[0]
 
 
 class Log:
@@ -91,7 +60,7 @@ class Log:
         self._clock = clock
         self._limits = limits
         self._durability = Durability.SYNC
-        self._view = View()
+        self._view = LogView()
         self._active: ActiveSegment | None = None
         self._failure: StorageFailed | None = None
         self._refused: DiskFull | None = None
@@ -100,7 +69,7 @@ class Log:
         self.damages: list[Damage] = []
         """What has been found damaged or missing: by recovery when the log was opened, and by reads since."""
 
-        self.moved: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Told, by the thread that appends, when a segment is complete or the log begins elsewhere."""
 
     @classmethod
@@ -113,17 +82,17 @@ class Log:
         clock: Clock,
         limits: Limits | None = None,
         durability: Durability = Durability.SYNC,
-        noted: LogEnd | None = None,
+        recorded_end: LogEnd | None = None,
     ) -> Self:
         """Open or create a log, after recovery: everything acknowledged before is there, and appends may begin.
 
-        `noted`: how far it is known to have gone. What is missing of that is damage, and the log goes on behind it.
-        Raises `StorageFailed` if the disk does not let it.
+        `recorded_end` is the end that the catalog has on record: offsets before it that no file holds are damage, and
+        the log goes on behind them. Raises `StorageFailed` if the disk fails.
         """
         log = cls(disk, path, ids=ids, clock=clock, limits=(limits or Limits()).check())
         log._durability = durability
         try:
-            log._recover(noted)
+            log._recover(recorded_end)
         except OSError as error:
             raise storage_error(error, f"{path} cannot be opened") from error
         return log
@@ -139,7 +108,7 @@ class Log:
         return self._limits
 
     @property
-    def view(self) -> View:
+    def view(self) -> LogView:
         """What may be read now, as a value that does not change."""
         return self._view
 
@@ -186,7 +155,7 @@ class Log:
         wanted = needed if isinstance(needed, int) else self._limits.segment_bytes_first
         return free_bytes - wanted < self._limits.disk_reserve_bytes
 
-    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+    def read(self, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
         """Records from `offset` on, verified; damaged ones are stepped over, named, and kept in quarantine."""
         view = self._view
         try:
@@ -209,18 +178,18 @@ class Log:
                 return
             offset = chunk.next_offset
 
-    def offset_of(self, place: Place) -> Offset:
+    def offset_of(self, position: Position) -> Offset:
         """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
         while True:
             view = self._view
             try:
-                return log_view.offset_of(self._disk, view, place)
+                return log_view.offset_of(self._disk, view, position)
             except OSError as error:
                 # If retention was quicker, what is left is searched again.
                 if view.first_offset == self._view.first_offset:
                     raise storage_error(error, f"{self._path} cannot be read") from error
 
-    def _quarantine(self, view: View, damage: Damage) -> None:
+    def _quarantine(self, view: LogView, damage: Damage) -> None:
         if damage in self.damages or self._is_missed(damage):
             return
         self.damages.append(damage)
@@ -241,20 +210,20 @@ class Log:
 
     # appending
 
-    def append(self, draft: Draft) -> Appended:
+    def append(self, draft: Draft) -> AppendResult:
         """Append one block. On return it is durable (unless opened with `Durability.OS`)."""
         outcome = self.append_group([draft])[0]
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
 
-    def append_group(self, drafts: Sequence[Draft]) -> list[Appended | PenstockError]:
+    def append_group(self, drafts: Sequence[Draft]) -> list[AppendResult | PenstockError]:
         """Append many blocks with as few writes and syncs as segments allow; the outcome of each, in order.
 
         A block that is too large, or that meets a full disk, fails alone or with those behind it, and the log goes
         on. A failed write or sync fails every block from there on, for good.
         """
-        outcomes: list[Appended | PenstockError] = []
+        outcomes: list[AppendResult | PenstockError] = []
         while len(outcomes) < len(drafts):
             rest = drafts[len(outcomes) :]
             try:
@@ -273,7 +242,7 @@ class Log:
             _LOG.info("%s takes messages again: there is room", self._path)
         self._refused = refused
 
-    def _append_some(self, drafts: Sequence[Draft]) -> list[Appended]:
+    def _append_some(self, drafts: Sequence[Draft]) -> list[AppendResult]:
         """As many of the first blocks as the active segment has room for, with one write and one sync."""
         self._check_open()
         active = self._room_for(len(drafts[0].data))
@@ -290,7 +259,7 @@ class Log:
         self._commit(active, data, ends, ids[ids.count - 1])
         return _shares(drafts[:count], first, ids, memoryview(data))
 
-    def append_identified(self, draft: Draft, ids: Sequence[bytes]) -> OffsetRange:
+    def append_with_ids(self, draft: Draft, ids: Sequence[bytes]) -> OffsetRange:
         """Append one block whose messages have ids already, given elsewhere; where it lies, durably.
 
         For the thread that appends. Raises `InvalidRequest` unless they are UUIDv6, rise above all that the log has,
@@ -333,7 +302,7 @@ class Log:
         others = self._view.segments
         if others and others[-1].base == segment.base:
             others = others[:-1]
-        self._view = View((*others, segment), self._view.start)
+        self._view = LogView((*others, segment), self._view.start)
 
     def refuse(self, failure: StorageFailed) -> None:
         """Take no more appends, for this reason or for one that there is already. For the thread that appends."""
@@ -375,7 +344,7 @@ class Log:
                 active = self._active = self._next_segment(size)
             elif not active.has_room(size):
                 active.enlarge(self._wanted_bytes(size))
-            active.wake()
+            active.open_files()
             active.prepare_spare(self._limits)
         except OSError as error:
             raise self._refusal(error) from error
@@ -414,7 +383,7 @@ class Log:
         except OSError as error:
             raise self._fail(error) from error
         self._active = None
-        self.moved()
+        self.on_change()
 
     def roll(self) -> None:
         """Seal the active segment now, if it holds anything; the next append begins a new one."""
@@ -438,7 +407,7 @@ class Log:
             )
         offset = self._view.past_gap(offset)  # or the gap would be found again without what stands before it
         try:
-            write_start(self._disk, self._path, Start(offset, self._last_id))
+            write_log_start(self._disk, self._path, LogStart(offset, self._last_id))
             self._drop(sum(segment.sealed and segment.stop <= offset for segment in self._view.segments), offset)
         except OSError as error:
             raise storage_error(error, f"{self._path} cannot be truncated") from error
@@ -455,33 +424,33 @@ class Log:
             self.truncate_before(max(view.segments[gone].base, self.first_offset))
         return gone
 
-    def kept_from(self, policy: Retention, *, floor: int | None = None) -> int | None:
+    def retained_from(self, policy: Retention, *, floor: int | None = None) -> int | None:
         """Where the first segment begins that `retain` would keep; None if it would keep all. Any thread may ask."""
         view = self._view
         gone = self._outlived(view, policy, floor)
         return view.segments[gone].base if gone > 0 else None
 
-    def _outlived(self, view: View, policy: Retention, floor: int | None) -> int:
+    def _outlived(self, view: LogView, policy: Retention, floor: int | None) -> int:
         """How many of the oldest segments are to go."""
         try:
             return self._expired(view, policy, floor)
         except OSError as error:
             raise storage_error(error, f"{self._path} cannot be read") from error
 
-    def _expired(self, view: View, policy: Retention, floor: int | None) -> int:
+    def _expired(self, view: LogView, policy: Retention, floor: int | None) -> int:
         sealed = [segment for segment in view.segments if segment.sealed]
         others = [segment for segment in view.segments if not segment.sealed]
-        active = Aged(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
-        gone = expired(self._aged(sealed), active, policy, now_ms=now_ms(self._clock), floor=floor)
+        active = SegmentAge(size=sum(s.size for s in others), count=sum(s.count for s in others), last_time_ms=0)
+        gone = expired_count(self._aged(sealed), active, policy, now_ms=now_ms(self._clock), floor=floor)
         if gone == len(view.segments):
             gone -= 1  # the newest segment says where the log goes on
         return max(0, gone)
 
-    def _aged(self, sealed: Sequence[Segment]) -> list[Aged]:
+    def _aged(self, sealed: Sequence[Segment]) -> list[SegmentAge]:
         aged, last = [], now_ms(self._clock)
         for segment in reversed(sealed):
             last = self._last_time_ms(segment, last)
-            aged.append(Aged(size=segment.size, count=segment.count, last_time_ms=last, stop=segment.stop))
+            aged.append(SegmentAge(size=segment.size, count=segment.count, last_time_ms=last, stop=segment.stop))
         return aged[::-1]
 
     def _last_time_ms(self, segment: Segment, following_ms: int) -> int:
@@ -496,38 +465,38 @@ class Log:
         if count == len(self._view.segments):
             count -= 1
         gone, kept = self._view.segments[:count], self._view.segments[count:]
-        self._view = View(kept, start)
+        self._view = LogView(kept, start)
         for segment in gone:
             self._disk.remove(segment.path)
             self._disk.remove(index_path(segment.path))
         self._disk.sync_directory(self._path)
-        self.moved()
+        self.on_change()
 
     # opening and closing
 
-    def _recover(self, noted: LogEnd | None) -> None:
+    def _recover(self, recorded_end: LogEnd | None) -> None:
         self._disk.make_directory(self._path)
         names = self._disk.names(self._path)  # once: of a thousand logs, most have nothing but a segment
         if SPARE_NAME in names:
             self._disk.remove(self._path / SPARE_NAME)
-        start = read_start(self._disk, self._path) if MARKER in names else BEGINNING
+        start = read_log_start(self._disk, self._path) if LOG_START_NAME in names else START_OF_EMPTY_LOG
         bases = sorted(base for base in map(base_of, names) if base is not None)
-        if noted is not None:
-            self._begin(bases, max(start.offset, noted.first_offset), noted)
-        self._last_id = start.last_id if noted is None else max(start.last_id, noted.last_id)
+        if recorded_end is not None:
+            self._begin(bases, max(start.offset, recorded_end.first_offset), recorded_end)
+        self._last_id = start.last_id if recorded_end is None else max(start.last_id, recorded_end.last_id)
         segments = [self._sealed(base, following) for base, following in pairwise(bases)]
-        self._view = View(tuple(segments), start.offset)
+        self._view = LogView(tuple(segments), start.offset)
         if bases:
             self._open_newest(self._path / segment_name(bases[-1]), bases[-1])
-        if noted is not None and noted.next_offset > self.next_offset:
-            self._go_on_at(noted.next_offset)
+        if recorded_end is not None and recorded_end.next_offset > self.next_offset:
+            self._go_on_at(recorded_end.next_offset)
         self._ids.advance(ticks_of_id(self._last_id))
         for gap in gaps_in(self._view):
             self._miss(gap)
 
-    def _begin(self, bases: list[int], begins: int, noted: LogEnd) -> None:
+    def _begin(self, bases: list[int], begins: int, recorded_end: LogEnd) -> None:
         """Have the first of its segments begin where the log does, also if the file that did is gone."""
-        if begins < (bases[0] if bases else noted.next_offset):
+        if begins < (bases[0] if bases else recorded_end.next_offset):
             put_empty_segment(self._disk, self._path, begins, sealed=True)
             bases.insert(0, begins)
 
@@ -551,10 +520,10 @@ class Log:
     def _sealed(self, base: int, following: int) -> Segment:
         path = self._path / segment_name(base)
         header = IndexFile(self._disk, index_path(path), base).header()
-        if header is None or header.state is not State.SEALED or not is_index_of(self._disk, path, header):
-            finding = rebuild_sealed(self._disk, path, self._limits, count=following - base)
-            self.damages += finding.damages
-            header = finding.header(State.SEALED)
+        if header is None or header.state is not SegmentState.SEALED or not is_index_of(self._disk, path, header):
+            scan = rebuild_sealed(self._disk, path, self._limits, count=following - base)
+            self.damages += scan.damages
+            header = scan.header(SegmentState.SEALED)
         if base + header.count > following:
             raise StorageFailed(
                 f"{path} goes up to offset {base + header.count - 1}, and {segment_name(following)} begins before that:"
@@ -565,7 +534,7 @@ class Log:
 
     def _open_newest(self, path: Path, base: int) -> None:
         header = IndexFile(self._disk, index_path(path), base).header()
-        if header is not None and header.state is State.SEALED and is_index_of(self._disk, path, header):
+        if header is not None and header.state is SegmentState.SEALED and is_index_of(self._disk, path, header):
             self._last_id = max(self._last_id, header.last_id)
             self._show(Segment(path=path, base=base, stop=base + header.count, size=header.size, sealed=True))
             return
@@ -574,10 +543,10 @@ class Log:
         self._last_id = max(self._last_id, self._active.last_id)
         self._show(self._active.segment)
 
-    def rest(self) -> None:
+    def close_files(self) -> None:
         """Let go of open files; the next append opens them again."""
         if self._active is not None:
-            self._active.rest()
+            self._active.close_files()
 
     def close(self) -> None:
         """Say in the index that all is in order, so that the next opening need not look. Idempotent."""
@@ -591,7 +560,7 @@ class Log:
                 self._active.close(sync=self._durability is Durability.OS)
             except OSError as error:
                 _LOG.warning("%s: not closed in order (%s); the next opening recovers it", self._path, error)
-        self._active.rest()
+        self._active.close_files()
 
     def __enter__(self) -> Self:
         return self
@@ -600,13 +569,13 @@ class Log:
         self.close()
 
 
-def _shares(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[Appended]:
+def _shares(drafts: Sequence[Draft], first: int, ids: IdRun, stamped: memoryview) -> list[AppendResult]:
     """Each block's part of what was appended together."""
     shares = []
     ticks, low, position = ids.first_ticks, ids.low, 0
     for draft in drafts:
         count, size = draft.count, len(draft.data)
-        shares.append(Appended(Offset(first), count, ticks, low, stamped[position : position + size]))
+        shares.append(AppendResult(Offset(first), count, ticks, low, stamped[position : position + size]))
         first += count
         ticks += count
         position += size

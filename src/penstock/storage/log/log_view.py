@@ -1,7 +1,7 @@
 """The read side of a log: the same for its owner, for another process, and for Spark.
 
-A `View` is what may be read, as a value: the owner makes one after every commit, others make one from the files. Files
-are opened inside a read and closed before it returns.
+A `LogView` is the readable part of a log as a value: the owner makes one after every commit, others make one from the
+files. Files are opened inside a read and closed before it returns.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import OffsetOutOfRange
 from penstock.core.ids import ID_BYTES, high_word, ticks_of_unix_ms
 from penstock.core.offsets import Offset, OffsetRange
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position
 from penstock.record import layout as at
-from penstock.record.block import EMPTY, After, Block, Stop
+from penstock.record.block import EMPTY_BLOCK, Block, Predecessor, ScanStop
 from penstock.record.message import Record
 from penstock.storage.base.disk import Disk, File, opened
-from penstock.storage.log.index import Header, IndexFile, State
-from penstock.storage.log.repair import look
+from penstock.storage.log.index import IndexFile, IndexHeader, SegmentState
+from penstock.storage.log.repair import scan_segment_file
 from penstock.storage.log.segment import (
     READ_BYTES,
     Damage,
     base_of,
     index_path,
     read_block,
-    read_start,
+    read_log_start,
     read_tolerant,
     segment_name,
 )
@@ -54,7 +54,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LogView:
     """The readable part of a log: everything in it is acknowledged."""
 
     segments: tuple[Segment, ...] = ()
@@ -92,7 +92,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ReadChunk:
     """One read: good records, what was stepped over to reach them, and where to go on."""
 
     block: Block
@@ -103,7 +103,7 @@ class Chunk:
         return iter(self.block)
 
 
-def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> Chunk:
+def read(disk: Disk, view: LogView, offset: int, *, bytes_max: int = READ_BYTES, verify: bool = True) -> ReadChunk:
     """The records from `offset` on, in one block; empty at the end of the log.
 
     Damaged records are stepped over exactly, and named. Raises `OffsetOutOfRange` for an offset that is not there.
@@ -117,14 +117,14 @@ def read(disk: Disk, view: View, offset: int, *, bytes_max: int = READ_BYTES, ve
             continue
         block, damage = _read_segment(disk, segment, offset, bytes_max, verify)
         if len(block):
-            return Chunk(block, tuple(damages), block.offsets.stop)
+            return ReadChunk(block, tuple(damages), block.offsets.stop)
         damage = damage or _not_held(segment, offset)
         _add(damages, damage)
         offset = damage.offsets.stop
-    return Chunk(EMPTY, tuple(damages), Offset(offset))
+    return ReadChunk(EMPTY_BLOCK, tuple(damages), Offset(offset))
 
 
-def _over_missing_segment(view: View, offset: int, damages: list[Damage]) -> int:
+def _over_missing_segment(view: LogView, offset: int, damages: list[Damage]) -> int:
     following = next(segment for segment in view.segments if segment.base > offset)
     damages.append(Damage(offset, OffsetRange.of(offset, following.base), 0, 0, MISSING))
     return following.base
@@ -155,7 +155,7 @@ def _read_segment(
     if start < 0 or start > segment.size:
         return _read_by_survey(disk, segment, offset, bytes_max, verify)
     with opened(disk, segment.path) as file:
-        after = After(0, 0, offset)
+        after = Predecessor(0, 0, offset)
         block, stop = read_block(file, start, segment.size, after=after, bytes_max=bytes_max, verify=verify)
         if not len(block) and (
             _ends_elsewhere(file, segment, index, ordinal - 1, start) or _is_cut_last(segment, offset, stop)
@@ -170,7 +170,7 @@ def _read_segment(
     end = int(index.ends(ordinal, ordinal + 1)[0])
     if end < start:
         return _read_by_survey(disk, segment, offset, bytes_max, verify)
-    return EMPTY, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
+    return EMPTY_BLOCK, Damage(segment.base, OffsetRange.of(offset, offset + 1), start, end, str(stop))
 
 
 def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int, end: int) -> bool:
@@ -179,12 +179,12 @@ def _ends_elsewhere(file: File, segment: Segment, index: IndexFile, ordinal: int
     start = index.start(ordinal) if ordinal >= 0 else -1
     if not 0 <= start < segment.size:
         return False
-    after = After(0, 0, segment.base + ordinal)
+    after = Predecessor(0, 0, segment.base + ordinal)
     block, _ = read_block(file, start, segment.size, after=after, bytes_max=at.MESSAGE_RECORD_BYTES_MIN, rows_max=1)
     return len(block) == 1 and start + int(block.columns[0, at.END]) != end
 
 
-def _is_cut_last(segment: Segment, offset: int, stop: Stop) -> bool:
+def _is_cut_last(segment: Segment, offset: int, stop: ScanStop) -> bool:
     """Whether it is the last record of a segment that is being written and reaches past where the index has it end."""
     return not segment.sealed and offset + 1 == segment.stop and stop.reason == at.CUT
 
@@ -194,22 +194,22 @@ def _read_by_survey(
 ) -> tuple[Block, Damage | None]:
     """The index cannot say where the record lies, or does not agree: read the whole segment to find out. Slow, and
     rare."""
-    finding = look(disk, segment.path, count=segment.count if segment.sealed else None)
-    for damage in finding.damages:
+    scan = scan_segment_file(disk, segment.path, count=segment.count if segment.sealed else None)
+    for damage in scan.damages:
         if offset in damage.offsets:
-            return EMPTY, replace(damage, offsets=OffsetRange(Offset(offset), damage.offsets.stop))
+            return EMPTY_BLOCK, replace(damage, offsets=OffsetRange(Offset(offset), damage.offsets.stop))
     ordinal = offset - segment.base
-    if ordinal >= finding.count:
-        return EMPTY, None
-    start = int(finding.ends[ordinal - 1]) if ordinal else 0
-    stop = min((damage.start for damage in finding.damages if damage.start >= start), default=finding.size)
+    if ordinal >= scan.count:
+        return EMPTY_BLOCK, None
+    start = int(scan.ends[ordinal - 1]) if ordinal else 0
+    stop = min((damage.start for damage in scan.damages if damage.start >= start), default=scan.size)
     with opened(disk, segment.path) as file:
-        after = After(0, 0, offset)
+        after = Predecessor(0, 0, offset)
         block, _ = read_block(file, start, stop, after=after, bytes_max=bytes_max, verify=verify)
     return block.select(0, min(len(block), segment.stop - offset)), None
 
 
-def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
+def find_id(disk: Disk, view: LogView, id_high: int, id_low: int) -> Offset:
     """The first offset whose id is at or above the given one; `next_offset` if there is none.
 
     A binary search that reads and verifies the records it looks at: a damaged one cannot lead it astray.
@@ -229,9 +229,9 @@ def find_id(disk: Disk, view: View, id_high: int, id_low: int) -> Offset:
     return Offset(low)
 
 
-def offset_of(disk: Disk, view: View, place: Place) -> Offset:
+def offset_of(disk: Disk, view: LogView, position: Position) -> Offset:
     """Where a place in the log is now. Raises `OffsetOutOfRange` for an offset outside of it."""
-    match place:
+    match position:
         case Earliest():
             return view.first_offset
         case Latest():
@@ -245,7 +245,7 @@ def offset_of(disk: Disk, view: View, place: Place) -> Offset:
             return offset
 
 
-def check_range(view: View, offset: int) -> None:
+def check_range(view: LogView, offset: int) -> None:
     """Raise `OffsetOutOfRange` for an offset the log does not hold and will not hold next."""
     if not view.first_offset <= offset <= view.next_offset:
         raise OffsetOutOfRange(
@@ -256,7 +256,7 @@ def check_range(view: View, offset: int) -> None:
         )
 
 
-def view_of(disk: Disk, path: Path, *, known: View | None = None, within: OffsetRange | None = None) -> View:
+def view_of(disk: Disk, path: Path, *, known: LogView | None = None, within: OffsetRange | None = None) -> LogView:
     """What another process may read of a log right now, from its files alone.
 
     `known` is an earlier view of the same log: what it holds is not counted again. With `within`, only the segments
@@ -276,17 +276,17 @@ def view_of(disk: Disk, path: Path, *, known: View | None = None, within: Offset
             segments.append(_segment(disk, path / segment_name(base), base, following, earlier))
         except FileNotFoundError:
             continue  # retention was quicker
-    return View(tuple(segments), read_start(disk, path).offset)
+    return LogView(tuple(segments), read_log_start(disk, path).offset)
 
 
-def edges_of(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
+def log_range(disk: Disk, path: Path, *, known: Segment | None = None) -> tuple[OffsetRange, Segment | None]:
     """The first offset of a log and the one that comes next, and its newest segment: no other is looked at.
 
     `known` is the newest segment of an earlier look: what it holds is not counted again. If the log is not the same
     any more, all of it is.
     """
     bases = _bases(disk, path)
-    start = read_start(disk, path).offset
+    start = read_log_start(disk, path).offset
     for base in reversed(bases):
         earlier = known if known is not None and known.base == base and not known.sealed else None
         try:
@@ -305,13 +305,17 @@ def _bases(disk: Disk, path: Path) -> list[int]:
 def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: Segment | None) -> Segment:
     index = IndexFile(disk, index_path(path), base)
     header = index.header()
-    if header is not None and header.state is not State.OPEN and is_believed(disk, path, header, following):
+    if (
+        header is not None
+        and header.state is not SegmentState.OPEN
+        and header_is_trusted(disk, path, header, following)
+    ):
         stop = base + header.count
-        return Segment(path=path, base=base, stop=stop, size=header.size, sealed=header.state is State.SEALED)
-    if header is None or header.state is not State.OPEN or following is not None:
-        finding = look(disk, path, count=None if following is None else following - base)
-        stop = base + finding.count
-        return Segment(path=path, base=base, stop=stop, size=finding.size, sealed=following is not None)
+        return Segment(path=path, base=base, stop=stop, size=header.size, sealed=header.state is SegmentState.SEALED)
+    if header is None or header.state is not SegmentState.OPEN or following is not None:
+        scan = scan_segment_file(disk, path, count=None if following is None else following - base)
+        stop = base + scan.count
+        return Segment(path=path, base=base, stop=stop, size=scan.size, sealed=following is not None)
     known = earlier.count if earlier else 0
     count = index.count_from(max(0, known - 1))
     if count < known:  # its last record is not listed any more: another log stands there now
@@ -319,11 +323,21 @@ def _segment(disk: Disk, path: Path, base: int, following: int | None, earlier: 
     return Segment(path=path, base=base, stop=base + count, size=max(0, index.start(count)), sealed=False)
 
 
-def is_believed(disk: Disk, path: Path, header: Header, following: int | None = None) -> bool:
+def header_is_trusted(disk: Disk, path: Path, header: IndexHeader, following: int | None = None) -> bool:
     """Whether a header that counts all there is agrees with the files. Where a sealed segment has the size it was
     sealed with, and the next one begins where it ends, nothing else is asked: from afar each look costs a request."""
     with opened(disk, path) as file:
-        if header.state is State.SEALED and header.size == file.size() and following == header.base + header.count:
+        if (
+            header.state is SegmentState.SEALED
+            and header.size == file.size()
+            and following == header.base + header.count
+        ):
             return True
         index = IndexFile(disk, index_path(path), header.base)
         return index.allows(header, file) and not read_tolerant(file, header.size, ID_BYTES).any()
+
+
+def gaps_in(view: LogView) -> list[Damage]:
+    """What is missing between the segments of a log, from where it begins."""
+    edges = [(max(left.stop, view.start), right.base) for left, right in pairwise(view.segments)]
+    return [Damage(start, OffsetRange.of(start, stop), 0, 0, MISSING) for start, stop in edges if start < stop]

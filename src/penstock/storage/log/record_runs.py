@@ -9,15 +9,15 @@ import numpy as np
 
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.offsets import OFFSET_MAX
-from penstock.record.block import After, Bytes
+from penstock.record.block import Bytes, Predecessor
 from penstock.record.kernels import block_kernels
 from penstock.storage.base.disk import File
-from penstock.storage.base.work_limit import Effort
+from penstock.storage.base.work_limit import ScanBudget
 from penstock.storage.log.segment import read_tolerant
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordRun:
     """An unbroken run of verified records behind a gap."""
 
     start: int
@@ -31,18 +31,18 @@ class Run:
         return self.first_offset + self.count
 
 
-class Search:
+class RecordSearch:
     """Finds verified records in a file from one place on, reading each byte twice at most: in pieces that overlap by
     the largest record. Ends early when the effort is spent."""
 
-    def __init__(self, file: File, stop: int, effort: Effort) -> None:
+    def __init__(self, file: File, stop: int, effort: ScanBudget) -> None:
         self._file = file
         self._stop = stop
         self._effort = effort
         self._origin = 0
         self._piece: Bytes = np.empty(0, dtype=np.uint8)
 
-    def find(self, start: int, after: After, low: int, high: int) -> int:
+    def find(self, start: int, after: Predecessor, low: int, high: int) -> int:
         """The first record from `start` on that could come after, with an offset in `[low, high)`; -1 if none is
         found."""
         while start < self._stop and self._effort.left:
@@ -64,7 +64,7 @@ class Search:
             start = self._origin + BLOCK_BYTES_CEILING
         return -1
 
-    def find_all(self, start: int, after: After, low: int, high: int) -> Iterator[int]:
+    def find_all(self, start: int, after: Predecessor, low: int, high: int) -> Iterator[int]:
         while (place := self.find(start, after, low, high)) >= 0:
             yield place
             start = place + 1
@@ -75,7 +75,7 @@ class Search:
             self._origin = start
 
 
-def believed(runs: list[Run], limit: int, used: int) -> list[Run]:
+def choose_runs(runs: list[RecordRun], limit: int, used: int) -> list[RecordRun]:
     """The runs to believe, in order; none if there is none.
 
     Where the number of records is not known, only a run that ends where the data ends can be the last: anything may be

@@ -13,7 +13,7 @@ believed if the next record begins there, or the data ends. Else what follows th
 run of verified records leads from there to the clean end of the data, or fits, by offsets, before one that does: a
 record inside another record's payload does not.
 
-All of it takes time in proportion to the segment, whatever its bytes are (`effort`). Where what is tried and fails has
+All of it takes time in proportion to the segment, whatever its bytes are (`budget`). Where what is tried and fails has
 used that up, the index is followed to its end, and what lies behind is given up.
 """
 
@@ -28,11 +28,11 @@ import numpy as np
 from penstock.core.limits import BLOCK_BYTES_CEILING
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
 from penstock.record import layout as at
-from penstock.record.block import After, Block, Bytes, Longs, scan
+from penstock.record.block import Block, Bytes, Longs, Predecessor, scan
 from penstock.storage.base.disk import File
-from penstock.storage.base.work_limit import CountedFile, Effort
-from penstock.storage.log.index import Header, State
-from penstock.storage.log.record_runs import Run, Search, believed
+from penstock.storage.base.work_limit import CountedFile, ScanBudget
+from penstock.storage.log.index import IndexHeader, SegmentState
+from penstock.storage.log.record_runs import RecordRun, RecordSearch, choose_runs
 from penstock.storage.log.segment import READ_BYTES, Damage, last_used, read_block, read_tolerant, record_bytes
 
 NONE_LISTED: Final[Longs] = np.empty(0, dtype=np.int64)
@@ -45,11 +45,11 @@ _REACH_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class SegmentExpectation:
     """What is known of a segment besides its own bytes."""
 
     base: int
-    header: Header | None
+    header: IndexHeader | None
     ends: Longs
     """From the index: where each listed record ends, -1 where an entry is not sound."""
     count: int | None = None
@@ -65,7 +65,7 @@ class Claim:
     @property
     def is_open(self) -> bool:
         """The index is there and says that the segment is being written."""
-        return self.header is not None and self.header.state is State.OPEN
+        return self.header is not None and self.header.state is SegmentState.OPEN
 
     @property
     def was_being_written(self) -> bool:
@@ -73,7 +73,7 @@ class Claim:
         return self.is_open and self.count is None
 
     @property
-    def closed(self) -> Header | None:
+    def closed(self) -> IndexHeader | None:
         """The header that counts all there is, where the segment was closed in order or sealed."""
         return None if self.is_open else self.header
 
@@ -82,13 +82,13 @@ class Claim:
         """No offset it holds is as high as this."""
         return OFFSET_MAX if self.count is None else self.base + self.count
 
-    def without_index(self) -> Claim:
+    def without_index(self) -> SegmentExpectation:
         """As if the index were not there: it is that of another segment."""
         return replace(self, header=None, ends=NONE_LISTED, count=None if self.closed else self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class SegmentScan:
     """The result: every record's end, what is damaged, what is torn."""
 
     base: int
@@ -98,7 +98,7 @@ class Finding:
     """Where the data ends. What lies behind it up to `torn_stop` is torn; nothing if the two are equal."""
     torn_stop: int
     first_id: bytes
-    last: After
+    last: Predecessor
     """The last id that was seen, and the next offset."""
 
     @property
@@ -109,9 +109,9 @@ class Finding:
     def count(self) -> int:
         return int(self.ends.size)
 
-    def header(self, state: State, digest: int = 0) -> Header:
-        last_id = id_of(self.last)
-        return Header(
+    def header(self, state: SegmentState, digest: int = 0) -> IndexHeader:
+        last_id = id_before(self.last)
+        return IndexHeader(
             state=state,
             base=self.base,
             count=self.count,
@@ -122,48 +122,48 @@ class Finding:
         )
 
 
-def id_of(after: After) -> bytes:
+def id_before(after: Predecessor) -> bytes:
     return b"".join((word & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big") for word in (after.id_high, after.id_low))
 
 
-def survey(file: File, size: int, claim: Claim, effort: Effort | None = None) -> Finding:
+def scan_segment(file: File, size: int, expected: SegmentExpectation, budget: ScanBudget | None = None) -> SegmentScan:
     """Read a whole segment of `size` bytes and say what is there. Reads only; memory is bounded by a block, and work by
-    the effort."""
-    effort = effort or Effort(size)
-    counted: Any = CountedFile(file, effort.spend)
-    walk = _Walk(counted, size, claim, effort)
-    walk.run()
-    return walk.finding()
+    the budget."""
+    budget = budget or ScanBudget(size)
+    counted: Any = CountedFile(file, budget.spend)
+    scanner = _SegmentScanner(counted, size, expected, budget)
+    scanner.run()
+    return scanner.result()
 
 
 @dataclass
-class _Walk:
+class _SegmentScanner:
     """The state of one pass over a segment."""
 
     file: File
     size: int
-    claim: Claim
-    effort: Effort
-    why: str = ""
+    expected: SegmentExpectation
+    budget: ScanBudget
+    stop_reason: str = ""
     """What stopped it last."""
     position: int = 0
     torn_stop: int = 0
-    last: After = field(default_factory=After)
+    last: Predecessor = field(default_factory=Predecessor)
     first_id: bytes = bytes(at.ID_BYTES)
     pieces: list[Longs] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
-    runs: list[Run] | None = None
+    runs: list[RecordRun] | None = None
     """What a search has found behind the first gap that needed one."""
-    plan: deque[Run] = field(default_factory=deque)
+    plan: deque[RecordRun] = field(default_factory=deque)
     """Those of them that are believed and still ahead."""
     _used: int | None = None
 
     def __post_init__(self) -> None:
-        self.last = After(0, 0, self.claim.base)
+        self.last = Predecessor(0, 0, self.expected.base)
 
     @property
     def ordinal(self) -> int:
-        return self.last.next_offset - self.claim.base
+        return self.last.next_offset - self.expected.base
 
     def run(self) -> None:
         self._take_verified()
@@ -172,23 +172,23 @@ class _Walk:
 
     def _take_verified(self) -> None:
         """All records up to the first that is not good, or not the one that was listed; `why` says what it is."""
-        self.why = at.REASONS[at.AT_END]
+        self.stop_reason = at.REASONS[at.AT_END]
         reach = _REACH_BYTES if self.damages else READ_BYTES
         while self.position < self.size:
             until = self._until()
             block, stop = read_block(self.file, self.position, until, after=self.last, bytes_max=reach)
             agreed = self._as_listed(block)
             self._take(block.select(0, agreed))
-            self.why = str(stop) if agreed == len(block) else _NOT_AS_LISTED
+            self.stop_reason = str(stop) if agreed == len(block) else _NOT_AS_LISTED
             if agreed < len(block) or not (stop.reason == at.MORE or self.position == until):
                 return
             reach = min(2 * reach, READ_BYTES)
 
     def _until(self) -> int:
-        """How far to read for the next record: to where it is listed to end, once there is no effort to spend on what
+        """How far to read for the next record: to where it is listed to end, once there is no budget to spend on what
         it says of its own length."""
-        listed = self.claim.end(self.ordinal)
-        return listed if not self.effort.left and self.position < listed <= self.size else self.size
+        listed = self.expected.end(self.ordinal)
+        return listed if not self.budget.left and self.position < listed <= self.size else self.size
 
     def _as_listed(self, block: Block) -> int:
         """How many of the first records end where the index has them end.
@@ -196,7 +196,7 @@ class _Walk:
         Where the two differ, the one that a good record follows is right: a record may verify although its length was
         changed, if whoever wrote its payload saw to that; and an index may be that of another segment.
         """
-        listed = self.claim.ends[self.ordinal : self.ordinal + len(block)]
+        listed = self.expected.ends[self.ordinal : self.ordinal + len(block)]
         ends = block.columns[: listed.size, at.END] + self.position
         wrong = np.flatnonzero((listed >= 0) & (listed != ends))
         if not wrong.size:
@@ -208,7 +208,7 @@ class _Walk:
         return len(block)
 
     def _forget_index(self) -> None:
-        self.claim = self.claim.without_index()
+        self.expected = self.expected.without_index()
         self.runs = None
         self.plan.clear()
 
@@ -236,20 +236,20 @@ class _Walk:
         self.last = block.last
 
     def _step_over(self) -> bool:
-        """Past what stopped the walk, if anything follows; False when the data ends here."""
-        if self.ordinal < self.claim.listed:
+        """Past what stopped the scanner, if anything follows; False when the data ends here."""
+        if self.ordinal < self.expected.listed:
             return self._step_by_index()
         self.torn_stop = self._last_used()
-        if self.claim.was_being_written or (self.torn_stop == self.position and not self._missing()):
+        if self.expected.was_being_written or (self.torn_stop == self.position and not self._missing()):
             return False
-        if self.effort.left:
+        if self.budget.left:
             return self._step_by_search()
         self._lose_the_rest()
         return False
 
     def _missing(self) -> int:
         """How many more records there must be."""
-        limit = self.claim.limit
+        limit = self.expected.limit
         return 0 if limit == OFFSET_MAX else max(0, limit - self.last.next_offset)
 
     def _step_by_index(self) -> bool:
@@ -262,7 +262,7 @@ class _Walk:
             self._forget_index()
             return self._step_over()
         lost = following + 1 - self.ordinal
-        end = self.claim.end(following)
+        end = self.expected.end(following)
         if lost > 1:
             return self._step_to_known(end, lost)
         self._lose(end, 1)
@@ -271,8 +271,8 @@ class _Walk:
     def _next_listed(self) -> int:
         """The first record from here on whose end is listed, and not before here; -1 if there is none."""
         start, step = self.ordinal, 64
-        while start < self.claim.listed:
-            found = np.flatnonzero(self.claim.ends[start : start + step] >= self.position)
+        while start < self.expected.listed:
+            found = np.flatnonzero(self.expected.ends[start : start + step] >= self.position)
             if found.size:
                 return start + int(found[0])
             start, step = start + step, 2 * step
@@ -280,14 +280,14 @@ class _Walk:
 
     def _lose_listed(self) -> None:
         """All that is listed and lies behind the end of the file: it was cut off."""
-        ends = np.maximum.accumulate(np.maximum(self.claim.ends[self.ordinal :], self.position))
+        ends = np.maximum.accumulate(np.maximum(self.expected.ends[self.ordinal :], self.position))
         self._lose(int(ends[-1]), int(ends.size))
         self.pieces[-1] = ends
 
     def _step_to_known(self, end: int, span: int) -> bool:
         """The next `span` records end at `end`; the entries between are lost too. Take what can be told apart."""
         first, limit = self.last.next_offset, self.last.next_offset + span
-        search = Search(self.file, end, self.effort)
+        search = RecordSearch(self.file, end, self.budget)
         for start in search.find_all(self.position + 1, self.last, first + 1, limit):
             run = self._run_at(start, end)
             if (run.stop, run.next_offset) == (end, limit):
@@ -313,18 +313,18 @@ class _Walk:
         self._lose_the_rest()
         return False
 
-    def _believed_run(self, start: int) -> Run | None:
+    def _believed_run(self, start: int) -> RecordRun | None:
         while self.plan and not self._is_ahead(self.plan[0], start):
             self.plan.popleft()
         if not self.plan:
-            self.plan.extend(believed(self._runs(start), self.claim.limit, self.torn_stop))
+            self.plan.extend(choose_runs(self._runs(start), self.expected.limit, self.torn_stop))
         return self.plan[0] if self.plan else None
 
-    def _is_ahead(self, run: Run, start: int) -> bool:
+    def _is_ahead(self, run: RecordRun, start: int) -> bool:
         """Whether a run begins at or behind `start`, and can come after the gap."""
-        return run.start >= start and run.first_offset > self.last.next_offset and run.first_id > id_of(self.last)
+        return run.start >= start and run.first_offset > self.last.next_offset and run.first_id > id_before(self.last)
 
-    def _reaches(self, run: Run) -> bool:
+    def _reaches(self, run: RecordRun) -> bool:
         """Whether the damaged record verifies with the length that makes it end where the run begins."""
         data = read_tolerant(self.file, self.position, run.start - self.position)
         message = at.HEAD_BYTES + int(data[at.TYPE_LENGTH_AT])
@@ -341,7 +341,7 @@ class _Walk:
 
     def _lose_the_rest(self) -> None:
         """Nothing more can be believed. What must be there is lost, as far as it can have been in this file."""
-        closed = self.claim.closed
+        closed = self.expected.closed
         stop = closed.size if closed is not None else self.size
         room = self._missing() if closed is not None else (stop - self.position) // at.MESSAGE_RECORD_BYTES_MIN
         lost = min(self._missing(), room)
@@ -372,7 +372,7 @@ class _Walk:
         """Where the record ends if it verifies with one bit of its lengths changed; -1 if it does not.
 
         Short records first, and those that something follows which looks like a record, or nothing: the others are
-        long, and tried only as long as there is effort to spare.
+        long, and tried only as long as there is budget to spare.
         """
         flipped = [self._with_bit_flipped(head, bit) for bit in range(_LENGTH_BITS if len(head) > at.HEAD_BYTES else 0)]
         possible = [each for each in flipped if each is not None and self._is_possible(record_bytes(each))]
@@ -381,7 +381,7 @@ class _Walk:
             if self._verifies_with(each):
                 return self.position + record_bytes(each)
         for each in possible:
-            if self.effort.is_ample and self._verifies_with(each):
+            if self.budget.is_ample and self._verifies_with(each):
                 return self.position + record_bytes(each)
         return -1
 
@@ -416,32 +416,32 @@ class _Walk:
         message = at.HEAD_BYTES + int(head[at.TYPE_LENGTH_AT]) if len(head) >= at.HEAD_BYTES else len(head)
         if len(head) < message + at.PRODUCER_ID_AT:
             return False
-        is_id = head[6] >> 4 == 6 and head[8] >> 6 == 2 and head[: at.ID_BYTES].tobytes() > id_of(self.last)
+        is_id = head[6] >> 4 == 6 and head[8] >> 6 == 2 and head[: at.ID_BYTES].tobytes() > id_before(self.last)
         found = int.from_bytes(head[message + at.OFFSET_AT : message + at.PRODUCER_ID_AT].tobytes())
         return bool(is_id and head[message] == at.VERSION and found == offset)
 
-    def _runs(self, start: int) -> list[Run]:
+    def _runs(self, start: int) -> list[RecordRun]:
         """Every unbroken run of verified records from `start` to the end of the segment that can come after the gap;
         the last ones if there are very many, for these are what the others must fit before."""
         if self.runs is None or any(run.start < start < run.stop for run in self.runs):
             self.runs = self._search_runs(start)
         return [run for run in self.runs if self._is_ahead(run, start)]
 
-    def _search_runs(self, start: int) -> list[Run]:
-        runs: deque[Run] = deque(maxlen=_RUNS_MAX)
-        search = Search(self.file, self.size, self.effort)
-        while (start := search.find(start, self.last, self.last.next_offset + 1, self.claim.limit)) >= 0:
+    def _search_runs(self, start: int) -> list[RecordRun]:
+        runs: deque[RecordRun] = deque(maxlen=_RUNS_MAX)
+        search = RecordSearch(self.file, self.size, self.budget)
+        while (start := search.find(start, self.last, self.last.next_offset + 1, self.expected.limit)) >= 0:
             run = self._run_at(start, self.size)
             if self._fits(run):
                 runs.append(run)
             start = run.stop
         return list(runs)
 
-    def _fits(self, run: Run) -> bool:
+    def _fits(self, run: RecordRun) -> bool:
         """Whether there is room before it for the records that it says there are."""
-        return run.first_offset - self.claim.base <= run.start // at.MESSAGE_RECORD_BYTES_MIN
+        return run.first_offset - self.expected.base <= run.start // at.MESSAGE_RECORD_BYTES_MIN
 
-    def _run_at(self, start: int, stop: int) -> Run:
+    def _run_at(self, start: int, stop: int) -> RecordRun:
         """The run that begins with the verified record at `start` and ends by `stop`."""
         block, _ = read_block(self.file, start, stop, bytes_max=at.MESSAGE_RECORD_BYTES_MIN, rows_max=1)
         first = int(block.columns[0, at.OFFSET])
@@ -452,13 +452,13 @@ class _Walk:
             if len(block):
                 after, position = block.last, end.position
             if end.reason != at.MORE:
-                return Run(start, position, first, after.next_offset - first, first_id)
+                return RecordRun(start, position, first, after.next_offset - first, first_id)
             reach = min(2 * reach, READ_BYTES)
 
     def _lose(self, end: int, count: int) -> None:
         """`count` records are damaged; the first of them is charged with all the bytes up to `end`."""
         first = self.last.next_offset
-        lost = Damage(self.claim.base, OffsetRange.of(first, first + count), self.position, end, self.why)
+        lost = Damage(self.expected.base, OffsetRange.of(first, first + count), self.position, end, self.stop_reason)
         if self.damages and self.damages[-1].stop == lost.start and self.damages[-1].offsets.stop == first:
             before = self.damages.pop()
             offsets = OffsetRange(before.offsets.start, lost.offsets.stop)
@@ -468,9 +468,9 @@ class _Walk:
         self.position = end
         self.last = replace(self.last, next_offset=first + count)
 
-    def finding(self) -> Finding:
-        return Finding(
-            base=self.claim.base,
+    def result(self) -> SegmentScan:
+        return SegmentScan(
+            base=self.expected.base,
             ends=np.concatenate(self.pieces) if self.pieces else NONE_LISTED,
             damages=tuple(self.damages),
             torn_start=self.position,

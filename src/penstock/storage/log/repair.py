@@ -14,12 +14,12 @@ import numpy as np
 
 from penstock.core.ids import ID_BYTES
 from penstock.core.limits import Limits
-from penstock.record.hashing import hash64
+from penstock.record.hashing import StreamHash, hash64
 from penstock.storage.base.disk import Disk, File, opened, read_all, replace_file, write_all
 from penstock.storage.log import index as indexes
-from penstock.storage.log.index import Header, IndexFile, State
-from penstock.storage.log.recovery import NONE_LISTED, Claim, Finding, survey
-from penstock.storage.log.segment import READ_BYTES, Damage, base_of, hash_file, index_path, read_tolerant
+from penstock.storage.log.index import IndexFile, IndexHeader, SegmentState
+from penstock.storage.log.recovery import NONE_LISTED, SegmentExpectation, SegmentScan, scan_segment
+from penstock.storage.log.segment import READ_BYTES, Damage, base_of, hash_file, index_path, read_tolerant, segment_name
 
 _LOG = logging.getLogger(__name__)
 QUARANTINE: Final = "quarantine"
@@ -27,28 +27,28 @@ _PAGE_BYTES: Final = 4096
 """What the kernel reads before it writes a part of it."""
 
 
-def claim_of(disk: Disk, path: Path, *, count: int | None = None) -> Claim:
+def expectation_of(disk: Disk, path: Path, *, count: int | None = None) -> SegmentExpectation:
     """What the index beside a segment says of it; `count` where the number of its records is known otherwise."""
     base = base_of(path.name) or 0
-    header = header_of(disk, path)
-    if header is not None and header.state is not State.OPEN:
+    header = trusted_header(disk, path)
+    if header is not None and header.state is not SegmentState.OPEN:
         count = header.count
     ends = IndexFile(disk, index_path(path), base).all_ends() if header is not None else NONE_LISTED
-    return Claim(base=base, header=header, ends=ends, count=count)
+    return SegmentExpectation(base=base, header=header, ends=ends, count=count)
 
 
-def header_of(disk: Disk, path: Path) -> Header | None:
+def trusted_header(disk: Disk, path: Path) -> IndexHeader | None:
     """The header of the index beside a segment; None if it is missing, damaged, or not that of this segment: an index
     is a cache, and what it says of all records must not contradict its entries and the size of the segment."""
     index = IndexFile(disk, index_path(path), base_of(path.name) or 0)
     header = index.header()
-    if header is None or header.state is State.OPEN:
+    if header is None or header.state is SegmentState.OPEN:
         return header
     with opened(disk, path) as file:
         return header if index.allows(header, file) else None
 
 
-def is_index_of(disk: Disk, path: Path, header: Header) -> bool:
+def is_index_of(disk: Disk, path: Path, header: IndexHeader) -> bool:
     """Whether the index with that header is whole and that of the segment at `path`, as far as a glance tells: it
     lists the last record, the segment begins with the id that the index has for its first, and what follows the last
     is unused."""
@@ -60,50 +60,50 @@ def is_index_of(disk: Disk, path: Path, header: Header) -> bool:
         return not read_tolerant(file, header.size, ID_BYTES).any()
 
 
-def look(disk: Disk, path: Path, *, count: int | None = None) -> Finding:
+def scan_segment_file(disk: Disk, path: Path, *, count: int | None = None) -> SegmentScan:
     """Survey a segment without touching it."""
-    claim = claim_of(disk, path, count=count)
+    expected = expectation_of(disk, path, count=count)
     with opened(disk, path) as file:
-        return survey(file, file.size(), claim)
+        return scan_segment(file, file.size(), expected)
 
 
-def repair_newest(disk: Disk, path: Path, limits: Limits) -> Finding:
+def repair_newest(disk: Disk, path: Path, limits: Limits) -> SegmentScan:
     """Make the newest segment fit to be appended to. Durable on return: what was found is what will be found."""
-    claim = claim_of(disk, path)
+    expected = expectation_of(disk, path)
     with opened(disk, path, write=True) as file:
-        finding = survey(file, file.size(), claim)
-        _keep_copies(disk, path, file, finding, limits)
-        if finding.torn_stop > finding.torn_start:
-            _cut(path, file, finding)
-        if file.size() < finding.size:
-            file.preallocate(finding.size)
-        if finding.count > claim.listed or finding.torn_stop > finding.torn_start:
+        scan = scan_segment(file, file.size(), expected)
+        _keep_copies(disk, path, file, scan, limits)
+        if scan.torn_stop > scan.torn_start:
+            _cut(path, file, scan)
+        if file.size() < scan.size:
+            file.preallocate(scan.size)
+        if scan.count > expected.listed or scan.torn_stop > scan.torn_start:
             # A record that is not listed may be in the page cache alone, and is about to be served.
-            _write_again(file, claim, finding)
+            _write_again(file, expected, scan)
             file.sync()
-    if not claim.is_open or not np.array_equal(claim.ends, finding.ends):
-        indexes.rewrite(disk, index_path(path), finding.header(State.OPEN), finding.ends)
-    return finding
+    if not expected.is_open or not np.array_equal(expected.ends, scan.ends):
+        indexes.rewrite_index(disk, index_path(path), scan.header(SegmentState.OPEN), scan.ends)
+    return scan
 
 
-def rebuild_sealed(disk: Disk, path: Path, limits: Limits, *, count: int | None) -> Finding:
+def rebuild_sealed(disk: Disk, path: Path, limits: Limits, *, count: int | None) -> SegmentScan:
     """Make the index of a complete segment anew. The segment itself is only read."""
-    claim = claim_of(disk, path, count=count)
+    expected = expectation_of(disk, path, count=count)
     with opened(disk, path) as file:
-        finding = survey(file, file.size(), claim)
-        _keep_copies(disk, path, file, finding, limits)
-    digest = hash_file(disk, path, finding.size)
-    indexes.rewrite(disk, index_path(path), finding.header(State.SEALED, digest), finding.ends)
-    _LOG.warning("%s: its index was missing or damaged and has been rebuilt: %d records", path, finding.count)
-    return finding
+        scan = scan_segment(file, file.size(), expected)
+        _keep_copies(disk, path, file, scan, limits)
+    digest = hash_file(disk, path, scan.size)
+    indexes.rewrite_index(disk, index_path(path), scan.header(SegmentState.SEALED, digest), scan.ends)
+    _LOG.warning("%s: its index was missing or damaged and has been rebuilt: %d records", path, scan.count)
+    return scan
 
 
-def _cut(path: Path, file: File, finding: Finding) -> None:
-    size = finding.torn_stop - finding.torn_start
-    _LOG.warning("%s: %d bytes of an unfinished write after offset %d cut", path, size, finding.last.next_offset - 1)
+def _cut(path: Path, file: File, scan: SegmentScan) -> None:
+    size = scan.torn_stop - scan.torn_start
+    _LOG.warning("%s: %d bytes of an unfinished write after offset %d cut", path, size, scan.last.next_offset - 1)
     try:
-        for position in range(finding.torn_start, finding.torn_stop, READ_BYTES):
-            write_all(file, bytes(min(READ_BYTES, finding.torn_stop - position)), position)
+        for position in range(scan.torn_start, scan.torn_stop, READ_BYTES):
+            write_all(file, bytes(min(READ_BYTES, scan.torn_stop - position)), position)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
@@ -123,21 +123,21 @@ def has_clean_end(disk: Disk, path: Path, size: int) -> bool:
     return not any(page[size % _PAGE_BYTES :])
 
 
-def _write_again(file: File, claim: Claim, finding: Finding) -> None:
+def _write_again(file: File, expected: SegmentExpectation, scan: SegmentScan) -> None:
     """What is found past the index of a segment that was being written, once more: if a sync of it failed, the kernel
     calls it clean and would not write it."""
-    if not claim.was_being_written:
+    if not expected.was_being_written:
         return
-    start = int(finding.ends[claim.listed - 1]) if claim.listed else 0
-    for position in range(start, finding.size, READ_BYTES):
-        write_all(file, read_tolerant(file, position, min(READ_BYTES, finding.size - position)), position)
+    start = int(scan.ends[expected.listed - 1]) if expected.listed else 0
+    for position in range(start, scan.size, READ_BYTES):
+        write_all(file, read_tolerant(file, position, min(READ_BYTES, scan.size - position)), position)
 
 
-def _keep_copies(disk: Disk, path: Path, file: File, finding: Finding, limits: Limits) -> None:
-    for damage in finding.damages:
+def _keep_copies(disk: Disk, path: Path, file: File, scan: SegmentScan, limits: Limits) -> None:
+    for damage in scan.damages:
         keep_copy(disk, path, file, damage, limits)
-    if finding.torn_stop > finding.torn_start:
-        _keep(disk, path, file, finding.torn_start, finding.torn_stop, "torn", limits)
+    if scan.torn_stop > scan.torn_start:
+        _keep(disk, path, file, scan.torn_start, scan.torn_stop, "torn", limits)
 
 
 def keep_copy(disk: Disk, path: Path, file: File, damage: Damage, limits: Limits) -> None:
@@ -167,3 +167,13 @@ def _kept_bytes(disk: Disk, folder: Path) -> int:
         with opened(disk, folder / name) as file:
             total += file.size()
     return total
+
+
+def put_empty_segment(disk: Disk, folder: Path, base: int, *, sealed: bool) -> None:
+    """A segment without records where a log begins or goes on. Durable on return; it takes no room."""
+    path = folder / segment_name(base)
+    state, digest = (SegmentState.SEALED, StreamHash().digest()) if sealed else (SegmentState.CLOSED, 0)
+    indexes.rewrite_index(disk, index_path(path), IndexHeader(state=state, base=base, hash=digest), NONE_LISTED)
+    with opened(disk, path, write=True, create=True) as file:
+        file.sync()
+    disk.sync_directory(folder)

@@ -9,7 +9,7 @@ from penstock.storage.catalog.topics import Retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aged:
+class SegmentAge:
     """A sealed segment, as far as retention cares."""
 
     size: int
@@ -19,7 +19,9 @@ class Aged:
     """The offset behind its last message."""
 
 
-def expired(sealed: Sequence[Aged], active: Aged, policy: Retention, *, now_ms: int, floor: int | None = None) -> int:
+def expired_count(
+    sealed: Sequence[SegmentAge], active: SegmentAge, policy: Retention, *, now_ms: int, floor: int | None = None
+) -> int:
     """How many of the oldest sealed segments may go. Whole segments go, so a little more than asked for is kept.
 
     `floor`: from this offset on somebody has yet to see the messages, and nothing goes.

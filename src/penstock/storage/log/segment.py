@@ -14,7 +14,7 @@ from penstock.core.ids import ID_BYTES
 from penstock.core.limits import BLOCK_BYTES_CEILING, MIB
 from penstock.core.offsets import OFFSET_MAX, OffsetRange
 from penstock.record import layout as at
-from penstock.record.block import START_OF_LOG, After, Block, Bytes, Stop, scan
+from penstock.record.block import START_OF_LOG, Block, Bytes, Predecessor, ScanStop, scan
 from penstock.record.hashing import StreamHash, hash64
 from penstock.record.kernels import block_kernels
 from penstock.storage.base.disk import Disk, File, opened, read_all, replace_file
@@ -69,12 +69,12 @@ def read_block(
     position: int,
     stop: int,
     *,
-    after: After = START_OF_LOG,
+    after: Predecessor = START_OF_LOG,
     bytes_max: int = READ_BYTES,
     verify: bool = True,
     envelopes: bool = True,
     rows_max: int | None = None,
-) -> tuple[Block, Stop]:
+) -> tuple[Block, ScanStop]:
     """The records from `position` on, about `bytes_max` of them, none past `stop`.
 
     The block's positions count from `position`; the stop's from the start of the file. A record is only called CUT
@@ -85,12 +85,12 @@ def read_block(
         data = read_tolerant(file, position, size)
         block, end = scan(data, after=after, verify=verify, envelopes=envelopes, rows_max=rows_max)
         if end.reason != at.CUT or data.size < size or position + size == stop:
-            return block, Stop(position + end.position, end.reason)
+            return block, ScanStop(position + end.position, end.reason)
         if len(block):
-            return block, Stop(position + end.position, at.MORE)
+            return block, ScanStop(position + end.position, at.MORE)
         needed = record_bytes(data)
         if needed > min(BLOCK_BYTES_CEILING, stop - position):
-            return block, Stop(position, at.CUT)
+            return block, ScanStop(position, at.CUT)
         bytes_max = max(needed, at.HEAD_BYTES + at.TYPE_AT + 255)
 
 
@@ -150,38 +150,38 @@ def hash_file(disk: Disk, path: Path, size: int) -> int:
     return hashing.digest()
 
 
-MARKER: Final = "start"
+LOG_START_NAME: Final = "start"
 _BYTES_MAX: Final = 128
 _OFFSET_BYTES: Final = 8
 _SAID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * (_OFFSET_BYTES + ID_BYTES)))
 
 
-class Start(NamedTuple):
+class LogStart(NamedTuple):
     offset: int
     last_id: bytes
 
 
-BEGINNING: Final = Start(0, bytes(ID_BYTES))
+START_OF_EMPTY_LOG: Final = LogStart(0, bytes(ID_BYTES))
 
 
-def read_start(disk: Disk, path: Path) -> Start:
+def read_log_start(disk: Disk, path: Path) -> LogStart:
     """The beginning if the log was never truncated, or what was said is damaged."""
     try:
-        with opened(disk, path / MARKER) as file:
+        with opened(disk, path / LOG_START_NAME) as file:
             words = bytes(read_all(file, 0, _BYTES_MAX)).split()
     except FileNotFoundError:
-        return BEGINNING
+        return START_OF_EMPTY_LOG
     if len(words) != 2 or words[1] != _check(words[0]) or not _SAID.fullmatch(words[0]):
-        return BEGINNING
+        return START_OF_EMPTY_LOG
     said = bytes.fromhex(words[0].decode())
     offset = int.from_bytes(said[:_OFFSET_BYTES], "big")
-    return Start(offset, said[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else BEGINNING
+    return LogStart(offset, said[_OFFSET_BYTES:]) if offset <= OFFSET_MAX else START_OF_EMPTY_LOG
 
 
-def write_start(disk: Disk, path: Path, start: Start) -> None:
+def write_log_start(disk: Disk, path: Path, start: LogStart) -> None:
     """Durable on return."""
     said = (start.offset.to_bytes(_OFFSET_BYTES, "big") + start.last_id).hex().encode()
-    replace_file(disk, path / MARKER, said + b" " + _check(said) + b"\n")
+    replace_file(disk, path / LOG_START_NAME, said + b" " + _check(said) + b"\n")
 
 
 def _check(said: bytes) -> bytes:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.spark.jobs.kit import FOLDER, Sample, lose_entry, orders, write
 
 from penstock.core.ids import IdGenerator
-from penstock.core.places import Earliest
+from penstock.core.positions import Earliest
 from penstock.record.block import Block, Draft
 from penstock.record.message import Message
 from penstock.spark.jobs.audit.scan_range import IndexFault, LossKind, LostOffsets, ScanEvent, scan_range
 from penstock.storage.inspect.data_reader import LogReader
 from penstock.storage.log.log import Log
-from penstock.storage.log.log_view import View, view_of
-from penstock.storage.log.segment import Start, index_path, write_start
+from penstock.storage.log.log_view import LogView, view_of
+from penstock.storage.log.segment import LogStart, index_path, write_log_start
 from penstock.testing import FaultDisk, ManualClock
 
 
@@ -105,12 +105,12 @@ def test_a_missing_first_segment_is_missed_too(sample: Sample) -> None:
 
 
 def test_what_was_truncated_meanwhile_is_dropped_and_no_damage(sample: Sample) -> None:
-    write_start(sample.disk, FOLDER, Start(4, bytes(16)))
+    write_log_start(sample.disk, FOLDER, LogStart(4, bytes(16)))
     assert [(each.start, each.stop, each.kind) for each in lost(walked(sample))] == [(0, 4, LossKind.DROPPED)]
 
 
 def test_a_segment_that_goes_while_it_is_walked_is_dropped(sample: Sample) -> None:
-    view: View = sample.view
+    view: LogView = sample.view
     sample.disk.remove(view.segments[0].path)
     events = list(scan_range(sample.disk, view, 0, 60))
     assert [(each.start, each.stop, each.kind) for each in lost(events)] == [

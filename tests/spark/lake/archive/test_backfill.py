@@ -11,7 +11,7 @@ from tests.spark.log_kit import ORDERS, SOLD, make_data
 
 from penstock.core.errors import InvalidRequest, NotOwner
 from penstock.core.offsets import Offset
-from penstock.core.places import AtOffset, Earliest, Place
+from penstock.core.positions import AtOffset, Earliest, Position
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import ArchiveReport
 from penstock.spark.lake.archive.backfill import BackfillRange, BackfillRun, backfill_ranges
@@ -31,8 +31,8 @@ def fill(
     data: Path,
     destination: Destination,
     root: Path,
-    start: Place,
-    stop: Place | None = None,
+    start: Position,
+    stop: Position | None = None,
     *topics: str,
     batch_bytes: int = 4000,
 ) -> ArchiveReport:

@@ -17,14 +17,14 @@ import numpy as np
 
 from penstock.core.limits import KIB
 from penstock.record import layout as at
-from penstock.record.block import After, Block, Bools, Bytes, Longs, Stop
+from penstock.record.block import Block, Bools, Bytes, Longs, Predecessor, ScanStop
 from penstock.record.kernels import block_kernels
 from penstock.record.kernels.tally_kernels import entries_held
 from penstock.storage.base.disk import Disk, File, opened
 from penstock.storage.log.index import ENTRY_BYTES, HEADER_BYTES, IndexFile, decode_entries
-from penstock.storage.log.log_view import Segment, View
-from penstock.storage.log.recovery import Finding
-from penstock.storage.log.repair import look
+from penstock.storage.log.log_view import LogView, Segment
+from penstock.storage.log.recovery import SegmentScan
+from penstock.storage.log.repair import scan_segment_file
 from penstock.storage.log.segment import Damage, index_path, read_block, read_tolerant
 
 
@@ -73,7 +73,7 @@ _MISSING: Final = "the segment is missing: is a file gone?"
 _TOO_SHORT: Final = "the segment ends before it"
 
 
-def scan_range(disk: Disk, view: View, start: int, stop: int, *, verify: bool = True) -> Iterator[ScanEvent]:
+def scan_range(disk: Disk, view: LogView, start: int, stop: int, *, verify: bool = True) -> Iterator[ScanEvent]:
     """Yield what is in `[start, stop)`, in the order of offsets: every offset in one block or in one `LostOffsets`.
 
     Ids rise within a block; from one block to the next they may not, where the log is out of order.
@@ -178,7 +178,7 @@ class _SegmentScan:
         self._entries = _IndexEntries(disk, segment, start, stop)
         self._position = self._entries.start
         self._rows = _ROWS_FIRST
-        self._survey: Finding | None = None
+        self._survey: SegmentScan | None = None
         """Where one was needed, it is what counts from then on."""
 
     def run(self) -> Iterator[ScanEvent]:
@@ -207,17 +207,17 @@ class _SegmentScan:
         yield block
         self._advance(self._offset + len(block), end)
 
-    def _read(self, stop: int) -> tuple[Block, Stop]:
+    def _read(self, stop: int) -> tuple[Block, ScanStop]:
         """As `read_block`, with a table of the size that the last block needed: it is seldom too small."""
         data = read_tolerant(self._file, self._position, max(0, min(_BLOCK_BYTES, stop - self._position)))
         table = np.empty((self._rows, at.COLUMNS), dtype=np.int64)
         mode = at.STAMPED | at.ENVELOPES | at.TEXTS | (at.VERIFY if self._verify else 0)
         count, position, why = block_kernels.scan(data, 0, data.size, mode, 0, 0, self._offset, table)
         if not count:
-            after = After(0, 0, self._offset)
+            after = Predecessor(0, 0, self._offset)
             return read_block(self._file, self._position, stop, after=after, verify=self._verify)
         self._rows = max(self._rows, 2 * count) if why == at.MORE else max(_ROWS_FIRST, count + count // 8)
-        return Block(data, table[:count]), Stop(self._position + position, why)
+        return Block(data, table[:count]), ScanStop(self._position + position, why)
 
     def _skip_bad_record(self, why: str) -> Iterator[ScanEvent]:
         """The record at this place does not verify: the index says where it ends, or a survey finds out."""
@@ -249,7 +249,9 @@ class _SegmentScan:
     def _run_survey(self) -> None:
         """Read the whole segment to find out what lies where."""
         segment = self._segment
-        found = self._survey = look(self._disk, segment.path, count=segment.count if segment.sealed else None)
+        found = self._survey = scan_segment_file(
+            self._disk, segment.path, count=segment.count if segment.sealed else None
+        )
         ordinal = self._offset - segment.base
         self._position = int(found.ends[ordinal - 1]) if 0 < ordinal <= found.count else found.size if ordinal else 0
 

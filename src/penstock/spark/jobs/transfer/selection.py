@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.clock import iso_time
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place, parse_places
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position, parse_positions
 from penstock.spark.files.location import Location
 from penstock.spark.runtime.failures import reason
 
@@ -48,8 +48,8 @@ class Selection:
         if isinstance(first, Latest):
             raise InvalidRequest("from 'latest' there is nothing to read: give earliest, an offset, a time or an id")
 
-    def places(self) -> tuple[Place, Place | None]:
-        return parse_places(self.start, self.stop)
+    def places(self) -> tuple[Position, Position | None]:
+        return parse_positions(self.start, self.stop)
 
     def digest(self, topic: TopicName) -> str:
         """Tells one selection of a topic from another."""
@@ -162,7 +162,7 @@ def _conditions(selection: Selection) -> list[Column]:
     return found
 
 
-def _bounds(place: Place | None, *, lower: bool) -> list[Column]:
+def _bounds(place: Position | None, *, lower: bool) -> list[Column]:
     """A place as a condition of Spark's."""
     from pyspark.sql import functions as f
 
@@ -205,7 +205,7 @@ def log_condition(selection: Selection) -> str:
     return " and ".join(found)
 
 
-def _condition_text(place: Place | None, sign: str) -> list[str]:
+def _condition_text(place: Position | None, sign: str) -> list[str]:
     match place:
         case AtOffset(offset):
             return [f"offset {sign} {int(offset)}"]

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.core.errors import InvalidRequest
 from penstock.core.names import TopicName
-from penstock.core.places import AtId, AtOffset, AtTime, Place
+from penstock.core.positions import AtId, AtOffset, AtTime, Position
 from penstock.spark.files.location import Location
 from penstock.spark.jobs.transfer.file_formats import FileFormat, read, writer_of
 from penstock.spark.jobs.transfer.replay import PublishReport
@@ -265,7 +265,7 @@ def _filters(selection: Selection) -> Filters:
     return Filters(offset=offset, timestamp=timestamp, id=id_)
 
 
-def _number(place: Place | None, kind: type[Place]) -> int | None:
+def _number(place: Position | None, kind: type[Position]) -> int | None:
     """A place of this kind as filters have it."""
     if not isinstance(place, kind):
         return None

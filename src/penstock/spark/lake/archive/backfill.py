@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import InvalidRequest, NotOwner, OffsetOutOfRange
 from penstock.core.names import TopicName
-from penstock.core.places import Place
+from penstock.core.positions import Position
 from penstock.spark.files.location import Location
 from penstock.spark.lake.archive.archive import (
     BATCH_BYTES,
@@ -94,8 +94,8 @@ def backfill(
     destination: Destination,
     checkpoint: Checkpoint,
     *,
-    start: Place,
-    stop: Place | None = None,
+    start: Position,
+    stop: Position | None = None,
     batch_bytes: int = BATCH_BYTES,
     on_batch: Callable[[BatchReport], None] | None = None,
 ) -> ArchiveReport:
@@ -116,8 +116,8 @@ def open_backfill(
     topics: Sequence[str],
     destination: Destination,
     checkpoint: Path,
-    start: Place,
-    stop: Place | None = None,
+    start: Position,
+    stop: Position | None = None,
 ) -> Iterator[BackfillRun]:
     """A backfill that holds its checkpoint. What can be found wrong before an engine runs is raised here."""
     check_formats(destination, find_logs(location, topics))
@@ -134,8 +134,8 @@ class BackfillRun:
         topics: Sequence[str],
         destination: Destination,
         checkpoint: Checkpoint,
-        start: Place,
-        stop: Place | None = None,
+        start: Position,
+        stop: Position | None = None,
     ) -> None:
         self._location = location
         self._topics = [TopicName.parse(each) for each in topics]
@@ -223,7 +223,9 @@ def _spans_and_owner(table: LakeTable) -> tuple[dict[TopicPartition, OffsetSpan]
     return (table.spans(), table.owner()) if table.exists() else ({}, None)
 
 
-def _bounds(data: DataReader, name: TopicName, partition: int, start: Place, stop: Place | None) -> tuple[int, int]:
+def _bounds(
+    data: DataReader, name: TopicName, partition: int, start: Position, stop: Position | None
+) -> tuple[int, int]:
     log = data.topic(name).partition(partition)
     first, after = int(log.view.first_offset), int(log.view.next_offset)
     low = _clamped_offset(lambda: int(log.offset_of(start)), first, after)

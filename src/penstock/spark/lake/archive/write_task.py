@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.errors import PenstockError, from_dict
+from penstock.core.errors import PenstockError, error_from_dict
 from penstock.spark.lake.archive.bad_rows import BadRows
 from penstock.spark.lake.tables.cast import cast_array
 from penstock.spark.lake.tables.columns import BAD_COLUMNS, DAY_COLUMN, LOG_NAMES, ColumnMapping, column_type
@@ -142,7 +142,7 @@ def results_of(said: Sequence[dict[str, Any]]) -> list[WriteResult]:
     """Raises the first error among them."""
     for each in said:
         if "error" in each:
-            raise from_dict(each["error"])
+            raise error_from_dict(each["error"])
     return [WriteResult.of_json(each) for each in said]
 
 

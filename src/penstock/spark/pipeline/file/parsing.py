@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from penstock.core.errors import Facts, InvalidRequest
+from penstock.core.errors import InvalidRequest, VerbatimDetails
 from penstock.spark.pipeline.file.connections import Parts, connected, warnings
 from penstock.spark.pipeline.file.environment import Environment
 from penstock.spark.pipeline.file.locations import located
@@ -40,7 +40,7 @@ class PipelineInvalid(InvalidRequest):
         self.problems = tuple(problems)
         told = "; ".join(self.problems)
         count = f"{len(self.problems)} problems: " if len(self.problems) > 1 else ""
-        super().__init__(f"{file}: {count}{told}", file=file, problems=Facts(self.problems))
+        super().__init__(f"{file}: {count}{told}", file=file, problems=VerbatimDetails(self.problems))
 
 
 def load(file: Path, variables: Mapping[str, str] = os.environ) -> Pipeline:

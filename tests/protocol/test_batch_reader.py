@@ -29,10 +29,18 @@ from penstock.core.errors import InvalidRequest, PayloadTooLarge
 from penstock.core.ids import format_id, id_bytes
 from penstock.core.limits import GIB, MIB
 from penstock.protocol.actions import Action
-from penstock.protocol.blocks import _ROWS, Batch, BlockReader, Scratch, is_one_frame, publish_frames, rehearse
-from penstock.protocol.frames import Frame, FrameLimits, FrameReader, Rejected, parse_message
-from penstock.protocol.header import HEADER_BYTES_MAX, Head, Salvage
-from penstock.record.block import EMPTY, Draft, parse_block
+from penstock.protocol.batch_reader import (
+    _ROWS,
+    BatchReader,
+    PublishBatch,
+    Scratch,
+    is_single_frame,
+    publish_frames,
+    warm_up,
+)
+from penstock.protocol.frames import Frame, FrameLimits, FrameReader, RejectedFrame, parse_message
+from penstock.protocol.header import HEADER_BYTES_MAX, Head, SalvagedHeader
+from penstock.record.block import EMPTY_BLOCK, Draft, parse_block
 from penstock.record.kernels.frame_kernels import HEADS_MAX
 from penstock.record.message import Message
 
@@ -41,7 +49,7 @@ SCRATCH = Scratch()
 FIRST_ID = "11111111-2222-4333-8444-0000000000ff"
 
 
-def frames_of(batch: Batch) -> list[Frame]:
+def frames_of(batch: PublishBatch) -> list[Frame]:
     """The batch taken apart, message by message."""
     found = []
     for message in batch.messages():
@@ -51,10 +59,10 @@ def frames_of(batch: Batch) -> list[Frame]:
     return found
 
 
-def flat(items: Iterable[Batch | Frame | Rejected]) -> list[object]:
+def flat(items: Iterable[PublishBatch | Frame | RejectedFrame]) -> list[object]:
     found: list[object] = []
     for item in items:
-        if isinstance(item, Batch):
+        if isinstance(item, PublishBatch):
             check(item)
             found += frames_of(item)
         else:
@@ -62,7 +70,7 @@ def flat(items: Iterable[Batch | Frame | Rejected]) -> list[object]:
     return found
 
 
-def check(batch: Batch) -> None:
+def check(batch: PublishBatch) -> None:
     """What it says of itself is so."""
     inside = frames_of(batch)
     sizes = [len(frame.payload) for frame in inside]
@@ -73,11 +81,11 @@ def check(batch: Batch) -> None:
     for _, head, count in batch.counts():
         counted[head] += count  # spelled differently, it may be there twice
     assert counted == Counter(frame.header.head for frame in inside)
-    assert frames_of(batch.with_ids()) == [frame for frame in inside if frame.header.request_id is not None]
+    assert frames_of(batch.expecting_answers()) == [frame for frame in inside if frame.header.request_id is not None]
 
 
 def by_block(pieces: list[bytes], limits: FrameLimits = LIMITS) -> list[object]:
-    reader = BlockReader(limits, SCRATCH)
+    reader = BatchReader(limits, SCRATCH)
     return [item for piece in pieces for item in flat(reader.receive_data(piece))]
 
 
@@ -88,16 +96,16 @@ def one_by_one(pieces: list[bytes], limits: FrameLimits = LIMITS) -> list[object
         reader.receive_data(piece)
         while (item := reader.next_frame()) is not None:
             found.append(plain(item))
-            if isinstance(item, Rejected) and item.fatal:
+            if isinstance(item, RejectedFrame) and item.fatal:
                 return found
     return found
 
 
-def batches(data: bytes, limits: FrameLimits = LIMITS) -> list[Batch]:
-    return [item for item in BlockReader(limits, SCRATCH).receive_data(data) if isinstance(item, Batch)]
+def batches(data: bytes, limits: FrameLimits = LIMITS) -> list[PublishBatch]:
+    return [item for item in BatchReader(limits, SCRATCH).receive_data(data) if isinstance(item, PublishBatch)]
 
 
-def one_batch(*given_messages: bytes) -> Batch:
+def one_batch(*given_messages: bytes) -> PublishBatch:
     (only,) = batches(b"".join(map(framed, given_messages)))
     return only
 
@@ -171,7 +179,7 @@ def test_pieces_of_any_size_give_the_same(step: int) -> None:
 
 
 def test_what_is_complete_comes_at_once_and_half_a_frame_waits() -> None:
-    reader = BlockReader(LIMITS, SCRATCH)
+    reader = BatchReader(LIMITS, SCRATCH)
     data = framed(b"publish:a.b:1.0.0\nx")
     for piece, count in ((data[:3], 0), (data[3:] + data + data[:9], 2), (data[9:], 1)):
         assert flat(reader.receive_data(piece)) == one_by_one([data] * count)
@@ -188,7 +196,7 @@ def test_more_messages_than_there_are_rows_are_all_read(count: int) -> None:
 
 
 def test_two_readers_may_share_a_scratch_as_long_as_they_take_turns() -> None:
-    one, other = (BlockReader(LIMITS, SCRATCH) for _ in range(2))
+    one, other = (BatchReader(LIMITS, SCRATCH) for _ in range(2))
     data = framed(b"publish:a.b:1.0.0\nx") * 3
     assert flat(one.receive_data(data[:30])) == one_by_one([data[:30]])
     assert flat(other.receive_data(data)) == one_by_one([data])
@@ -216,8 +224,8 @@ def test_a_batch_ends_where_something_else_comes() -> None:
         "bogus\n",
         "publish:a.b:1.0.0\n",
     ]
-    items = list(BlockReader(LIMITS, SCRATCH).receive_data(b"".join(framed(each.encode()) for each in made)))
-    assert [len(item) if isinstance(item, Batch) else 0 for item in items] == [2, 0, 2, 0, 0, 1]
+    items = list(BatchReader(LIMITS, SCRATCH).receive_data(b"".join(framed(each.encode()) for each in made)))
+    assert [len(item) if isinstance(item, PublishBatch) else 0 for item in items] == [2, 0, 2, 0, 0, 1]
 
 
 @pytest.mark.parametrize("distinct", [HEADS_MAX - 1, HEADS_MAX, HEADS_MAX + 1, 3 * HEADS_MAX])
@@ -235,8 +243,8 @@ def test_a_broken_message_does_not_spoil_the_batch_behind_it(first: str) -> None
 
 def test_one_message_alone_is_a_frame() -> None:
     data = framed(b"publish:a.b:1.0.0\n")
-    assert is_one_frame(data, LIMITS)
-    (item,) = BlockReader(LIMITS, SCRATCH).receive_data(data)
+    assert is_single_frame(data, LIMITS)
+    (item,) = BatchReader(LIMITS, SCRATCH).receive_data(data)
     assert isinstance(item, Frame)
 
 
@@ -244,7 +252,7 @@ def test_one_message_alone_is_a_frame() -> None:
 def test_one_frame_is_exactly_one_frame(data: bytes, more: bytes) -> None:
     whole = data + more
     size = int.from_bytes(whole[:4], "big")
-    assert is_one_frame(whole, LIMITS) == (len(whole) == 4 + size and size <= LIMITS.frame_bytes_max)
+    assert is_single_frame(whole, LIMITS) == (len(whole) == 4 + size and size <= LIMITS.frame_bytes_max)
 
 
 @given(st.lists(st.sampled_from(HEADS[:6]), min_size=2, max_size=20), st.data())
@@ -252,13 +260,13 @@ def test_a_part_of_a_batch_is_a_batch(heads: list[str], data: st.DataObject) -> 
     batch = one_batch(*(f"{head}\n{n}".encode() for n, head in enumerate(heads)))
     inside = frames_of(batch)
     wanted = np.array([data.draw(st.booleans()) for _ in heads])
-    part = batch.where(wanted)
+    part = batch.selected(wanted)
     assert frames_of(part) == [frame for frame, kept in zip(inside, wanted, strict=True) if kept]
     numbers = [number for number, _, _ in batch.counts() if data.draw(st.booleans())]
-    chosen = sorted(place for number in numbers for place in batch.places(number).tolist())
-    assert frames_of(batch.of(numbers)) == [inside[place] for place in chosen]
+    chosen = sorted(place for number in numbers for place in batch.rows_with_head(number).tolist())
+    assert frames_of(batch.with_heads(numbers)) == [inside[place] for place in chosen]
     for number, head, count in batch.counts():
-        assert [inside[place].header.head for place in batch.places(number).tolist()] == [head] * count
+        assert [inside[place].header.head for place in batch.rows_with_head(number).tolist()] == [head] * count
 
 
 # What a batch says
@@ -301,7 +309,7 @@ def test_deliveries_are_what_plain_python_would_compose(
     sent: list[tuple[str, str | None, bytes]], first_id: str
 ) -> None:
     made = [raw(*each) for each in sent]
-    assert one_batch(*made).deliveries(first_id) == b"".join(
+    assert one_batch(*made).delivery_frames(first_id) == b"".join(
         framed(f"publish:{head.partition(':')[2]}:{id_of(first_id, start)}\n".encode() + payload)
         for (head, _, payload), start in zip(sent, starts(made), strict=True)
     )
@@ -312,7 +320,7 @@ def test_answers_go_under_the_ids_that_came_and_else_under_the_brokers(
     sent: list[tuple[str, str | None, bytes]], payload: bytes, first_id: str
 ) -> None:
     made = [raw(*each) for each in sent]
-    assert one_batch(*made).answers(first_id, payload) == b"".join(
+    assert one_batch(*made).answer_frames(first_id, payload) == b"".join(
         framed(f"response:{head.partition(':')[2]}:{given_id or id_of(first_id, start)}\n".encode() + payload)
         for (head, given_id, _), start in zip(sent, starts(made), strict=True)
     )
@@ -321,16 +329,16 @@ def test_answers_go_under_the_ids_that_came_and_else_under_the_brokers(
 def test_a_message_has_the_same_id_for_all_who_get_it() -> None:
     made = [f"publish:a.b{n % 3}:1.0.0\n{n}".encode() for n in range(9)]
     batch = one_batch(*made)
-    whole, part = (set(read(each.deliveries(FIRST_ID))) for each in (batch, batch.of([1])))
+    whole, part = (set(read(each.delivery_frames(FIRST_ID))) for each in (batch, batch.with_heads([1])))
     assert part < whole
 
 
 def test_the_ids_of_deliveries_are_valid_and_distinct() -> None:
     data = framed(b"publish:a.b:1.0.0\n") * 5000
     ids: list[str] = []
-    for batch in BlockReader(LIMITS, SCRATCH).receive_data(data):
-        assert isinstance(batch, Batch)
-        delivered = read(batch.deliveries("11111111-2222-4333-8444-00fffffff000"))
+    for batch in BatchReader(LIMITS, SCRATCH).receive_data(data):
+        assert isinstance(batch, PublishBatch)
+        delivered = read(batch.delivery_frames("11111111-2222-4333-8444-00fffffff000"))
         ids += [frame.header.request_id or "" for frame in delivered]
     assert all(map(is_uuid4, ids))
     assert len(set(ids)) == 5000
@@ -338,9 +346,9 @@ def test_the_ids_of_deliveries_are_valid_and_distinct() -> None:
 
 def test_an_empty_part_says_nothing() -> None:
     batch = one_batch(*[b"publish:a.b:1.0.0\n"] * 3)
-    empty = batch.where(np.zeros(3, np.bool_))
-    assert empty.deliveries(FIRST_ID) == empty.answers(FIRST_ID, b"x") == b""
-    assert empty.receipts(partition=0, first_offset=0, first_ticks=0, id_low=0) == b""
+    empty = batch.selected(np.zeros(3, np.bool_))
+    assert empty.delivery_frames(FIRST_ID) == empty.answer_frames(FIRST_ID, b"x") == b""
+    assert empty.receipt_frames(partition=0, first_offset=0, first_ticks=0, id_low=0) == b""
     with pytest.raises(InvalidRequest, match="at least one message"):
         empty.draft(b"")
 
@@ -349,11 +357,11 @@ def test_an_empty_part_says_nothing() -> None:
 
 
 def test_a_batch_that_is_kept_does_not_depend_on_the_reader() -> None:
-    reader = BlockReader(LIMITS, SCRATCH)
+    reader = BatchReader(LIMITS, SCRATCH)
     made = [raw(HEADS[n % 4], ID if n % 3 else None, b"%d" % n) for n in range(20)]
     (batch,) = reader.receive_data(b"".join(map(framed, made)))
-    assert isinstance(batch, Batch)
-    kept, part = batch.kept(), batch.of([0, 2]).kept()
+    assert isinstance(batch, PublishBatch)
+    kept, part = batch.copy(), batch.with_heads([0, 2]).copy()
     inside, chosen = frames_of(kept), frames_of(part)
     list(reader.receive_data(framed(b"publish:c:9.9.9\nother") * 30))
     assert list(batch.messages()) != list(kept.messages())
@@ -373,7 +381,7 @@ def test_a_batch_becomes_a_draft_of_its_payloads(sent: list[tuple[str, str | Non
 
 def test_a_part_of_a_batch_becomes_a_draft_of_that_part() -> None:
     batch = one_batch(*(f"publish:a.b{n % 2}:1.0.0\n{n}".encode() for n in range(9)))
-    block = parse_block(batch.of([1]).kept().draft(b"x" * 255).data, verify=False)
+    block = parse_block(batch.with_heads([1]).copy().draft(b"x" * 255).data, verify=False)
     assert [record.message for record in block] == [
         Message(payload=b"%d" % n, producer_name="x" * 255) for n in (1, 3, 5, 7)
     ]
@@ -412,14 +420,14 @@ def test_receipts_say_where_each_message_lies(
         for place, (head, given_id, _) in enumerate(sent)
         if given_id is not None
     )
-    found = batch.receipts(partition=partition, first_offset=offset, first_ticks=ticks, id_low=low)
+    found = batch.receipt_frames(partition=partition, first_offset=offset, first_ticks=ticks, id_low=low)
     assert found == expected
 
 
 def test_receipts_of_a_part_count_the_messages_of_that_part() -> None:
     made = [f"publish:a.b{n % 2}:1.0.0:{ID}\n" if n > 2 else f"publish:a.b{n % 2}:1.0.0\n" for n in range(7)]
-    part = one_batch(*map(str.encode, made)).of([1])
-    found = read(part.receipts(partition=1, first_offset=10, first_ticks=0, id_low=0))
+    part = one_batch(*map(str.encode, made)).with_heads([1])
+    found = read(part.receipt_frames(partition=1, first_offset=10, first_ticks=0, id_low=0))
     assert [frame.payload.split(b",")[1] for frame in found] == [b'"offset":11', b'"offset":12']
 
 
@@ -439,11 +447,11 @@ def test_published_records_are_frames_like_any_other() -> None:
     ids = [frame.header.request_id or "" for frame in found]
     assert all(map(is_uuid4, ids))
     assert len(set(ids)) == len(ids)
-    assert publish_frames(EMPTY, "a.b", "1.0.0", FIRST_ID) == b""
+    assert publish_frames(EMPTY_BLOCK, "a.b", "1.0.0", FIRST_ID) == b""
 
 
 def test_all_of_it_can_be_rehearsed() -> None:
-    rehearse()
+    warm_up()
 
 
 # Limits
@@ -463,7 +471,7 @@ def test_the_payload_limit_is_exact(limit: int, before: int) -> None:
         if extra > 0:
             (kind, _, details), saved, fatal = found[-1]  # type: ignore[misc]
             assert (kind, details["bytes"], fatal) == (PayloadTooLarge, limit + 1, False)  # type: ignore[has-type]
-            assert saved == Salvage("a.b", "1.0.0", ID)  # type: ignore[has-type]
+            assert saved == SalvagedHeader("a.b", "1.0.0", ID)  # type: ignore[has-type]
 
 
 def test_the_header_limit_is_exact_in_the_middle_of_a_batch() -> None:
@@ -488,22 +496,22 @@ def test_the_frame_limit_is_exact(before: int) -> None:
 
 @pytest.mark.parametrize("size", [LIMITS.frame_bytes_max + 1, 2**31 - 1, 2**31, 2**32 - 1])
 def test_after_a_length_that_no_frame_can_have_nothing_more_comes(size: int) -> None:
-    reader = BlockReader(LIMITS, SCRATCH)
+    reader = BatchReader(LIMITS, SCRATCH)
     good = framed(b"publish:a.b:1.0.0\n")
     *_, last = reader.receive_data(good * 2 + size.to_bytes(4, "big") + good)
-    assert isinstance(last, Rejected)
+    assert isinstance(last, RejectedFrame)
     assert last.fatal
     for more in (b"", good, good * 3, bytes(1000)):
         assert list(reader.receive_data(more)) == []
 
 
 def test_a_declared_frame_of_2_gib_allocates_nothing() -> None:
-    reader = BlockReader(FrameLimits(), SCRATCH)
+    reader = BatchReader(FrameLimits(), SCRATCH)
     list(reader.receive_data(framed(b"publish:a.b:1.0.0\n") * 2))  # the kernels are loaded
     tracemalloc.start()
     try:
         (item,) = reader.receive_data((2 * GIB).to_bytes(4, "big") + b"publish:a.b:1.0.0\n")
-        assert isinstance(item, Rejected)
+        assert isinstance(item, RejectedFrame)
         for _ in range(100):
             assert list(reader.receive_data(bytes(10_000))) == []
         assert tracemalloc.get_traced_memory()[1] < 100_000
@@ -512,7 +520,7 @@ def test_a_declared_frame_of_2_gib_allocates_nothing() -> None:
 
 
 def test_a_frame_that_is_announced_and_does_not_come_allocates_only_what_came() -> None:
-    reader = BlockReader(FrameLimits(), SCRATCH)
+    reader = BatchReader(FrameLimits(), SCRATCH)
     tracemalloc.start()
     try:
         assert list(reader.receive_data((1 * MIB).to_bytes(4, "big") + bytes(1000))) == []
@@ -534,9 +542,9 @@ def test_a_frame_in_tiny_pieces_costs_little_more_than_its_bytes() -> None:
         tracemalloc.stop()
 
 
-def in_tiny_pieces(size: int) -> BlockReader:
+def in_tiny_pieces(size: int) -> BatchReader:
     """A reader that has so many bytes of a frame, two at a time, and waits for ten more."""
-    reader = BlockReader(FrameLimits(), SCRATCH)
+    reader = BatchReader(FrameLimits(), SCRATCH)
     assert list(reader.receive_data((size + 10).to_bytes(4, "big"))) == []
     for n in range(size // 2):
         assert list(reader.receive_data(bytes((n & 255, n >> 8 & 255)))) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ranges import Ranges, Span, joined
+from penstock.core.offset_set import OffsetSet, Span, offset_spans
 
 EDGE = 24
 
@@ -21,9 +21,9 @@ def members(spans: list[Span]) -> set[int]:
     return {offset for start, stop in spans for offset in range(start, stop)}
 
 
-def played(steps: list[tuple[str, int, int]]) -> tuple[Ranges, set[int]]:
+def played(steps: list[tuple[str, int, int]]) -> tuple[OffsetSet, set[int]]:
     """The same changes to ranges and to a set."""
-    ranges, plain = Ranges(), set[int]()
+    ranges, plain = OffsetSet(), set[int]()
     for change, start, stop in steps:
         if change == "add":
             ranges.add(start, stop)
@@ -36,7 +36,7 @@ def played(steps: list[tuple[str, int, int]]) -> tuple[Ranges, set[int]]:
     return ranges, plain
 
 
-def check_first_taken(ranges: Ranges, plain: set[int], start: int) -> None:
+def check_first_taken(ranges: OffsetSet, plain: set[int], start: int) -> None:
     stop = start
     while min(plain, default=None) == start and stop in plain:
         stop += 1
@@ -74,29 +74,29 @@ def test_what_is_within_and_the_gaps_are_the_whole_of_a_span(steps: list[tuple[s
 @given(changes)
 def test_the_same_offsets_are_the_same_ranges(steps: list[tuple[str, int, int]]) -> None:
     ranges, plain = played(steps)
-    assert ranges == Ranges(ranges) == Ranges((offset, offset + 1) for offset in sorted(plain, reverse=True))
-    assert ranges != Ranges([*ranges, (EDGE + 1, EDGE + 2)])
+    assert ranges == OffsetSet(ranges) == OffsetSet((offset, offset + 1) for offset in sorted(plain, reverse=True))
+    assert ranges != OffsetSet([*ranges, (EDGE + 1, EDGE + 2)])
     ranges.clear()
-    assert ranges == Ranges()
+    assert ranges == OffsetSet()
     assert ranges.count == len(ranges) == 0
 
 
 @given(st.sets(offsets))
 def test_rising_offsets_are_joined_to_ranges(plain: set[int]) -> None:
-    spans = list(joined(sorted(plain)))
-    assert spans == list(Ranges(spans))
+    spans = list(offset_spans(sorted(plain)))
+    assert spans == list(OffsetSet(spans))
     assert members(spans) == plain
 
 
 def test_a_million_offsets_are_one_range() -> None:
-    ranges = Ranges([(0, 400_000), (600_000, 1_000_000)])
+    ranges = OffsetSet([(0, 400_000), (600_000, 1_000_000)])
     ranges.add(400_000, 600_000)
     assert list(ranges) == [(0, 1_000_000)]
     assert repr(ranges) == "Ranges([(0, 1000000)])"
 
 
 def test_only_offsets_are_in_ranges_and_ranges_are_no_keys() -> None:
-    assert "0" not in Ranges([(0, 1)])
-    assert Ranges() != []
+    assert "0" not in OffsetSet([(0, 1)])
+    assert OffsetSet() != []
     with pytest.raises(TypeError, match="unhashable"):
-        hash(Ranges())
+        hash(OffsetSet())

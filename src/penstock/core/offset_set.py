@@ -9,7 +9,7 @@ Span = tuple[int, int]
 """`start` is in, `stop` is not."""
 
 
-class Ranges:
+class OffsetSet:
     """Sorted, disjoint, none empty, none touching the next."""
 
     __slots__ = ("_starts", "_stops", "count")
@@ -37,7 +37,7 @@ class Ranges:
         return place > 0 and offset < self._stops[place - 1]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ranges) and self._starts == other._starts and self._stops == other._stops
+        return isinstance(other, OffsetSet) and self._starts == other._starts and self._stops == other._stops
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -103,7 +103,7 @@ class Ranges:
         self.count = 0
 
 
-def joined(offsets: Iterable[int]) -> Iterator[Span]:
+def offset_spans(offsets: Iterable[int]) -> Iterator[Span]:
     """Rising offsets as ranges."""
     start = stop = -1
     for offset in offsets:

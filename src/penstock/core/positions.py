@@ -49,10 +49,10 @@ class AtId:
             raise InvalidRequest(f"an id has {ID_BYTES} bytes, not {len(self.id)}")
 
 
-Place = Earliest | Latest | AtOffset | AtTime | AtId
+Position = Earliest | Latest | AtOffset | AtTime | AtId
 
 
-def parse_place(text: str) -> Place:
+def parse_position(text: str) -> Position:
     """`earliest`, `latest`, an offset, a message id, or a time in ISO 8601 (UTC unless it says otherwise)."""
     if text in ("earliest", "latest"):
         return Earliest() if text == "earliest" else Latest()
@@ -77,9 +77,9 @@ def _parse_time(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def parse_places(start: str, stop: str | None) -> tuple[Place, Place | None]:
+def parse_positions(start: str, stop: str | None) -> tuple[Position, Position | None]:
     """Where to begin and where to stop. Raises `InvalidRequest` if nothing can lie between, whatever the log holds."""
-    first, last = parse_place(start), None if stop is None else parse_place(stop)
+    first, last = parse_position(start), None if stop is None else parse_position(stop)
     match first, last:
         case (AtOffset(one), AtOffset(other)) | (AtTime(one), AtTime(other)) | (AtId(one), AtId(other)):
             if one > other:  # type: ignore[operator]  # both of one kind

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.core.errors import PenstockError
 from penstock.protocol.actions import Action
-from penstock.protocol.frames import LENGTH_BYTES, Frame, FrameLimits, Rejected, parse_message, too_large
+from penstock.protocol.frames import LENGTH_BYTES, Frame, FrameLimits, RejectedFrame, oversized_frame, parse_message
 from penstock.protocol.header import HEADER_BYTES_MAX, Head, parse_head
 from penstock.record.block import Block, Draft, parse_block
 from penstock.record.hashing import as_array, as_signed
@@ -26,7 +26,7 @@ _BEFORE_ID: Final = as_array(b',"id":"')
 _AFTER_ID: Final = as_array(b'","duplicate":false}')
 
 
-class Batch:
+class PublishBatch:
     """Published messages that came one after another, of whatever topics: answered and passed on together."""
 
     __slots__ = ("_counts", "_ids", "_rows", "_totals", "data", "heads", "largest_bytes", "payload_bytes")
@@ -56,29 +56,29 @@ class Batch:
             if head is not None:
                 yield number, head, count
 
-    def places(self, number: int) -> Any:
+    def rows_with_head(self, number: int) -> Any:
         """Which of the messages have this head."""
         return np.flatnonzero(self._rows[:, at.HEAD] == number)
 
-    def of(self, numbers: Collection[int]) -> Batch:
+    def with_heads(self, numbers: Collection[int]) -> PublishBatch:
         """The messages with one of these heads, in order."""
         if len(numbers) == len(self._counts):
             return self
         wanted = np.zeros(len(self.heads), np.bool_)
         wanted[list(numbers)] = True
-        return self.where(wanted[self._rows[:, at.HEAD]])
+        return self.selected(wanted[self._rows[:, at.HEAD]])
 
-    def with_ids(self) -> Batch:
+    def expecting_answers(self) -> PublishBatch:
         """Those that want an answer."""
-        return self if self._ids == len(self) else self.where(self._rows[:, at.KIND] == at.WITH_ID)
+        return self if self._ids == len(self) else self.selected(self._rows[:, at.KIND] == at.WITH_ID)
 
-    def where(self, wanted: Any) -> Batch:
+    def selected(self, wanted: Any) -> PublishBatch:
         """Those for which an array of truths says so."""
-        return Batch(self.heads, self.data, self._rows[wanted])
+        return PublishBatch(self.heads, self.data, self._rows[wanted])
 
-    def kept(self) -> Batch:
+    def copy(self) -> PublishBatch:
         """The same, for as long as it is wanted: it no longer depends on the reader."""
-        return Batch(self.heads, self.data, self._rows.copy(), self._totals)
+        return PublishBatch(self.heads, self.data, self._rows.copy(), self._totals)
 
     def draft(self, producer_name: bytes, schema: SchemaRef | None = None) -> Draft:
         """Each message as a record with nothing but its payload, this name and this schema, for the log to stamp."""
@@ -87,15 +87,15 @@ class Batch:
         common = Message(payload=b"", producer_name=producer_name.decode(errors="surrogateescape"), schema=schema)
         return Draft(encode_ranges(self.data, starts, self._rows[:, at.END] - starts, common), len(self))
 
-    def deliveries(self, first_id: str) -> bytes:
+    def delivery_frames(self, first_id: str) -> bytes:
         """Each message framed again under an id of the broker's."""
         return self._composed(Action.PUBLISH, first_id, b"", own_ids=False, with_payload=True)
 
-    def answers(self, first_id: str, payload: bytes) -> bytes:
+    def answer_frames(self, first_id: str, payload: bytes) -> bytes:
         """An answer to each: under its own id, or under one of the broker's where it has none."""
         return self._composed(Action.RESPONSE, first_id, payload, own_ids=True, with_payload=False)
 
-    def receipts(self, *, partition: int, first_offset: int, first_ticks: int, id_low: int) -> bytes:
+    def receipt_frames(self, *, partition: int, first_offset: int, first_ticks: int, id_low: int) -> bytes:
         """An answer to each that has an id: where it now lies. They were stored one after another, all of them."""
         before = as_array(b'{"partition":%d,"offset":' % partition)
         digits = len(str(first_offset + len(self)))
@@ -157,7 +157,7 @@ _MIXED_ROWS: Final = 256
 takes many times what the shortest messages do."""
 
 
-class BlockReader:
+class BatchReader:
     """Bytes in any pieces in; batches, frames and rejections out, in order.
 
     `FrameReader` for many messages at a time. Take all that `receive_data` gives before you call it again. A batch is
@@ -171,7 +171,7 @@ class BlockReader:
         self._scratch = scratch
         self._rest = bytearray()
         self._need = LENGTH_BYTES
-        self._failed: Rejected | None = None
+        self._failed: RejectedFrame | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -188,13 +188,13 @@ class BlockReader:
         self._limits = limits
         self._scratch = scratch
 
-    def receive_data(self, data: bytes) -> Iterable[Batch | Frame | Rejected]:
+    def receive_data(self, data: bytes) -> Iterable[PublishBatch | Frame | RejectedFrame]:
         """All that is complete now. A frame in many pieces is looked at when its last piece is there."""
-        if not self._rest and self._failed is None and is_one_frame(data, self._limits):
+        if not self._rest and self._failed is None and is_single_frame(data, self._limits):
             return (parse_message(data[LENGTH_BYTES:], self._limits),)
         return self._received(data)
 
-    def _received(self, data: bytes) -> Iterator[Batch | Frame | Rejected]:
+    def _received(self, data: bytes) -> Iterator[PublishBatch | Frame | RejectedFrame]:
         if self._failed is not None:
             return
         if self._rest or len(data) < self._need:
@@ -204,7 +204,7 @@ class BlockReader:
             data, self._rest = bytes(self._rest), bytearray()
         yield from self._split(data)
 
-    def _split(self, whole: bytes) -> Iterator[Batch | Frame | Rejected]:
+    def _split(self, whole: bytes) -> Iterator[PublishBatch | Frame | RejectedFrame]:
         data, position, why = as_array(whole), 0, at.ROWS_FULL
         limits, scratch = self._limits, self._scratch
         sizes = (limits.frame_bytes_max, HEADER_BYTES_MAX, limits.payload_bytes_max)
@@ -217,7 +217,7 @@ class BlockReader:
                 heads = [_known(whole[start : start + size]) for start, size, _ in found]
                 rows = scratch.rows[:count]
                 if not others and all(head is not None and head.action is Action.PUBLISH for head in heads):
-                    yield Batch(heads, data, rows, ([each for _, _, each in found], ids, payloads, largest))
+                    yield PublishBatch(heads, data, rows, ([each for _, _, each in found], ids, payloads, largest))
                 else:
                     room = scratch.rows[:_MIXED_ROWS]
                     if count > _MIXED_ROWS:  # the others are split again when it is their turn
@@ -231,7 +231,7 @@ class BlockReader:
 
     def _stretches(
         self, whole: bytes, data: Any, rows: Any, heads: list[Head | None]
-    ) -> Iterator[Batch | Frame | Rejected]:
+    ) -> Iterator[PublishBatch | Frame | RejectedFrame]:
         """Published messages together, all others one by one, in order. It may take a while, and others split then."""
         rows = rows.copy()
         published = np.array([head is not None and head.action is Action.PUBLISH for head in heads] or [False])
@@ -239,11 +239,11 @@ class BlockReader:
         edges = [0, *(np.flatnonzero(np.diff(together)) + 1).tolist(), len(rows)]
         for first, stop in pairwise(edges):
             if together[first]:
-                yield Batch(heads, data, rows[first:stop])
+                yield PublishBatch(heads, data, rows[first:stop])
             else:
                 yield from self._one_by_one(whole, rows[first:stop])
 
-    def _one_by_one(self, whole: bytes, rows: Any) -> Iterator[Frame | Rejected]:
+    def _one_by_one(self, whole: bytes, rows: Any) -> Iterator[Frame | RejectedFrame]:
         for start, end in rows[:, (at.START, at.END)]:
             yield parse_message(whole[start:end], self._limits)
 
@@ -253,14 +253,14 @@ class BlockReader:
         if len(self._rest) >= LENGTH_BYTES:
             self._need += int.from_bytes(self._rest[:LENGTH_BYTES], "big")
 
-    def _fail(self, whole: bytes, position: int) -> Rejected:
+    def _fail(self, whole: bytes, position: int) -> RejectedFrame:
         start = position + LENGTH_BYTES
         size = int.from_bytes(whole[position:start], "big")
-        self._failed = too_large(size, whole[start : start + HEADER_BYTES_MAX + 1], self._limits)
+        self._failed = oversized_frame(size, whole[start : start + HEADER_BYTES_MAX + 1], self._limits)
         return self._failed
 
 
-def is_one_frame(data: bytes, limits: FrameLimits) -> bool:
+def is_single_frame(data: bytes, limits: FrameLimits) -> bool:
     """What one message at a time looks like: no need to split it."""
     size = int.from_bytes(data[:LENGTH_BYTES], "big")
     return size == len(data) - LENGTH_BYTES and size <= limits.frame_bytes_max
@@ -277,13 +277,13 @@ def _known(raw: bytes) -> Head | None:
 _ANY_ID: Final = "00000000-0000-4000-8000-000000000000"
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Do all of it once: the first call of a kernel takes a hundred times as long as the next."""
     frame = len(b"publish:a:1.0.0\n").to_bytes(LENGTH_BYTES, "big") + b"publish:a:1.0.0\n"
-    for batch in BlockReader(FrameLimits(), Scratch()).receive_data(frame * 2):
-        if isinstance(batch, Batch):
-            batch.deliveries(_ANY_ID)
-            batch.receipts(partition=0, first_offset=0, first_ticks=0, id_low=0)
+    for batch in BatchReader(FrameLimits(), Scratch()).receive_data(frame * 2):
+        if isinstance(batch, PublishBatch):
+            batch.delivery_frames(_ANY_ID)
+            batch.receipt_frames(partition=0, first_offset=0, first_ticks=0, id_low=0)
             publish_frames(parse_block(batch.draft(b"").data, verify=False), "a", "1.0.0", _ANY_ID)
 
 

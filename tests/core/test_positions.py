@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from penstock.core.errors import InvalidRequest
 from penstock.core.ids import format_id, id_bytes, parse_id
 from penstock.core.offsets import OFFSET_MAX, Offset
-from penstock.core.places import AtId, AtOffset, AtTime, Earliest, Latest, Place, parse_place, parse_places
+from penstock.core.positions import AtId, AtOffset, AtTime, Earliest, Latest, Position, parse_position, parse_positions
 
 ID = "1f0c2a4e-7b1d-6c00-9a3f-0123456789ab"
 NOON_MS = 1_769_860_800_000
-PLACES: dict[str, Place] = {
+PLACES: dict[str, Position] = {
     "earliest": Earliest(),
     "latest": Latest(),
     "0": AtOffset(Offset(0)),
@@ -37,8 +37,8 @@ PLACES: dict[str, Place] = {
 
 
 @pytest.mark.parametrize(("text", "place"), PLACES.items())
-def test_a_place_is_named_as_a_person_would(text: str, place: Place) -> None:
-    assert parse_place(text) == place
+def test_a_place_is_named_as_a_person_would(text: str, place: Position) -> None:
+    assert parse_position(text) == place
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_a_place_is_named_as_a_person_would(text: str, place: Place) -> None:
 )
 def test_what_is_no_place_is_refused_with_examples_of_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="no place in a log: expected earliest, latest, an offset"):
-        parse_place(text)
+        parse_position(text)
 
 
 def test_an_offset_beyond_64_bits_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="an offset is a whole number"):
-        parse_place(str(OFFSET_MAX + 1))
+        parse_position(str(OFFSET_MAX + 1))
 
 
 @pytest.mark.parametrize("text", [ID.replace("-6c", "-4c"), ID[:-1] + "-", "1f0c2a4e-7b1d6c00-9a3f-0123456789abc"])
 def test_an_id_that_is_no_message_id_is_refused_as_an_id(text: str) -> None:
     with pytest.raises(InvalidRequest, match="not a message id"):
-        parse_place(text)
+        parse_position(text)
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])
@@ -73,7 +73,7 @@ zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(mi
 
 @given(moments, zones)
 def test_a_time_is_exact_to_the_millisecond_in_every_zone(moment: datetime, zone: timezone) -> None:
-    place = parse_place(moment.astimezone(zone).isoformat())
+    place = parse_position(moment.astimezone(zone).isoformat())
     assert isinstance(place, AtTime)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
@@ -83,13 +83,13 @@ def test_a_time_is_exact_to_the_millisecond_in_every_zone(moment: datetime, zone
 @given(st.integers(0, 2**60 - 1), st.integers(0, 2**62 - 1))
 def test_every_message_id_is_a_place(ticks: int, low: int) -> None:
     value = id_bytes(ticks, 2**63 | low)
-    assert parse_place(format_id(value)) == AtId(value)
+    assert parse_position(format_id(value)) == AtId(value)
 
 
 @given(st.text())
 def test_any_text_is_a_place_or_a_refusal_and_nothing_else(text: str) -> None:
     with contextlib.suppress(InvalidRequest):
-        assert isinstance(parse_place(text), Place)
+        assert isinstance(parse_position(text), Position)
 
 
 LATER_ID = "1f0c2a4e-7b1d-6c01-9a3f-0123456789ab"
@@ -98,21 +98,21 @@ RISING = [("5", "6"), ("2026-01-31", "2026-02-01"), (ID, LATER_ID)]
 
 @pytest.mark.parametrize(("start", "stop"), RISING)
 def test_a_stop_may_be_after_the_start_or_at_it_and_not_before(start: str, stop: str) -> None:
-    assert parse_places(start, stop) == (parse_place(start), parse_place(stop))
-    assert parse_places(start, start) == (parse_place(start),) * 2
+    assert parse_positions(start, stop) == (parse_position(start), parse_position(stop))
+    assert parse_positions(start, start) == (parse_position(start),) * 2
     with pytest.raises(InvalidRequest, match=re.escape(f"nothing lies between {stop} and {start}")):
-        parse_places(stop, start)
+        parse_positions(stop, start)
 
 
 @pytest.mark.parametrize(("start", "stop"), [("5", ID), ("latest", "earliest"), ("2026-01-31", "0"), ("9", "latest")])
 def test_places_of_two_kinds_are_compared_only_by_a_log(start: str, stop: str) -> None:
-    assert parse_places(start, stop) == (parse_place(start), parse_place(stop))
+    assert parse_positions(start, stop) == (parse_position(start), parse_position(stop))
 
 
 def test_without_a_stop_there_is_none() -> None:
-    assert parse_places("earliest", None) == (Earliest(), None)
+    assert parse_positions("earliest", None) == (Earliest(), None)
 
 
 def test_an_empty_stop_is_not_the_same_as_none() -> None:
     with pytest.raises(InvalidRequest, match="no place in a log"):
-        parse_places("earliest", "")
+        parse_positions("earliest", "")
